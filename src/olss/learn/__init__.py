@@ -1,0 +1,42 @@
+"""Learners: nets, the parts of a learner, named recipes, and the run through a stream.
+
+Nothing here is loaded before it is asked for: `Record` needs no torch, the rest does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from olss.learn.engine import run
+    from olss.learn.errors import DivergedError
+    from olss.learn.learner import Learner
+    from olss.learn.recipes import recipe, recipes
+    from olss.learn.record import Record
+
+__all__ = ["DivergedError", "Learner", "Record", "recipe", "recipes", "run"]
+
+_HOME = {
+    "DivergedError": "errors",
+    "Learner": "learner",
+    "Record": "record",
+    "recipe": "recipes",
+    "recipes": "recipes",
+    "run": "engine",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    from olss.errors import MissingExtraError
+
+    try:
+        module = import_module(f"olss.learn.{_HOME[name]}")
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "safetensors"):
+            raise
+        raise MissingExtraError(str(error.name), "lab", "Learning") from error
+    return getattr(module, name)
