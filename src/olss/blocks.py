@@ -1,0 +1,186 @@
+"""Any table of numbers as a sequence of float row blocks.
+
+The rest of the numeric core sees one thing, `Blocks`: so many rows, so many columns, read a
+block at a time as float32 or float64. What lies behind (an array, a memory map, a tensor on
+any device, sparse rows) and the rows' own shape and dtype stay here; nothing is copied whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array, is_torch_array
+from array_api_compat import device as device_of
+from numpy.typing import NDArray
+
+from olss.errors import DataError, InputError
+
+__all__ = ["BLOCK_BYTES", "Blocks", "to_numpy"]
+
+# Large enough for BLAS to run at full speed, small enough for two blocks to be a small cost.
+BLOCK_BYTES = 12_000_000
+
+
+def to_numpy(array: Any) -> NDArray[Any]:
+    """Return an array of any kind as NumPy, without a copy where that is possible."""
+    if is_torch_array(array):
+        return np.asarray(array.detach().cpu())
+    return np.asarray(array)
+
+
+class Blocks:
+    """The rows of `source`, flattened, one block of floats at a time.
+
+    Parameters
+    ----------
+    source : array-like of shape (n, ...), or SciPy sparse matrix of shape (n, d)
+        NumPy array, memory map, torch tensor, any other array-API array, or anything
+        `numpy.asarray` takes.
+    weights : array-like of shape (n,), optional
+        Row weights, finite and not negative.
+    name : str
+        What errors call `source`.
+    """
+
+    def __init__(self, source: Any, weights: Any = None, *, name: str = "A") -> None:
+        self.name = name
+        self.sparse = sp.issparse(source)
+        if self.sparse:
+            source = source.tocsr()
+        elif not is_array_api_obj(source):
+            source = np.asarray(source)
+        self.source = source
+        # A tensor elsewhere than on the host is worked on where it lies.
+        self.remote = not (self.sparse or _on_host(source))
+        _check_shape(source, name)
+        self.rows = int(source.shape[0])
+        self.columns = int(np.prod(source.shape[1:]))
+        self.dtype = np.dtype(_work_dtype(source, name))
+        self.weights = None if weights is None else check_weights(weights, self.rows)
+        # Multiplies the columns, where values are too large or too small to be squared.
+        self.scale: NDArray[np.float64] | None = None
+
+    def read(self, dtype: np.dtype[Any]) -> Iterator[tuple[slice, Any]]:
+        """Yield (slice of rows, block): NumPy C-ordered, CSR or on-device, of `dtype`.
+
+        A block may be a view: do not write into it.
+        """
+        step = max(64, BLOCK_BYTES // (self.columns * dtype.itemsize))
+        for start in range(0, self.rows, step):
+            part = slice(start, min(start + step, self.rows))
+            yield part, self._block(part, dtype)
+
+    def _block(self, part: slice, dtype: np.dtype[Any]) -> Any:
+        if self.scale is None:
+            return self._floats(self.source[part], dtype)
+        wide = self._floats(self.source[part], np.dtype(np.float64))
+        if self.sparse:
+            return (wide @ sp.diags(self.scale)).astype(dtype).tocsr()
+        return (to_numpy(wide) * self.scale).astype(dtype)
+
+    def any_nonzero(self, columns: NDArray[np.intp]) -> bool:
+        """Tell whether any of these columns holds anything but zeros."""
+        for _, block in self.read(self.dtype):
+            chosen = block[:, columns]
+            if chosen.nnz if self.sparse else to_numpy(chosen).any():
+                return True
+        return False
+
+    def largest(self) -> NDArray[np.float64]:
+        """Return the largest magnitude in each column."""
+        top = np.zeros(self.columns)
+        for _, block in self.read(np.dtype(np.float64)):
+            size = (
+                abs(block).max(axis=0).toarray()[0] if self.sparse else abs(to_numpy(block)).max(0)
+            )
+            np.maximum(top, size, out=top)
+        return top
+
+    def _floats(self, block: Any, dtype: np.dtype[Any]) -> Any:
+        if self.sparse:
+            return block.astype(dtype)
+        xp = array_namespace(block)
+        block = xp.reshape(block, (block.shape[0], self.columns))
+        if self.remote:
+            return xp.astype(block, getattr(xp, dtype.name))
+        if is_torch_array(block):
+            # Torch converts on all cores, and knows bfloat16.
+            block = block.detach().to(getattr(xp, dtype.name)).numpy()
+        return np.ascontiguousarray(block, dtype=dtype)
+
+    def like(self, scores: NDArray[Any]) -> Any:
+        """Return `scores` as the kind of array, float family and device that came in."""
+        scores = scores.astype(self.dtype, copy=False)
+        if self.sparse or is_numpy_array(self.source):
+            return scores
+        xp = array_namespace(self.source)
+        return xp.asarray(scores, device=device_of(self.source))
+
+    def check_finite(self) -> None:
+        """Raise `DataError` naming the first row that holds a NaN or an infinity."""
+        for part, block in self.read(self.dtype):
+            values = block.data if self.sparse else to_numpy(block)
+            if np.isfinite(values).all():
+                continue
+            dense = block.toarray() if self.sparse else values
+            row = int(np.flatnonzero(~np.isfinite(dense).all(axis=1))[0]) + part.start
+            bad = dense[row - part.start]
+            what = "NaN" if np.isnan(bad).any() else "an infinite value"
+            raise DataError(
+                f"{self.name} must be finite, found {what} in row {row}. "
+                "Drop or fill such rows first."
+            )
+
+
+def check_weights(weights: Any, rows: int) -> NDArray[np.float64]:
+    """Return row weights as float64, or raise `InputError`."""
+    w = to_numpy(weights)
+    if w.dtype.kind not in "biuf" or w.shape != (rows,):
+        raise InputError(
+            f"weights must be one number a row, shape ({rows},), "
+            f"found shape {w.shape} and dtype {w.dtype}."
+        )
+    w = w.astype(np.float64)
+    if not np.isfinite(w).all() or (w < 0).any():
+        bad = w[~(np.isfinite(w) & (w >= 0))][0]
+        raise InputError(f"weights must be finite and not negative, found {bad}.")
+    return w
+
+
+def _on_host(source: Any) -> bool:
+    return is_numpy_array(source) or (is_torch_array(source) and source.device.type == "cpu")
+
+
+def _check_shape(source: Any, name: str) -> None:
+    shape = tuple(source.shape)
+    if len(shape) < 2:
+        raise DataError(
+            f"{name} must have one row per example, shape (n, ...) with two or more dimensions, "
+            f"found shape {shape}. A single column is {name}.reshape(-1, 1), "
+            f"a single row {name}.reshape(1, -1)."
+        )
+    if 0 in shape:
+        raise DataError(f"{name} must hold at least one row and one column, found shape {shape}.")
+
+
+def _work_dtype(source: Any, name: str) -> type:
+    """Return float32 for what float32 holds exactly enough, else float64."""
+    if is_torch_array(source):
+        small = ("float32", "float16", "bfloat16", "uint8", "int8", "int16", "bool")
+        kind = str(source.dtype).removeprefix("torch.")
+        if source.is_complex():
+            kind = "complex"
+    else:
+        small = ("float32", "float16", "uint8", "int8", "int16", "uint16", "bool")
+        kind = str(source.dtype).rpartition(".")[2]
+    if kind in small:
+        return np.float32
+    if kind.startswith(("float", "int", "uint", "longdouble")):
+        return np.float64
+    raise DataError(
+        f"{name} must hold real numbers, found dtype {source.dtype}. "
+        "Encode text, categories, dates or complex values as numbers first."
+    )
