@@ -1,0 +1,142 @@
+"""The files data sets come in: idx (MNIST) and CIFAR's binary records. No pickle."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import math
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.errors import FormatError
+
+__all__ = ["open_members", "read_cifar", "read_idx"]
+
+IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+PIXELS = 3 * 32 * 32
+
+
+def read_idx(path: Path) -> NDArray[Any]:
+    """Read an idx file, gzipped or not: the format of MNIST (LeCun, Cortes, Burges).
+
+    Two zero bytes, one byte for the type, one for the number of axes, a four-byte length for
+    each axis, then the numbers; all big-endian.
+    """
+    raw = path.read_bytes()
+    if raw[:2] == b"\x1f\x8b":
+        try:
+            raw = gzip.decompress(raw)
+        except (EOFError, OSError, zlib.error) as error:
+            raise FormatError(
+                f"{path} is cut short or damaged: {error}. Fetch it again."
+            ) from error
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in IDX_TYPES:
+        raise FormatError(f"{path} is not an idx file: it starts with {raw[:4]!r}.")
+    start = 4 + 4 * raw[3]
+    shape = tuple(int(size) for size in np.frombuffer(raw[4:start], ">u4"))
+    kind = np.dtype(IDX_TYPES[raw[2]])
+    expected = math.prod(shape) * kind.itemsize
+    if len(shape) != raw[3] or len(raw) - start != expected:
+        raise FormatError(
+            f"{path} should hold {shape} numbers in {expected} bytes, found {len(raw) - start}. "
+            "Fetch it again."
+        )
+    return np.frombuffer(raw, kind, offset=start).reshape(shape)
+
+
+def read_cifar(
+    files: Sequence[NDArray[np.uint8]], label_bytes: int, classes: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Read CIFAR's binary records: label bytes, then 32 x 32 red, green and blue.
+
+    Parameters
+    ----------
+    files : sequence of arrays of bytes
+        Contents of the record files, put one after the other. A single one is not copied.
+    label_bytes : int
+        1 for CIFAR-10; 2 for CIFAR-100, whose second is the fine label.
+    classes : int
+        Labels must be below this.
+
+    Returns
+    -------
+    images (n, 3, 32, 32) uint8, labels (n,) int64
+    """
+    width = label_bytes + PIXELS
+    for content in files:
+        if content.size == 0 or content.size % width:
+            raise FormatError(
+                f"a CIFAR file should hold records of {width} bytes, found {content.size} bytes: "
+                "it is cut short or another file. Fetch it again."
+            )
+    records = (files[0] if len(files) == 1 else np.concatenate(files)).reshape(-1, width)
+    labels = records[:, label_bytes - 1].astype(np.int64)
+    if labels.max() >= classes:
+        raise FormatError(
+            f"a CIFAR file has the label {labels.max()}, but there are {classes} classes: "
+            "it is another file or damaged. Fetch it again."
+        )
+    return records[:, label_bytes:].reshape(-1, 3, 32, 32), labels
+
+
+def open_members(path: Path, members: Sequence[str], cache: Path) -> dict[str, NDArray[np.uint8]]:
+    """Return the bytes of the named files in a folder or a tar archive of any compression.
+
+    Files in a folder are mapped, not read. An archive is unpacked once into a folder under
+    `cache` whose name carries the archive's size and time, since unpacking CIFAR-100 takes
+    8 seconds and mapping it none; where `cache` cannot be written to, that is left out.
+    """
+    if path.is_dir():
+        return {name: np.memmap(path / name, np.uint8, mode="r") for name in members}
+    state = path.stat()
+    unpacked = cache / f"{path.name.split('.')[0]}-{state.st_size}-{state.st_mtime_ns}"
+    if not unpacked.is_dir():
+        contents = _unpack(path, members)
+        try:
+            _write_folder(unpacked, contents)
+        except OSError:
+            return {name: np.frombuffer(raw, np.uint8) for name, raw in contents.items()}
+    return open_members(unpacked, members, cache)
+
+
+def _unpack(archive: Path, members: Sequence[str]) -> dict[str, bytes]:
+    """Read the members by their own name, whatever folder of the archive they are in."""
+    contents = {}
+    try:
+        with tarfile.open(archive) as opened:
+            for entry in opened:
+                name = Path(entry.name).name
+                stored = opened.extractfile(entry) if name in members else None
+                if stored is not None:
+                    contents[name] = stored.read()
+    except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        raise FormatError(f"{archive} is cut short or damaged: {error}. Fetch it again.") from error
+    missing = [name for name in members if name not in contents]
+    if missing:
+        raise FormatError(f"{archive} has no {missing[0]}: it is another archive or damaged.")
+    return contents
+
+
+def _write_folder(folder: Path, contents: dict[str, bytes]) -> None:
+    """Write the files so that the folder appears whole or not at all."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=folder.parent))
+    try:
+        for name, raw in contents.items():
+            (partial / name).write_bytes(raw)
+        # Another process may have been faster; its folder holds the same bytes.
+        with suppress(OSError):
+            partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    if not folder.is_dir():
+        raise OSError(f"{folder} was not written")

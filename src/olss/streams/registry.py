@@ -1,0 +1,115 @@
+"""What is known of the data sets: files, published sums, addresses, layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["DATASETS", "Entry"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a data set before it is read.
+
+    Attributes
+    ----------
+    what : str
+        One line for people.
+    files : dict
+        The official files and their published md5 sums: what is downloaded.
+    mirrors : tuple of str
+        Addresses the files are under, tried in this order.
+    members : tuple of str
+        For archives: files inside that hold the records, the test file last.
+    folders : tuple of str
+        Names of the folder the files are looked for in, under a data folder; absolute ones
+        are looked for as they are.
+    label_bytes, classes : int
+        Layout of CIFAR records.
+    class_names : tuple of str
+        What the labels mean.
+    """
+
+    what: str
+    files: dict[str, str] = field(default_factory=dict)
+    mirrors: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    label_bytes: int = 0
+    classes: int = 10
+    class_names: tuple[str, ...] | None = None
+
+
+DATASETS: dict[str, Entry] = {
+    "digits": Entry(what="1,797 handwritten digits of 8 x 8, inside scikit-learn"),
+    "mnist": Entry(
+        what="70,000 handwritten digits of 28 x 28 (LeCun, Cortes, Burges)",
+        files={
+            "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+        },
+        mirrors=(
+            "https://ossci-datasets.s3.amazonaws.com/mnist/",
+            "https://storage.googleapis.com/cvdf-datasets/mnist/",
+        ),
+        folders=("mnist",),
+    ),
+    "fashion-mnist": Entry(
+        what="70,000 pictures of clothes of 28 x 28 (Xiao, Rasul, Vollgraf 2017)",
+        files={
+            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+        },
+        mirrors=(
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+            "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+        ),
+        # The last is where Debian's package dataset-fashion-mnist installs the files.
+        folders=("fashion-mnist", "/usr/share/datasets/fashion-mnist"),
+        class_names=(
+            "T-shirt/top",
+            "trouser",
+            "pullover",
+            "dress",
+            "coat",
+            "sandal",
+            "shirt",
+            "sneaker",
+            "bag",
+            "ankle boot",
+        ),
+    ),
+    "cifar10": Entry(
+        what="60,000 colour pictures of 32 x 32 in 10 classes (Krizhevsky 2009)",
+        files={"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
+        mirrors=("https://www.cs.toronto.edu/~kriz/",),
+        members=(*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"),
+        folders=("cifar10", "cifar-10-batches-bin", "cifar-10-binary"),
+        label_bytes=1,
+        class_names=(
+            "airplane",
+            "automobile",
+            "bird",
+            "cat",
+            "deer",
+            "dog",
+            "frog",
+            "horse",
+            "ship",
+            "truck",
+        ),
+    ),
+    "cifar100": Entry(
+        what="60,000 colour pictures of 32 x 32 in 100 classes (Krizhevsky 2009)",
+        files={"cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"},
+        mirrors=("https://www.cs.toronto.edu/~kriz/",),
+        members=("train.bin", "test.bin"),
+        folders=("cifar100", "cifar-100-binary"),
+        label_bytes=2,
+        classes=100,
+    ),
+}

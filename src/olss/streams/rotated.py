@@ -1,0 +1,97 @@
+"""A data set rotated by another angle in each task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.errors import InputError
+from olss.streams.datasets import Dataset
+from olss.streams.drawing import check_seed, generator
+from olss.streams.images import rotate
+from olss.streams.over import check_count, dataset_config, dataset_of, over, with_rows
+from olss.streams.stream import Stream
+
+__all__ = ["rotated"]
+
+
+def rotated(
+    dataset: str | Dataset = "mnist",
+    *,
+    tasks: int = 20,
+    angles: str | Sequence[float] = "even",
+    resample: str = "bilinear",
+    train_rows: int | None = None,
+    test_rows: int | None = None,
+    seed: int = 0,
+) -> Stream:
+    """Make tasks of one data set rotated by a fixed angle each, between 0 and 180 degrees.
+
+    Rotated MNIST of Lopez-Paz and Ranzato (2017) is
+    ``rotated("mnist", angles="bins", resample="nearest", train_rows=1000)``.
+
+    Parameters
+    ----------
+    dataset : str or Dataset
+        A name (see `load_dataset`) or images of your own.
+    tasks : int
+        How many.
+    angles : {"even", "bins"} or sequence of float
+        "even": equally spaced from 0 to 180, both included. "bins": 180 degrees cut into
+        one bin for each task, one uniform draw in each. Or the degrees themselves,
+        counter-clockwise.
+    resample : {"bilinear", "nearest"}
+        How to read between pixels; see `olss.streams.images.rotate`.
+    train_rows, test_rows : int, optional
+        Rows of each task, drawn anew for each; all rows by default. Test rows are drawn
+        with the same share of each class.
+    seed : int
+        Seed of angles and rows.
+
+    Examples
+    --------
+    >>> stream = rotated("digits", tasks=4, angles=[0, 30, 60, 90], train_rows=200)
+    >>> stream[3]
+    Task('90 degrees', 200 training and 359 test rows of shape (8, 8), 10 classes)
+    """
+    data = dataset_of(dataset)
+    if data.X.ndim < 3:
+        raise InputError(f"rotated needs images, found rows of shape {data.X.shape[1:]}.")
+    if resample not in ("bilinear", "nearest"):
+        raise InputError(f"resample must be 'bilinear' or 'nearest', found {resample!r}.")
+    degrees = _degrees(angles, check_count("tasks", tasks), check_seed(seed))
+    config = {
+        "name": "rotated",
+        "dataset": dataset_config(data, dataset),
+        "tasks": len(degrees),
+        "angles": angles if isinstance(angles, str) else degrees,
+        "resample": resample,
+    }
+    names = [f"{angle:.4g} degrees" for angle in degrees]
+    transform = partial(_rotate, degrees, resample)
+    return over(data, with_rows(config, data, train_rows, test_rows, seed), names, transform)
+
+
+def _rotate(degrees: list[float], resample: str, number: int, images: NDArray[Any]) -> NDArray[Any]:
+    return rotate(images, degrees[number], resample)
+
+
+def _degrees(angles: str | Sequence[float], tasks: int, seed: int) -> list[float]:
+    if isinstance(angles, str):
+        if angles == "even":
+            return [float(angle) for angle in np.linspace(0, 180, tasks)]
+        if angles == "bins":
+            draws = [generator(seed, "angle", number).random() for number in range(tasks)]
+            return [180 / tasks * (number + part) for number, part in enumerate(draws)]
+        raise InputError(f"angles must be 'even', 'bins' or a list of degrees, found {angles!r}.")
+    degrees = [float(angle) for angle in angles]
+    if not np.all(np.isfinite(degrees)) or len(degrees) != tasks:
+        raise InputError(
+            f"angles must hold one number of degrees for each of the {tasks} tasks, "
+            f"found {len(degrees)}: {degrees!r}."
+        )
+    return degrees
