@@ -21,7 +21,7 @@ to remember of a row goes into `Choice.order` and comes back as `Pool.order`. Se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -29,9 +29,9 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.blocks import to_numpy
+from olss.blocks import Blocks, to_numpy
 from olss.leverage import pool_scores
-from olss.rows import Array, Indices
+from olss.rows import Array, Indices, take
 from olss.sampling import inclusion, pivotal, successive
 
 __all__ = ["Choice", "Paper", "Policy", "Pool", "Recent", "Reservoir", "Weighted"]
@@ -102,7 +102,7 @@ class Pool:
         rng: np.random.Generator,
     ) -> None:
         self._parts = (held, new)
-        self._features = features
+        self._map = features
         self._scores = scores
         self._rng = rng
         self.size = size
@@ -115,10 +115,23 @@ class Pool:
     def __len__(self) -> int:
         return len(self.index)
 
-    @cached_property
+    @property
     def features(self) -> list[Array]:
         """The rows to score, held and new; not one array, for that would be a copy of all."""
-        return [self._features(part["X"]) for part in self._parts]
+        return [self._held_features, self._new_features]
+
+    @cached_property
+    def _held_features(self) -> Array:
+        return self._map(self._parts[0]["X"])
+
+    @cached_property
+    def _new_features(self) -> Array:
+        return self._map(self._parts[1]["X"])
+
+    @property
+    def columns(self) -> int:
+        """Features of a row."""
+        return int(np.prod(self._new_features.shape[1:]))
 
     @cached_property
     def classes(self) -> NDArray[Any] | None:
@@ -138,34 +151,58 @@ class Pool:
             stratum = np.unique(stratum * len(labels) + code, return_inverse=True)[1]
         return stratum
 
-    def leverage(self, weight: Floats | None = None, *, auto: str | float = "exact") -> Floats:
-        """Leverage x' G^+ x of each row, G = sum w x x' over the pool.
+    def leverage(
+        self,
+        weight: Floats | None = None,
+        *,
+        rows: Indices | None = None,
+        auto: str | None = None,
+    ) -> Floats:
+        """Leverage x' G^+ x of each row, G = sum w x x' over the rows.
 
         Parameters
         ----------
         weight : (n,) float array, optional
             The weights w; 1 if not given.
-        auto : {"exact", "ridge", "sketched"} or float
-            How to score if the sketch was not told, by ``scores="auto"``.
+        rows : int array, optional
+            Rows of the pool to look at, ascending, if not all. The others are not even read.
+        auto : {"exact", "ridge", "sketched"}, optional
+            How to score if the sketch was told ``scores="auto"``. By default exactly, but with a
+            ridge if the sketch has fewer than twice as many rows as features.
         """
+        auto = auto or ("exact" if self.size >= 2 * self.columns else "ridge")
         scores = auto if self._scores == "auto" else self._scores
-        ridge = "auto" if scores == "ridge" else None if isinstance(scores, str) else scores
-        present = [i for i, part in enumerate(self._parts) if len(part["index"])]
-        weights = None if weight is None else np.split(weight, [self.kept])
+        split = list(self._split(np.arange(len(self)) if rows is None else rows))
         parts = pool_scores(
-            [self.features[i] for i in present],
+            [
+                features if len(at) == len(features) else take(features, at)
+                for features, at, _ in split
+            ],
             method="sketched" if scores == "sketched" else "exact",
-            ridge=ridge,
-            weights=None if weights is None else [weights[i] for i in present],
+            ridge="auto" if scores == "ridge" else None if isinstance(scores, str) else scores,
+            weights=None if weight is None else [weight[which] for _, _, which in split],
             size=self.size,
             seed=self._rng,
         )
         return np.concatenate(parts)
 
-    @property
-    def columns(self) -> int:
-        """Features of a row."""
-        return int(np.prod(self.features[1].shape[1:]))
+    def floats(self, rows: Indices) -> NDArray[np.float32]:
+        """Return the features of some rows of the pool, in any order, as one (k, d) array."""
+        floats = np.empty((len(rows), self.columns), dtype=np.float32)
+        for features, at, which in self._split(rows):
+            for part, block in Blocks(take(features, at)).read(np.dtype(np.float32)):
+                floats[which[part]] = to_numpy(block)
+        return floats
+
+    def _split(self, rows: Indices) -> Iterator[tuple[Array, Indices, Indices]]:
+        """Yield (features of a part, rows of that part, their places in `rows`)."""
+        is_new = rows >= self.kept
+        if not is_new.all():
+            which = np.flatnonzero(~is_new)
+            yield self._held_features, rows[which], which
+        if is_new.any():
+            which = np.flatnonzero(is_new)
+            yield self._new_features, rows[which] - self.kept, which
 
     def _column(self, name: str) -> Any:
         return np.concatenate([to_numpy(part[name]) for part in self._parts])
@@ -181,7 +218,7 @@ class Paper:
 
     def __call__(self, pool: Pool, rng: np.random.Generator) -> Choice:
         """Draw `pool.size` rows."""
-        scores = pool.leverage()
+        scores = pool.leverage(auto="exact")
         return Choice(successive(scores if scores.any() else np.ones(len(pool)), pool.size, rng))
 
 
@@ -201,9 +238,7 @@ class Weighted:
     def __call__(self, pool: Pool, rng: np.random.Generator) -> Choice:
         """Draw `pool.size` rows."""
         w = pool.weight
-        # Without a ridge, scores of fewer rows than features are all alike.
-        scores = pool.leverage(w, auto="exact" if pool.size >= 2 * pool.columns else "ridge")
-        q, uniform = w * scores, w / w.sum()
+        q, uniform = w * pool.leverage(w), w / w.sum()
         q = (1 - UNIFORM_SHARE) * q / q.sum() + UNIFORM_SHARE * uniform if q.any() else uniform
         return _draw(pool, q, rng)
 

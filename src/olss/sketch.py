@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.balanced import Balanced
 from olss.blocks import to_numpy
 from olss.errors import InputError
 from olss.gram import check_number
@@ -22,6 +23,9 @@ POLICIES: dict[str, Policy] = {
     "paper": Paper(),
     "weighted": Weighted(),
     "reservoir": Reservoir(),
+    "balanced": Balanced(),
+    "balanced-leverage": Balanced("leverage"),
+    "balanced-random": Balanced("random"),
     "recent": Recent(),
 }
 SCORES = ("auto", "exact", "ridge", "sketched")
@@ -45,6 +49,9 @@ class Sketch:
         - ``"weighted"``: by weighted leverage, unbiased for everything seen.
         - ``"paper"``: the paper's Algorithm 1; old tasks fade.
         - ``"reservoir"``: a uniform sample of everything seen.
+        - ``"balanced"``: the same number of rows for each task and class, in each those that
+          look most like all of it; ``"balanced-leverage"`` and ``"balanced-random"`` choose
+          inside by leverage and at random.
         - ``"recent"``: the last rows.
         - or your own; see `olss.policies`.
     scores : {"auto", "exact", "ridge", "sketched"} or float
