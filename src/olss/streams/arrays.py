@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from olss.errors import DataError, InputError
 from olss.streams.content import sha256
-from olss.streams.own import Labels, Rows, own_stream, target_kind
+from olss.streams.own import Rows, own_stream
 from olss.streams.stream import Stream
 
 __all__ = ["from_arrays"]
@@ -23,7 +23,7 @@ def from_arrays(
     by: Any = None,
     test: float = 0.2,
     names: Sequence[str] | None = None,
-    target: str = "auto",
+    kind: str = "auto",
     pad: bool | int = False,
     scale: float | None = None,
     seed: int = 0,
@@ -45,7 +45,7 @@ def from_arrays(
         of each class.
     names : sequence of str, optional
         Names of the tasks.
-    target : {"auto", "classes", "values"}
+    kind : {"auto", "classes", "values"}
         Whether y holds labels or real targets. "auto": whole numbers, booleans and text are
         labels, fractions and several columns are real targets.
     pad : bool or int
@@ -67,31 +67,22 @@ def from_arrays(
     Task('task 2', 32 training and 8 test rows of shape (4,), real targets)
     """
     parts, found_names = _from_list(data) if y is None else _from_columns(data, y, by)
-    names = list(found_names if names is None else map(str, names))
+    names = found_names if names is None else [str(name) for name in names]
     if len(names) != len(parts):
         raise InputError(f"names must hold {len(parts)} names, found {len(names)}.")
-    targets = [y for rows in parts for y in rows.targets()]
-    kind = target_kind(target, targets)
     config = {
         "name": "arrays",
         "tasks": len(parts),
-        "sha256": sha256(*(a for r in parts for a in (r.X, r.y, r.X_test, r.y_test))),
         "test": test,
-        "target": kind,
+        "kind": kind,
         "pad": pad,
         "scale": scale,
         "seed": seed,
+        "sha256": sha256(*(part for rows in parts for part in rows)),
     }
-    outputs = [y.shape[1] for y in targets if y.ndim == 2]
-    return own_stream(
-        parts.__getitem__,
-        names,
-        config,
-        Labels.of(targets) if kind == "classes" else None,
-        width=_width([rows.X for rows in parts], names, pad),
-        outputs=max(outputs) if pad and outputs else None,
-        scale=scale,
-    )
+    shapes = [rows.X.shape[1:] for rows in parts]
+    targets = [y for rows in parts for y in rows.targets()]
+    return own_stream(parts.__getitem__, names, config, shapes, targets)
 
 
 def _from_list(data: Any) -> tuple[list[Rows], list[str]]:
@@ -125,18 +116,3 @@ def _array(values: Any) -> NDArray[Any]:
     array = np.asarray(values)
     # Text from data frames comes as objects, which cannot be hashed or sorted by NumPy.
     return array.astype(str) if array.dtype.kind == "O" else array
-
-
-def _width(inputs: list[NDArray[Any]], names: list[str], pad: bool | int) -> int | None:
-    """Return the number of columns to fill up to, or None when rows stay as they are."""
-    if pad is True:
-        return max(int(X.shape[1]) for X in inputs if X.ndim == 2)
-    if pad:
-        return int(pad)
-    for X, name in zip(inputs, names, strict=True):
-        if X.shape[1:] != inputs[0].shape[1:]:
-            raise DataError(
-                f"{name} has rows of shape {X.shape[1:]}, {names[0]} of {inputs[0].shape[1:]}; "
-                "pass pad=True to fill columns with zeros."
-            )
-    return None

@@ -10,7 +10,7 @@ import numpy as np
 from olss.errors import InputError
 from olss.streams.datasets import Dataset
 from olss.streams.drawing import check_seed, generator
-from olss.streams.over import check_count, dataset_config, dataset_of, over, with_rows
+from olss.streams.over import Draws, check_count, dataset_config, dataset_of, with_rows
 from olss.streams.stream import Stream
 
 __all__ = ["incremental"]
@@ -63,7 +63,9 @@ def incremental(
         "order": order if isinstance(order, str) else groups,
     }
     names = ["classes " + " ".join(map(str, group)) for group in groups]
-    return over(data, with_rows(config, data, train_rows, test_rows, seed), names, None, groups)
+    return Draws(
+        data, with_rows(config, train_rows, test_rows, seed), names, groups=groups
+    ).stream()
 
 
 def _groups(

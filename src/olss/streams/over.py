@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,78 +11,95 @@ from numpy.typing import NDArray
 
 from olss.errors import InputError
 from olss.streams.datasets import Dataset, load_dataset
-from olss.streams.drawing import draw, generator, stratified
+from olss.streams.drawing import check_seed, draw, generator, stratified
 from olss.streams.stream import Stream
 from olss.streams.task import Task
 
-__all__ = ["check_count", "dataset_config", "dataset_of", "over", "with_rows"]
+__all__ = ["Draws", "check_count", "dataset_config", "dataset_of", "with_rows"]
 
 Array = NDArray[Any]
 # Changes the inputs of task i, training and test alike.
 Transform = Callable[[int, Array], Array]
 
 
-def over(
-    data: Dataset,
-    config: dict[str, Any],
-    names: list[str],
-    transform: Transform | None,
-    groups: list[tuple[int, ...]] | None = None,
-) -> Stream:
-    """Make the stream of tasks that all draw their rows from one data set."""
-    classes = data.classes if groups is None else tuple(sorted(sum(groups, ())))
-    return Stream(
-        partial(_task, data, config, names, transform, groups),
-        names,
-        config,
-        classes,
-        partial(_held_out, data, config, names, transform, groups),
-        data.class_names,
-        data.scale,
-    )
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """How the tasks are drawn from the data set.
 
+    Parameters
+    ----------
+    data : Dataset
+        What to draw from.
+    config : dict
+        What the stream is, with the keys "train_rows", "test_rows" and "seed".
+    names : list of str
+        Name of each task.
+    transform : callable or None
+        Changes the inputs of a task.
+    groups : list of tuple of int or None
+        Classes of each task; None for all classes in all tasks.
+    """
 
-def _held_out(
-    data: Dataset,
-    config: dict[str, Any],
-    names: list[str],
-    transform: Transform | None,
-    groups: list[tuple[int, ...]] | None,
-    share: float,
-    seed: int,
-) -> Stream:
-    # Held out of the data set, not of each task: else the same picture, turned by another
-    # nine degrees, would be trained on in the next task.
-    tuning = {**config, "validation": {"share": share, "seed": seed}}
-    return over(data.hold_out(share, seed), tuning, names, transform, groups)
+    data: Dataset
+    config: dict[str, Any]
+    names: list[str]
+    transform: Transform | None = None
+    groups: list[tuple[int, ...]] | None = None
 
+    def stream(self) -> Stream:
+        """Return the stream of the tasks."""
+        classes = self.data.classes
+        if self.groups is not None:
+            classes = tuple(sorted(label for group in self.groups for label in group))
+        return Stream(
+            self.task,
+            self.names,
+            self.config,
+            classes,
+            self.held_out,
+            self.data.class_names,
+            self.data.scale,
+        )
 
-def _task(
-    data: Dataset,
-    config: dict[str, Any],
-    names: list[str],
-    transform: Transform | None,
-    groups: list[tuple[int, ...]] | None,
-    number: int,
-) -> Task:
-    classes = data.classes if groups is None else groups[number]
-    train = _pool(data.y, classes, groups is None)
-    test = _pool(data.y_test, classes, groups is None)
-    if (size := config["train_rows"]) is not None:
-        _check_enough("train_rows", size, len(train), names[number])
-        train = draw(train, size, generator(config["seed"], "train rows", number))
-    if (size := config["test_rows"]) is not None:
-        _check_enough("test_rows", size, len(test), names[number])
-        rng = generator(config["seed"], "test rows", number)
-        test = stratified(data.y_test[test], test, size, rng)
-    X, X_test = data.X[train], data.X_test[test]
-    if transform is not None:
-        X, X_test = transform(number, X), transform(number, X_test)
-    return Task(names[number], X, data.y[train], X_test, data.y_test[test], classes, data.scale)
+    def held_out(self, share: float, seed: int) -> Stream:
+        """Return the stream for tuning.
 
+        Rows are held out of the data set, not of each task: else the same picture, turned
+        by another nine degrees, would be trained on in the next task.
+        """
+        config = {**self.config, "validation": {"share": share, "seed": seed}}
+        return replace(self, data=self.data.hold_out(share, seed), config=config).stream()
 
-def _pool(y: Array, classes: tuple[int, ...], everything: bool) -> NDArray[np.int64]:
-    return np.arange(len(y)) if everything else np.flatnonzero(np.isin(y, classes))
+    def task(self, number: int) -> Task:
+        """Draw task `number`."""
+        data, seed = self.data, self.config["seed"]
+        train = self._rows_of(data.y, number)
+        test = self._rows_of(data.y_test, number)
+        if size := self._size("train_rows", len(train), number):
+            train = draw(train, size, generator(seed, "train rows", number))
+        if size := self._size("test_rows", len(test), number):
+            test = stratified(data.y_test[test], test, size, generator(seed, "test rows", number))
+        X, X_test = data.X[train], data.X_test[test]
+        if self.transform is not None:
+            X, X_test = self.transform(number, X), self.transform(number, X_test)
+        classes = data.classes if self.groups is None else self.groups[number]
+        y, y_test = data.y[train], data.y_test[test]
+        return Task(self.names[number], X, y, X_test, y_test, classes, data.scale)
+
+    def _rows_of(self, y: Array, number: int) -> NDArray[np.int64]:
+        if self.groups is None:
+            return np.arange(len(y))
+        return np.flatnonzero(np.isin(y, self.groups[number]))
+
+    def _size(self, name: str, present: int, number: int) -> int | None:
+        wanted: int | None = self.config[name]
+        if wanted is None or wanted <= present:
+            return wanted
+        if "validation" in self.config:  # what was held out may be missing
+            return present
+        raise InputError(
+            f"{name} must be at most {present}, the rows of {self.names[number]}; found {wanted}."
+        )
 
 
 def dataset_of(dataset: str | Dataset) -> Dataset:
@@ -96,25 +113,12 @@ def dataset_config(data: Dataset, given: str | Dataset) -> Any:
 
 
 def with_rows(
-    config: dict[str, Any],
-    data: Dataset,
-    train_rows: int | None,
-    test_rows: int | None,
-    seed: int,
+    config: dict[str, Any], train_rows: int | None, test_rows: int | None, seed: int
 ) -> dict[str, Any]:
     """Return the config with rows and seed, checked."""
-    for name, rows, most in (
-        ("train_rows", train_rows, len(data.y)),
-        ("test_rows", test_rows, len(data.y_test)),
-    ):
-        if rows is not None:
-            _check_enough(name, check_count(name, rows), most, data.name)
-    return {**config, "train_rows": train_rows, "test_rows": test_rows, "seed": seed}
-
-
-def _check_enough(name: str, wanted: int, present: int, where: str) -> None:
-    if wanted > present:
-        raise InputError(f"{name} must be at most {present}, the rows of {where}; found {wanted}.")
+    for name, rows in (("train_rows", train_rows), ("test_rows", test_rows)):
+        config[name] = None if rows is None else check_count(name, rows)
+    return {**config, "seed": check_seed(seed)}
 
 
 def check_count(name: str, count: int) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +14,12 @@ from olss.streams.drawing import check_seed, check_share, generator, stratified
 from olss.streams.stream import Stream
 from olss.streams.task import Task
 
-__all__ = ["Labels", "Rows", "own_stream", "target_kind"]
+__all__ = ["Labels", "Rows", "own_stream"]
 
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
+class Rows(NamedTuple):
     """Rows of one task as they came: test rows may be given or not."""
 
     X: Array
@@ -50,8 +48,8 @@ class Labels:
     def of(cls, targets: Iterable[Array]) -> Labels:
         """Look at the targets of all tasks."""
         found = np.unique(np.concatenate([np.unique(y) for y in targets]))
-        if found.dtype.kind in "iu" and found[0] >= 0:
-            return cls(tuple(found.tolist()))
+        if found.dtype.kind in "iuf" and found[0] >= 0:
+            return cls(tuple(int(label) for label in found))
         values = tuple(found.tolist())
         return cls(tuple(range(len(values))), tuple(map(str, values)), values)
 
@@ -62,29 +60,25 @@ class Labels:
         return np.searchsorted(np.asarray(self.values), y).astype(np.int64)
 
 
-def target_kind(target: str, targets: Sequence[Array]) -> str:
+def target_kind(kind: str, targets: Sequence[Array]) -> str:
     """Return "classes" or "values": as asked for, or as the targets look."""
-    if target not in ("auto", "classes", "values"):
-        raise InputError(f"target must be 'auto', 'classes' or 'values', found {target!r}.")
-    classes = all(y.dtype.kind in "iubUSO" and y.ndim == 1 for y in targets)
-    if target == "auto":
-        return "classes" if classes else "values"
-    if target == "classes" and not classes:
-        whole = all(y.ndim == 1 and np.all(y == np.floor(y)) for y in targets)
-        if not whole:
-            raise DataError("target='classes' needs one label a row, found fractions or columns.")
-    return target
+    if kind not in ("auto", "classes", "values"):
+        raise InputError(f"kind must be 'auto', 'classes' or 'values', found {kind!r}.")
+    discrete = all(y.dtype.kind in "iubU" and y.ndim == 1 for y in targets)
+    if kind == "auto":
+        return "classes" if discrete else "values"
+    whole = discrete or all(y.ndim == 1 and np.all(y == np.floor(y)) for y in targets)
+    if kind == "classes" and not whole:
+        raise DataError("kind='classes' needs one label a row, found fractions or columns.")
+    return kind
 
 
 def own_stream(
     load: Callable[[int], Rows],
     names: Sequence[str],
     config: dict[str, Any],
-    labels: Labels | None,
-    *,
-    width: int | None,
-    outputs: int | None,
-    scale: float | None,
+    shapes: Sequence[tuple[int, ...]],
+    targets: Sequence[Array],
 ) -> Stream:
     """Make the stream of tasks that `load` reads.
 
@@ -95,136 +89,134 @@ def own_stream(
     names : sequence of str
         Name of each task.
     config : dict
-        With the keys "test" (share) and "seed".
-    labels : Labels or None
-        None for real targets.
-    width, outputs : int or None
-        Fill inputs and real targets with columns of zeros up to this many.
-    scale : float or None
-        None: 255 for uint8, else 1.
+        What the stream is, with the keys "test", "kind", "pad", "scale" and "seed".
+    shapes : sequence of tuple
+        Shape of a row of X, for each task.
+    targets : sequence of arrays
+        The targets of all tasks, to know the labels of the stream from the start.
     """
     check_seed(config["seed"])
     check_share("test", config["test"], most=0.9)
-    make = partial(_make, load, names, config, labels, width, outputs, scale)
-    if scale is None:
-        scale = make(0).scale
-    return Stream(
-        make,
-        names,
-        config,
-        None if labels is None else labels.classes,
-        partial(_held_out, make, names, config, labels, scale),
-        None if labels is None else labels.names,
-        scale,
-    )
+    config = {**config, "kind": target_kind(config["kind"], targets)}
+    labels = Labels.of(targets) if config["kind"] == "classes" else None
+    width = _width(shapes, names, config["pad"])
+    outputs = [y.shape[1] for y in targets if y.ndim == 2]
+    padded = max(outputs) if config["pad"] and outputs else None
+    return Own(load, names, config, labels, width, padded).stream()
 
 
-def _make(
-    load: Callable[[int], Rows],
-    names: Sequence[str],
-    config: dict[str, Any],
-    labels: Labels | None,
-    width: int | None,
-    outputs: int | None,
-    scale: float | None,
-    number: int,
-) -> Task:
-    rows = load(number)
-    where = names[number]
-    X, y = _checked(rows.X, rows.y, labels, width, outputs, where)
-    if rows.X_test is None or rows.y_test is None:
-        rng = generator(config["seed"], "split", number)
-        kept, held = _split(y, labels, config["test"], rng, where)
-        X, y, X_test, y_test = X[kept], y[kept], X[held], y[held]
-    else:
-        X_test, y_test = _checked(
-            rows.X_test, rows.y_test, labels, width, outputs, f"{where} (test)"
+def _width(shapes: Sequence[tuple[int, ...]], names: Sequence[str], pad: bool | int) -> int | None:
+    """Return the number of columns to fill up to, or None when rows stay as they are."""
+    if pad is not False and any(len(shape) != 1 for shape in shapes):
+        raise InputError("pad fills columns of tables; rows of several axes cannot be padded.")
+    if pad is True:
+        return max(shape[0] for shape in shapes)
+    if pad is not False:
+        return int(pad)
+    for shape, name in zip(shapes, names, strict=True):
+        if shape != shapes[0]:
+            raise DataError(
+                f"{name} has rows of shape {shape}, {names[0]} of {shapes[0]}; pass pad=True to "
+                "fill columns with zeros."
+            )
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """How tasks are made of the rows that `load` reads; see `own_stream`."""
+
+    load: Callable[[int], Rows]
+    names: Sequence[str]
+    config: dict[str, Any]
+    labels: Labels | None
+    width: int | None
+    outputs: int | None
+
+    def stream(self) -> Stream:
+        """Return the stream of the tasks."""
+        tuning = "validation" in self.config
+        scale = self.config["scale"]
+        return Stream(
+            self.tuning_task if tuning else self.task,
+            self.names,
+            self.config,
+            None if self.labels is None else self.labels.classes,
+            self.held_out,
+            None if self.labels is None else self.labels.names,
+            self.task(0).scale if scale is None else scale,
         )
-    if X.shape[1:] != X_test.shape[1:]:
-        raise DataError(
-            f"{where}: X and X_test must have rows of one shape, found {X.shape[1:]} and "
-            f"{X_test.shape[1:]}."
-        )
-    classes = None
-    if labels is not None:
-        classes = tuple(np.union1d(y, y_test).tolist())
-    if scale is None:
-        scale = 255.0 if X.dtype == np.uint8 else 1.0
-    return Task(where, X, y, X_test, y_test, classes, scale)
+
+    def held_out(self, share: float, seed: int) -> Stream:
+        """Return the stream for tuning."""
+        config = {**self.config, "validation": {"share": share, "seed": seed}}
+        return replace(self, config=config).stream()
+
+    def task(self, number: int) -> Task:
+        """Read task `number`."""
+        rows = self.load(number)
+        where = self.names[number]
+        X, y = self._checked(rows.X, rows.y, where)
+        if rows.X_test is None or rows.y_test is None:
+            rng = generator(self.config["seed"], "split", number)
+            kept, held = self._split(y, self.config["test"], rng, where)
+            X, y, X_test, y_test = X[kept], y[kept], X[held], y[held]
+        else:
+            X_test, y_test = self._checked(rows.X_test, rows.y_test, f"{where} (test)")
+        if X.shape[1:] != X_test.shape[1:]:
+            raise DataError(
+                f"{where}: X and X_test must have rows of one shape, found {X.shape[1:]} and "
+                f"{X_test.shape[1:]}."
+            )
+        classes = None if self.labels is None else tuple(np.union1d(y, y_test).tolist())
+        scale = self.config["scale"]
+        if scale is None:
+            scale = 255.0 if X.dtype == np.uint8 else 1.0
+        return Task(where, X, y, X_test, y_test, classes, scale)
+
+    def tuning_task(self, number: int) -> Task:
+        """Read task `number` and put held-out training rows in place of the test rows."""
+        task, how = self.task(number), self.config["validation"]
+        rng = generator(how["seed"], "validation", number)
+        kept, held = self._split(task.y, how["share"], rng, task.name)
+        X, y = task.X, task.y
+        return replace(task, X=X[kept], y=y[kept], X_test=X[held], y_test=y[held])
+
+    def _split(
+        self, y: Array, share: float, rng: np.random.Generator, where: str
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows kept and the rows held out, by class where there are classes."""
+        if len(y) < 2:
+            raise DataError(f"{where} has {len(y)} row: a split into two parts needs at least 2.")
+        rows = np.arange(len(y))
+        size = min(max(1, round(share * len(y))), len(y) - 1)
+        held = stratified(None if self.labels is None else y, rows, size, rng)
+        return np.delete(rows, held), held
+
+    def _checked(self, X: Array, y: Array, where: str) -> tuple[Array, Array]:
+        """Return inputs and targets that can be used, or say why they cannot."""
+        if X.ndim < 2:
+            raise DataError(f"{where}: X must have rows and columns, found shape {X.shape}.")
+        if len(X) != len(y):
+            raise DataError(f"{where}: X has {len(X)} rows and y {len(y)}; they must be equal.")
+        if len(X) == 0:
+            raise DataError(f"{where} has no rows.")
+        X = _padded(_numbers(X, "X", where), self.width, "X", where)
+        if self.labels is not None:
+            return X, self.labels.encode(y)
+        return X, _padded(_numbers(y, "y", where).astype(float), self.outputs, "y", where)
 
 
-def _held_out(
-    make: Callable[[int], Task],
-    names: Sequence[str],
-    config: dict[str, Any],
-    labels: Labels | None,
-    scale: float,
-    share: float,
-    seed: int,
-) -> Stream:
-    def no_second(share: float, seed: int) -> Stream:
-        raise InputError("validation was asked for twice: this stream is one for tuning.")
-
-    return Stream(
-        partial(_tuning_task, make, labels, share, seed),
-        names,
-        {**config, "validation": {"share": share, "seed": seed}},
-        None if labels is None else labels.classes,
-        no_second,
-        None if labels is None else labels.names,
-        scale,
-    )
-
-
-def _tuning_task(
-    make: Callable[[int], Task], labels: Labels | None, share: float, seed: int, number: int
-) -> Task:
-    task = make(number)
-    rng = generator(seed, "validation", number)
-    kept, held = _split(task.y, labels, share, rng, task.name)
-    return replace(task, X=task.X[kept], y=task.y[kept], X_test=task.X[held], y_test=task.y[held])
-
-
-def _split(
-    y: Array, labels: Labels | None, share: float, rng: np.random.Generator, where: str
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows kept and the rows held out, by class where there are classes."""
-    if len(y) < 2:
-        raise DataError(f"{where} has {len(y)} row: a split into two parts needs at least 2.")
-    rows = np.arange(len(y))
-    size = min(max(1, round(share * len(y))), len(y) - 1)
-    held = stratified(None if labels is None else y, rows, size, rng)
-    return np.delete(rows, held), held
-
-
-def _checked(
-    X: Array, y: Array, labels: Labels | None, width: int | None, outputs: int | None, where: str
-) -> tuple[Array, Array]:
-    """Return inputs and targets that can be used, or say why they cannot."""
-    if X.ndim < 2:
-        raise DataError(f"{where}: X must have rows and columns, found shape {X.shape}.")
-    if len(X) != len(y):
-        raise DataError(f"{where}: X has {len(X)} rows and y {len(y)}; they must be equal.")
-    if len(X) == 0:
-        raise DataError(f"{where} has no rows.")
-    if X.dtype.kind not in "fiub":
-        raise DataError(f"{where}: X must hold numbers, found {X.dtype}; encode text first.")
-    _check_finite(X, "X", where)
-    X = _padded(X, width, "X", where)
-    if labels is not None:
-        return X, labels.encode(y)
-    if y.dtype.kind not in "fiub":
-        raise DataError(f"{where}: y must hold numbers, found {y.dtype}.")
-    _check_finite(y, "y", where)
-    return X, _padded(y.astype(np.float64), outputs, "y", where) if y.ndim > 1 else y.astype(float)
-
-
-def _check_finite(values: Array, name: str, where: str) -> None:
+def _numbers(values: Array, name: str, where: str) -> Array:
+    if values.dtype.kind not in "fiub":
+        raise DataError(f"{where}: {name} must hold numbers, found {values.dtype}; encode it.")
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        bad = int(np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))[0])
+        bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
         raise DataError(
-            f"{where}: {name} is not finite in row {bad}; fill or drop missing values first."
+            f"{where}: {name} is not finite in {len(bad)} rows, the first is row {bad[0]}; fill or "
+            "drop missing values first."
         )
+    return values
 
 
 def _padded(values: Array, width: int | None, name: str, where: str) -> Array:

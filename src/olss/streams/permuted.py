@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from olss.streams.datasets import Dataset
 from olss.streams.drawing import check_seed, generator
-from olss.streams.over import check_count, dataset_config, dataset_of, over, with_rows
+from olss.streams.over import Draws, check_count, dataset_config, dataset_of, with_rows
 from olss.streams.stream import Stream
 
 __all__ = ["permuted"]
@@ -63,7 +63,7 @@ def permuted(
     if not permute_first:
         names[0] = "as it is"
     transform = partial(_permute, check_seed(seed), config["permute_first"])
-    return over(data, with_rows(config, data, train_rows, test_rows, seed), names, transform)
+    return Draws(data, with_rows(config, train_rows, test_rows, seed), names, transform).stream()
 
 
 def _permute(seed: int, permute_first: bool, number: int, X: NDArray[Any]) -> NDArray[Any]:

@@ -13,7 +13,7 @@ from olss.errors import InputError
 from olss.streams.datasets import Dataset
 from olss.streams.drawing import check_seed, generator
 from olss.streams.images import rotate
-from olss.streams.over import check_count, dataset_config, dataset_of, over, with_rows
+from olss.streams.over import Draws, check_count, dataset_config, dataset_of, with_rows
 from olss.streams.stream import Stream
 
 __all__ = ["rotated"]
@@ -73,7 +73,7 @@ def rotated(
     }
     names = [f"{angle:.4g} degrees" for angle in degrees]
     transform = partial(_rotate, degrees, resample)
-    return over(data, with_rows(config, data, train_rows, test_rows, seed), names, transform)
+    return Draws(data, with_rows(config, train_rows, test_rows, seed), names, transform).stream()
 
 
 def _rotate(degrees: list[float], resample: str, number: int, images: NDArray[Any]) -> NDArray[Any]:

@@ -1,0 +1,284 @@
+"""Disturbances: what goes wrong with real streams, done on purpose to test claims.
+
+Each takes a stream and returns another. Training rows change, test rows never do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.errors import DataError, InputError
+from olss.streams.drawing import check_seed, check_share, generator, stratified
+from olss.streams.stream import Stream
+from olss.streams.task import Task
+
+__all__ = ["imbalanced", "interleaved", "label_noise", "outliers", "returning", "unequal"]
+
+
+def label_noise(stream: Stream, share: float = 0.1, seed: int = 0) -> Stream:
+    """Give a share of each task's training rows a wrong label, any other class of the task.
+
+    Examples
+    --------
+    >>> from olss.streams import permuted
+    >>> noisy = label_noise(permuted("digits", tasks=2, train_rows=200), share=0.2)
+    >>> int((noisy[0].y != permuted("digits", tasks=2, train_rows=200)[0].y).sum())
+    40
+    >>> int(noisy[0].disturbed.sum())
+    40
+    """
+    _check_classes(stream, "label_noise")
+    options: dict[str, Any] = {"share": check_share("share", share), "seed": check_seed(seed)}
+    return _step(label_noise, stream, options, partial(_noisy, stream, **options))
+
+
+def outliers(stream: Stream, share: float = 0.01, seed: int = 0) -> Stream:
+    """Replace the inputs of a share of each task's training rows by noise; labels stay.
+
+    Images become uniform noise over all grey levels. Other numbers are drawn from a normal
+    law with the mean of their column and ten times its standard deviation.
+    """
+    options: dict[str, Any] = {"share": check_share("share", share), "seed": check_seed(seed)}
+    return _step(outliers, stream, options, partial(_with_outliers, stream, **options))
+
+
+def imbalanced(stream: Stream, ratio: float = 10.0, seed: int = 0) -> Stream:
+    """Thin out the classes of each task to a long tail (Cui et al. 2019).
+
+    Of the K classes of a task, in an order drawn for the stream, number k keeps a share of
+    ratio**(-k / (K - 1)) of its rows: all of the first, one in `ratio` of the last.
+    """
+    _check_classes(stream, "imbalanced")
+    options: dict[str, Any] = {"ratio": _check_ratio(ratio), "seed": check_seed(seed)}
+    return _step(imbalanced, stream, options, partial(_long_tail, stream, **options))
+
+
+def unequal(
+    stream: Stream, ratio: float = 10.0, rows: Sequence[int] | None = None, seed: int = 0
+) -> Stream:
+    """Make the tasks of very different sizes.
+
+    Parameters
+    ----------
+    stream : Stream
+        What to change.
+    ratio : float
+        Largest to smallest; sizes fall geometrically, in an order drawn with the seed.
+    rows : sequence of int, optional
+        Training rows of each task, instead of `ratio`.
+    seed : int
+        Seed of the order and of the rows that stay.
+
+    Examples
+    --------
+    >>> from olss.streams import permuted
+    >>> stream = unequal(permuted("digits", tasks=3), rows=[1000, 10, 100])
+    >>> [len(task.X) for task in stream]
+    [1000, 10, 100]
+    """
+    if rows is not None and (len(rows) != len(stream) or min(rows) < 1):
+        raise InputError(f"rows must hold {len(stream)} positive numbers, found {list(rows)!r}.")
+    options: dict[str, Any] = {"ratio": _check_ratio(ratio), "seed": check_seed(seed)}
+    options["rows"] = None if rows is None else [int(count) for count in rows]
+    return _step(unequal, stream, options, partial(_resized, stream, **options))
+
+
+def returning(stream: Stream, task: int = 0, at: int | None = None) -> Stream:
+    """Let a task come back later: its rows once more, as a task of its own.
+
+    Parameters
+    ----------
+    stream : Stream
+        What to change.
+    task : int
+        Which one comes back, from 0.
+    at : int, optional
+        Its second place, later than the first; the end by default.
+
+    Examples
+    --------
+    >>> from olss.streams import rotated
+    >>> returning(rotated("digits", tasks=3)).names
+    ('0 degrees', '90 degrees', '180 degrees', '0 degrees again')
+    """
+    last = len(stream)
+    at = last if at is None else at
+    if not 0 <= task < at <= last:
+        raise InputError(
+            f"task must come before at, and at be at most {last}; found task={task} and at={at}."
+        )
+    order = [*range(at), task, *range(at, last)]
+    names = [*stream.names[:at], f"{stream.names[task]} again", *stream.names[at:]]
+    make = partial(_reordered, stream, order, names)
+    return _step(returning, stream, {"task": int(task), "at": int(at)}, make, names)
+
+
+def interleaved(stream: Stream, share: float = 1.0, seed: int = 0) -> Stream:
+    """Take the boundaries between tasks away: rows arrive mixed with those of other tasks.
+
+    Each training row leaves its place with probability `share` for any part of the stream,
+    all equally likely. With 1 every part is a mixture of all tasks; with 0.1 each task is
+    mostly itself. Test rows of part i are those of task i, so the accuracy on each task is
+    still measured. Making one part makes every task of the stream once.
+
+    Examples
+    --------
+    >>> from olss.streams import incremental
+    >>> stream = interleaved(incremental("digits", tasks=5), share=1.0)
+    >>> len(stream[0].classes)
+    10
+    """
+    options: dict[str, Any] = {"share": check_share("share", share), "seed": check_seed(seed)}
+    names = [f"part {number} ({name})" for number, name in enumerate(stream.names, start=1)]
+    make = partial(_mixed, stream, names, **options)
+    return _step(interleaved, stream, options, make, names)
+
+
+def _step(
+    function: Callable[..., Stream],
+    stream: Stream,
+    options: dict[str, Any],
+    make: Callable[[int], Task],
+    names: Sequence[str] | None = None,
+) -> Stream:
+    """Return the stream with one step more, written down in its config."""
+    config = stream.config
+    config["steps"] = [*config.get("steps", []), {"name": function.__name__, **options}]
+    return Stream(
+        make,
+        stream.names if names is None else names,
+        config,
+        stream.classes,
+        partial(_redo, function, stream, options),
+        stream.class_names,
+        stream.scale,
+    )
+
+
+def _redo(
+    function: Callable[..., Stream],
+    stream: Stream,
+    options: dict[str, Any],
+    share: float,
+    seed: int,
+) -> Stream:
+    """Hold rows out first and disturb then, so that the held-out rows are clean."""
+    return function(stream.validation(share, seed), **options)
+
+
+def _noisy(stream: Stream, number: int, share: float, seed: int) -> Task:
+    task = stream[number]
+    classes = np.asarray(task.classes)
+    if len(classes) < 2:
+        raise DataError(f"label_noise needs a second class in {task.name}, found one.")
+    rng = generator(seed, "label noise", number)
+    changed = _some_rows(len(task.y), share, rng)
+    y = task.y.copy()
+    # A step of 1 to K - 1 around the circle of classes always ends at another class.
+    steps = rng.integers(1, len(classes), size=len(changed))
+    y[changed] = classes[(np.searchsorted(classes, y[changed]) + steps) % len(classes)]
+    return replace(task, y=y, disturbed=_marked(task, changed))
+
+
+def _with_outliers(stream: Stream, number: int, share: float, seed: int) -> Task:
+    task = stream[number]
+    rng = generator(seed, "outliers", number)
+    changed = _some_rows(len(task.y), share, rng)
+    X = task.X.copy()
+    shape = X[changed].shape
+    if X.dtype == np.uint8:
+        X[changed] = rng.integers(0, int(task.scale) + 1, size=shape)
+    else:
+        spread = 10 * X.std(axis=0)
+        X[changed] = X.mean(axis=0) + spread * rng.standard_normal(shape)
+    return replace(task, X=X, disturbed=_marked(task, changed))
+
+
+def _long_tail(stream: Stream, number: int, ratio: float, seed: int) -> Task:
+    task = stream[number]
+    order = generator(seed, "imbalance").permutation(np.asarray(stream.classes))
+    present = [label for label in order if label in (task.classes or ())]
+    rng = generator(seed, "imbalance", number + 1)
+    kept = []
+    for place, label in enumerate(present):
+        rows = np.flatnonzero(task.y == label)
+        share = ratio ** (-place / max(1, len(present) - 1))
+        size = min(len(rows), max(1, round(share * len(rows))))
+        kept.append(rng.permutation(rows)[:size])
+    return _only(task, np.sort(np.concatenate(kept)))
+
+
+def _resized(stream: Stream, number: int, ratio: float, rows: list[int] | None, seed: int) -> Task:
+    task = stream[number]
+    if rows is None:
+        place = generator(seed, "sizes").permutation(len(stream))[number]
+        share = ratio ** (-place / max(1, len(stream) - 1))
+        size = max(1, round(share * len(task.y)))
+    else:
+        size = rows[number]
+    if size > len(task.y):
+        raise InputError(f"rows asks for {size} of the {len(task.y)} rows of {task.name}.")
+    strata = None if task.classes is None else task.y
+    rng = generator(seed, "sizes", number + 1)
+    return _only(task, stratified(strata, np.arange(len(task.y)), size, rng))
+
+
+def _reordered(stream: Stream, order: list[int], names: Sequence[str], number: int) -> Task:
+    return replace(stream[order[number]], name=names[number])
+
+
+def _mixed(stream: Stream, names: Sequence[str], number: int, share: float, seed: int) -> Task:
+    arriving, home = [], None
+    for origin, task in enumerate(stream):
+        rng = generator(seed, "interleaving", origin)
+        leaves = rng.random(len(task.y)) < share
+        parts = np.where(leaves, rng.integers(len(stream), size=len(task.y)), origin)
+        arriving.append(_only(task, np.flatnonzero(parts == number)))
+        home = task if origin == number else home
+    assert home is not None
+    X = np.concatenate([task.X for task in arriving])
+    y = np.concatenate([task.y for task in arriving])
+    marks = np.concatenate([_marked(task, np.empty(0, np.int64)) for task in arriving])
+    order = generator(seed, "interleaving", len(stream) + number).permutation(len(y))
+    classes = None if home.classes is None else tuple(np.union1d(y, home.y_test).tolist())
+    return replace(
+        home,
+        name=names[number],
+        X=X[order],
+        y=y[order],
+        classes=classes,
+        disturbed=marks[order] if marks.any() else None,
+    )
+
+
+def _some_rows(rows: int, share: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    return np.sort(rng.permutation(rows)[: round(share * rows)])
+
+
+def _marked(task: Task, changed: NDArray[np.int64]) -> NDArray[np.bool_]:
+    marks = np.zeros(len(task.y), bool) if task.disturbed is None else task.disturbed.copy()
+    marks[changed] = True
+    return marks
+
+
+def _only(task: Task, rows: NDArray[np.int64]) -> Task:
+    """Return the task with these training rows only."""
+    marks = None if task.disturbed is None else task.disturbed[rows]
+    return replace(task, X=task.X[rows], y=task.y[rows], disturbed=marks)
+
+
+def _check_classes(stream: Stream, name: str) -> None:
+    if stream.classes is None:
+        raise InputError(f"{name} needs class labels; this stream has real targets.")
+
+
+def _check_ratio(ratio: float) -> float:
+    if not isinstance(ratio, (int, float)) or not 1 <= ratio < np.inf:
+        raise InputError(f"ratio must be a number from 1 up, found {ratio!r}.")
+    return float(ratio)
