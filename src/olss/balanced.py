@@ -11,7 +11,7 @@ import numpy as np
 
 from olss.errors import InputError, OlssWarning
 from olss.herding import REFERENCES, herding
-from olss.policies import Choice, Floats, Pool
+from olss.pool import Choice, Floats, Pool
 from olss.rows import Indices
 
 __all__ = ["Balanced"]

@@ -21,22 +21,29 @@ to remember of a row goes into `Choice.order` and comes back as `Pool.order`. Se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from olss.blocks import Blocks, to_numpy
-from olss.leverage import pool_scores
-from olss.rows import Array, Indices, take
+from olss.balanced import Balanced
+from olss.errors import InputError
+from olss.pool import Choice, Floats, Policy, Pool
 from olss.sampling import inclusion, pivotal, successive
 
-__all__ = ["Choice", "Paper", "Policy", "Pool", "Recent", "Reservoir", "Weighted"]
-
-Floats: TypeAlias = NDArray[np.float64]
+__all__ = [
+    "POLICIES",
+    "Balanced",
+    "Choice",
+    "Paper",
+    "Policy",
+    "Pool",
+    "Recent",
+    "Reservoir",
+    "Weighted",
+    "name_of",
+    "named",
+]
 
 # The share of a weighted draw that goes to all rows alike. It bounds what one row can stand for
 # (ten times the average), and gives rows of no leverage, which count as rows too, their chance.
@@ -44,168 +51,6 @@ UNIFORM_SHARE = 0.1
 
 # NumPy's hypergeometric law takes populations below this.
 HYPERGEOMETRIC_LIMIT = 10**9
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What a policy answers.
-
-    Parameters
-    ----------
-    rows : (k,) int array, k <= pool.size
-        Rows of the pool to keep, each once.
-    weight : (k,) float array, optional
-        Their weights from now on: how many of the rows seen each stands for. They stay as they
-        are if not given.
-    order : (k,) float array, optional
-        A number to remember with each row; the pool gives it back as `Pool.order`.
-    """
-
-    rows: Indices
-    weight: Floats | None = None
-    order: Floats | None = None
-
-
-class Policy(Protocol):
-    """A function from a pool to the rows that stay."""
-
-    def __call__(self, pool: Pool, rng: np.random.Generator) -> Choice:
-        """Choose at most `pool.size` rows of the pool."""
-
-
-class Pool:
-    """The rows a policy chooses from: the `kept` first ones are held, the others are new.
-
-    Attributes
-    ----------
-    size : int
-        Rows that may stay.
-    kept : int
-        Rows held so far; they come first in each of the arrays below.
-    weight, order : (n,) float arrays
-        Weight of each row (1 if new), and what the policy remembered with it (NaN if nothing).
-    task : (n,) int or str array
-    index : (n,) int array
-        The rows' positions in the stream.
-    features : list of two arrays (held, ...) and (new, ...)
-        What scores are taken of: the rows, or their images under the sketch's feature map.
-    """
-
-    def __init__(
-        self,
-        held: Mapping[str, Array],
-        new: Mapping[str, Array],
-        *,
-        size: int,
-        scores: str | float,
-        features: Callable[[Array], Array],
-        rng: np.random.Generator,
-    ) -> None:
-        self._parts = (held, new)
-        self._map = features
-        self._scores = scores
-        self._rng = rng
-        self.size = size
-        self.kept = len(held["index"])
-        self.weight: Floats = self._column("weight")
-        self.order: Floats = self._column("order")
-        self.task: NDArray[Any] = self._column("task")
-        self.index: Indices = self._column("index")
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    @property
-    def features(self) -> list[Array]:
-        """The rows to score, held and new; not one array, for that would be a copy of all."""
-        return [self._held_features, self._new_features]
-
-    @cached_property
-    def _held_features(self) -> Array:
-        return self._map(self._parts[0]["X"])
-
-    @cached_property
-    def _new_features(self) -> Array:
-        return self._map(self._parts[1]["X"])
-
-    @property
-    def columns(self) -> int:
-        """Features of a row."""
-        return int(np.prod(self._new_features.shape[1:]))
-
-    @cached_property
-    def classes(self) -> NDArray[Any] | None:
-        """(n,) class of each row, or None if `y` is not given or not a class."""
-        if "y" not in self._parts[1]:
-            return None
-        labels = [_classes(to_numpy(part["y"])) for part in self._parts if len(part["index"])]
-        known = [part for part in labels if part is not None]
-        return np.concatenate(known) if len(known) == len(labels) else None
-
-    @cached_property
-    def strata(self) -> Indices:
-        """(n,) number of each row's stratum: its task and class, or its task if without class."""
-        stratum: Indices = np.unique(self.task, return_inverse=True)[1]
-        if self.classes is not None:
-            labels, code = np.unique(self.classes, return_inverse=True)
-            stratum = np.unique(stratum * len(labels) + code, return_inverse=True)[1]
-        return stratum
-
-    def leverage(
-        self,
-        weight: Floats | None = None,
-        *,
-        rows: Indices | None = None,
-        auto: str | None = None,
-    ) -> Floats:
-        """Leverage x' G^+ x of each row, G = sum w x x' over the rows.
-
-        Parameters
-        ----------
-        weight : (n,) float array, optional
-            The weights w; 1 if not given.
-        rows : int array, optional
-            Rows of the pool to look at, ascending, if not all. The others are not even read.
-        auto : {"exact", "ridge", "sketched"}, optional
-            How to score if the sketch was told ``scores="auto"``. By default exactly, but with a
-            ridge if the sketch has fewer than twice as many rows as features.
-        """
-        auto = auto or ("exact" if self.size >= 2 * self.columns else "ridge")
-        scores = auto if self._scores == "auto" else self._scores
-        split = list(self._split(np.arange(len(self)) if rows is None else rows))
-        parts = pool_scores(
-            [
-                features if len(at) == len(features) else take(features, at)
-                for features, at, _ in split
-            ],
-            method="sketched" if scores == "sketched" else "exact",
-            ridge="auto" if scores == "ridge" else None if isinstance(scores, str) else scores,
-            weights=None if weight is None else [weight[which] for _, _, which in split],
-            size=self.size,
-            seed=self._rng,
-        )
-        return np.concatenate(parts)
-
-    def floats(self, rows: Indices) -> NDArray[np.float32]:
-        """Return the features of some rows of the pool, in any order, as one (k, d) array."""
-        floats = np.empty((len(rows), self.columns), dtype=np.float32)
-        for features, at, which in self._split(rows):
-            for part, block in Blocks(take(features, at)).read(np.dtype(np.float32)):
-                floats[which[part]] = to_numpy(block)
-        return floats
-
-    def _split(self, rows: Indices) -> Iterator[tuple[Array, Indices, Indices]]:
-        """Yield (features of a part, rows of that part, their places in `rows`)."""
-        is_new = rows >= self.kept
-        if not is_new.all():
-            which = np.flatnonzero(~is_new)
-            yield self._held_features, rows[which], which
-        if is_new.any():
-            which = np.flatnonzero(is_new)
-            yield self._new_features, rows[which] - self.kept, which
-
-    def _column(self, name: str) -> Any:
-        return np.concatenate([to_numpy(part[name]) for part in self._parts])
 
 
 @dataclass(frozen=True)
@@ -297,13 +142,30 @@ def _is_simple(weight: Floats, size: int) -> bool:
     return equal and whole and enough and weight.sum() < HYPERGEOMETRIC_LIMIT
 
 
-def _classes(y: NDArray[Any]) -> NDArray[Any] | None:
-    """(n,) classes of labels or one-hot rows; None for real targets and several labels a row."""
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim == 1:
-        return None if y.dtype.kind == "f" else y
-    if y.ndim == 2 and np.all((y == 0) | (y == 1)) and np.all(y.sum(axis=1) == 1):
-        classes: Indices = np.argmax(y, axis=1)
-        return classes
-    return None
+POLICIES: dict[str, Policy] = {
+    "paper": Paper(),
+    "weighted": Weighted(),
+    "reservoir": Reservoir(),
+    "balanced": Balanced(),
+    "balanced-leverage": Balanced("leverage"),
+    "balanced-random": Balanced("random"),
+    "recent": Recent(),
+}
+
+
+def named(policy: Any) -> Policy:
+    """Return the policy of this name, or the policy itself."""
+    if isinstance(policy, str) and policy in POLICIES:
+        return POLICIES[policy]
+    if isinstance(policy, str) or not callable(policy):
+        raise InputError(
+            f"policy must be one of {', '.join(map(repr, POLICIES))} or a function of "
+            f"(pool, rng), found {policy!r}."
+        )
+    own: Policy = policy
+    return own
+
+
+def name_of(policy: Policy) -> str | None:
+    """Return the name `named` knows a policy by, if any."""
+    return next((name for name, known in POLICIES.items() if known == policy), None)

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.balanced import Balanced
+from olss import sketch_file
 from olss.blocks import to_numpy
-from olss.errors import InputError
+from olss.description import Description
+from olss.errors import FormatError, InputError
 from olss.gram import check_number
 from olss.intake import EXTRA, incoming, task_column
-from olss.policies import Choice, Paper, Policy, Pool, Recent, Reservoir, Weighted
+from olss.novelty import Familiar
+from olss.policies import name_of, named
+from olss.pool import Choice, Floats, Policy, Pool, checked, classes_of
 from olss.rows import Array, Indices, Rows, take
 
-__all__ = ["POLICIES", "Sketch"]
+__all__ = ["Sketch"]
 
-POLICIES: dict[str, Policy] = {
-    "paper": Paper(),
-    "weighted": Weighted(),
-    "reservoir": Reservoir(),
-    "balanced": Balanced(),
-    "balanced-leverage": Balanced("leverage"),
-    "balanced-random": Balanced("random"),
-    "recent": Recent(),
-}
 SCORES = ("auto", "exact", "ridge", "sketched")
 FEATURE_BLOCK = 4096  # rows a feature map gets at a time
+FALSE_ALARMS = 1e-3  # share of updates without a change that begin a task under task="auto"
 
 
 class Sketch:
@@ -111,7 +107,7 @@ class Sketch:
         seed: int | np.random.Generator | None = None,
     ) -> None:
         self.size = _checked_size(size)
-        self.policy = _checked_policy(policy)
+        self.policy = named(policy)
         self.scores = _checked_scores(scores)
         self.features = features
         self.pad = pad if pad is None else tuple(pad)
@@ -120,6 +116,7 @@ class Sketch:
         self._rows = Rows()
         self._seen = 0
         self._task: int | str = 0
+        self._familiar: dict[int | str | None, Familiar] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -127,8 +124,8 @@ class Sketch:
     def __repr__(self) -> str:
         tasks = len(np.unique(self.task)) if len(self) else 0
         return (
-            f"Sketch(size={self.size!r}, policy={_policy_name(self.policy)!r}: {len(self):,} rows "
-            f"of {self.seen:,} seen, {tasks} task{'' if tasks == 1 else 's'})"
+            f"Sketch(size={self.size!r}, policy={_title(self.policy)!r}: {len(self):,} rows of "
+            f"{self.seen:,} seen, {tasks} task{'' if tasks == 1 else 's'})"
         )
 
     @property
@@ -193,7 +190,9 @@ class Sketch:
             Labels (numbers or text), one-hot rows, or real targets of any shape.
         task : int, str or array (n,) of them, optional
             The task the rows belong to. Not given: that of the last update, 0 at the start; so a
-            stream without tasks is one task.
+            stream without tasks is one task. ``"auto"``: a new task, numbered one higher, begins
+            where rows come that are unlike those held of the current task (see `novelty`); of
+            updates that bring nothing new, one in a thousand is taken for a new task.
         extra : mapping of str to array (n, ...), optional
             Columns that ride along with the rows: identifiers, times.
 
@@ -204,14 +203,140 @@ class Sketch:
         """
         new = incoming(X, y, extra, held=self._rows, pad=self.pad, pad_y=self.pad_y)
         n = len(new["X"])
-        new["task"] = task_column(self._task if task is None else task, n, self._rows)
+        if task is None:
+            task = self._task
+        elif isinstance(task, str) and task == "auto":
+            task = self._detected_task(new["X"])
+        new["task"] = task_column(task, n, self._rows)
         new["weight"] = np.ones(n)
         new["index"] = np.arange(self._seen, self._seen + n)
         new["order"] = np.full(n, np.nan)
-        self._absorb(new, n if self.size == "task" else int(self.size))
+        self._absorb(new, n if self.size == "task" else self.size)
         self._seen += n
         self._task = new["task"][-1].item()
         return self
+
+    def merge(self, other: Sketch) -> Self:
+        """Take in another sketch, so that this one is a sketch of both histories.
+
+        The other's history counts as coming after this one's: its `index` goes on from `seen`.
+        Sketches to be merged should have different seeds. The other sketch stays as it is.
+
+        Not every policy can do it: ``"paper"`` and ``"recent"`` keep no account of what a row
+        stands for, so rows of two histories cannot be weighed against each other.
+        """
+        if not isinstance(other, Sketch):
+            raise InputError(f"other must be a Sketch, found {type(other).__name__}.")
+        if self.policy != other.policy:
+            raise InputError(
+                f"sketches of different policies do not merge, found {_title(self.policy)!r} and "
+                f"{_title(other.policy)!r}."
+            )
+        if not getattr(self.policy, "mergeable", False):
+            raise InputError(
+                f"policy {_title(self.policy)!r} does not say how many rows each row stands for, "
+                "so two of its sketches cannot be merged; use 'weighted', 'reservoir' or "
+                "'balanced'."
+            )
+        if len(other):
+            new = incoming(
+                other.X, other.y, other.extra, held=self._rows, pad=self.pad, pad_y=self.pad_y
+            )
+            new["task"] = task_column(other.task, len(other), self._rows)
+            new["weight"] = other.weight.copy()
+            new["index"] = other.index + self._seen
+            new["order"] = other._rows["order"].copy()
+            self._absorb(new, max(len(self), len(other)) if self.size == "task" else self.size)
+            self._task = other._task
+        self._seen += other.seen
+        return self
+
+    def remove(self, index: Any) -> int:
+        """Forget rows for good; their memory is overwritten.
+
+        The other rows and their weights stay as they are. Under ``"weighted"`` and
+        ``"reservoir"`` they remain an unbiased sketch of all rows seen but those removed.
+
+        Parameters
+        ----------
+        index : int or array of int
+            Positions in the stream, as in ``sketch.index``. Those of rows not held are passed
+            over: the sketch has forgotten them already.
+
+        Returns
+        -------
+        int
+            Rows removed.
+
+        Examples
+        --------
+        >>> sketch = Sketch(size=10).update(np.eye(3), extra={"person": ["ann", "bob", "ann"]})
+        >>> sketch.remove(sketch.index[sketch.extra["person"] == "ann"])
+        2
+        """
+        positions = np.atleast_1d(np.asarray(index))
+        if positions.size and positions.dtype.kind not in "iu":
+            raise InputError(f"index must be whole numbers, found {index!r}.")
+        if positions.size and not (positions.min() >= 0 and positions.max() < self._seen):
+            raise InputError(
+                f"index must be positions in the stream, 0 to {self._seen - 1}, found {index!r}."
+            )
+        if not len(self):
+            return 0
+        keep = np.flatnonzero(~np.isin(self.index, positions))
+        removed = len(self) - len(keep)
+        self._rows.drop(keep)
+        self._familiar.clear()
+        return removed
+
+    def novelty(self, X: Any, task: int | str | None = None) -> Floats:
+        """How unlike everything remembered rows are, from 0 to 1.
+
+        It is the share of remembered rows that are less novel than this row, by ridge leverage
+        against the sketch's weighted Gram matrix, each remembered row being judged by the others
+        (see `olss.novelty`). Rows like those remembered have values uniform in [0, 1]: one in a
+        hundred is above 0.99. With m rows remembered, the values are right to about 1/sqrt(m).
+
+        Parameters
+        ----------
+        X : array (n, ...)
+            Rows as for `update`.
+        task : int or str, optional
+            Compare with the rows held of this task instead of with all.
+
+        Examples
+        --------
+        A drift alarm: more rows in the highest 5% than chance allows.
+
+        >>> rng = np.random.default_rng(0)
+        >>> sketch = Sketch(size=500, seed=0).update(rng.standard_normal((5_000, 10)))
+        >>> def drifts(X):
+        ...     return np.mean(sketch.novelty(X) > 0.95) > 0.05 + 4 * np.sqrt(0.05 / len(X))
+        >>> bool(drifts(rng.standard_normal((200, 10))))
+        False
+        >>> bool(drifts(rng.standard_normal((200, 10)) * 1.5))
+        True
+        """
+        self._column("X")  # says so if the sketch is empty
+        held = Rows()
+        held.replace(np.arange(0), {"X": self.X[:1]}, np.arange(1))
+        rows = incoming(X, None, None, held=held, pad=self.pad, pad_y=None)["X"]
+        return self._familiar_rows(task).novelty(self._map(rows))
+
+    def describe(self) -> Description:
+        """Return rows per task and class, weights and effective sample size, as a table to read.
+
+        Examples
+        --------
+        >>> X = np.arange(12.0).reshape(6, 2)
+        >>> Sketch(size=4, policy="reservoir", seed=0).update(X, y=list("aabbab")).describe()
+        4 rows of 6 seen
+        weights 1.5 to 1.5, mean 1.5; worth 4 rows of equal weight
+        task  rows  stand for  a  b
+           0     4          6  2  2
+        """
+        classes = None if self.y is None else classes_of(self.y)
+        return Description.of(self.seen, self.task, classes, self.weight)
 
     def batches(
         self, size: int, *, shuffle: bool = True, seed: int | np.random.Generator | None = None
@@ -241,7 +366,64 @@ class Sketch:
         other = copy.copy(self)
         other._rows = self._rows.copy()
         other._rng = copy.deepcopy(self._rng)
+        other._familiar = {}
         return other
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the sketch into one Parquet file, whole or not at all.
+
+        pandas, polars and DuckDB open it as a table of X (a list per row), y, task, weight, index
+        and the columns that ride along. `load` reads it and goes on byte for byte as if nothing
+        had been in between. A policy or feature map of your own is not saved.
+        """
+        state = {
+            "size": self.size,
+            "policy": name_of(self.policy),
+            "scores": self.scores,
+            "features": self.features is not None,
+            "pad": self.pad,
+            "pad_y": self.pad_y,
+            "seen": self._seen,
+            "task": self._task,
+            "generator": self._rng.bit_generator.state,
+        }
+        sketch_file.write(path, self._rows, state)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        policy: str | Policy | None = None,
+        features: Callable[[Array], Array] | None = None,
+        device: Any = None,
+    ) -> Self:
+        """Read a sketch that `save` wrote.
+
+        Parameters
+        ----------
+        path : path
+        policy, features : callable, optional
+            What the sketch was made with, if that was your own. The rows can be read without;
+            an update then says what is missing.
+        device : torch device, optional
+            Where to put tensors; the host by default.
+        """
+        rows, state = sketch_file.read(path, device)
+        try:
+            sketch = cls(
+                state["size"],
+                policy or state["policy"] or _missing("policy"),
+                scores=state["scores"],
+                features=features or (_missing("features") if state["features"] else None),
+                pad=state["pad"],
+                pad_y=state["pad_y"],
+                seed=sketch_file.generator(state["generator"]),
+            )
+            sketch._rows, sketch._seen, sketch._task = rows, int(state["seen"]), state["task"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"{path} has damaged sketch metadata ({error!r}).") from error
+        return sketch
 
     def _column(self, name: str) -> Any:
         if name not in self._rows:
@@ -260,7 +442,7 @@ class Sketch:
                 pool = Pool(
                     held, new, size=size, scores=self.scores, features=self._map, rng=self._rng
                 )
-                choice = _checked_choice(self.policy(pool, self._rng), total, size)
+                choice = checked(self.policy(pool, self._rng), total, size)
             kept = choice.rows[choice.rows < len(self)]
             chosen = choice.rows[choice.rows >= len(self)] - len(self)
             reserve = min(size, 2 * total) if len(self) else 0
@@ -272,6 +454,36 @@ class Sketch:
             self._rows["weight"][slots] = choice.weight
         if choice.order is not None:
             self._rows["order"][slots] = choice.order
+        self._familiar.clear()
+
+    def _detected_task(self, X: Array) -> int | str:
+        """Return the current task, or the next one if the rows are unlike those held of it."""
+        if isinstance(self._task, str):
+            raise InputError(
+                f"task='auto' numbers tasks, but the last one is called {self._task!r}; "
+                "use numbers throughout."
+            )
+        if not len(self) or not (self.task == self._task).any():
+            return self._task
+        familiar = self._familiar_rows(self._task)
+        if familiar.chance(familiar.novelty(self._map(X))) >= FALSE_ALARMS:
+            return self._task
+        return max(self._task, int(self.task.max())) + 1
+
+    def _familiar_rows(self, task: int | str | None) -> Familiar:
+        """Return what the rows held, or those of a task, look like; worked out once."""
+        if task in self._familiar:
+            return self._familiar[task]
+        X, weight = self.X, self.weight
+        if task is not None:
+            rows = np.flatnonzero(self.task == task)
+            if not len(rows):
+                raise InputError(f"no row of task {task!r} is held.")
+            X, weight = take(X, rows), weight[rows]
+        familiar = Familiar.of(self._map(X), weight)
+        if self.features is None:  # a feature map may change at any time
+            self._familiar[task] = familiar
+        return familiar
 
     def _map(self, X: Array) -> Array:
         """Return what scores are taken of, computed a block at a time."""
@@ -298,17 +510,6 @@ def _checked_size(size: Any) -> int | Literal["task"]:
     return int(size)
 
 
-def _checked_policy(policy: Any) -> Policy:
-    if isinstance(policy, str) and policy in POLICIES:
-        return POLICIES[policy]
-    if isinstance(policy, str) or not callable(policy):
-        raise InputError(
-            f"policy must be one of {', '.join(map(repr, POLICIES))} or a function of "
-            f"(pool, rng), found {policy!r}."
-        )
-    return policy  # type: ignore[no-any-return]
-
-
 def _checked_scores(scores: Any) -> str | float:
     if isinstance(scores, str) and scores in SCORES:
         return scores
@@ -321,31 +522,17 @@ def _checked_scores(scores: Any) -> str | float:
     )
 
 
-def _checked_choice(choice: Any, total: int, size: int) -> Choice:
-    """Return what a policy answered, by ascending row; or say what is wrong with it."""
-    if not isinstance(choice, Choice):
-        raise InputError(f"the policy must return an olss.policies.Choice, found {choice!r}.")
-    rows, first = np.unique(np.asarray(choice.rows, dtype=np.int64), return_index=True)
-    if len(rows) != len(choice.rows) or len(rows) > size:
+def _title(policy: Policy) -> str:
+    return name_of(policy) or str(getattr(policy, "__name__", type(policy).__name__))
+
+
+def _missing(name: str) -> Callable[..., Any]:
+    """Stand in for what a file cannot hold."""
+
+    def missing(*_: Any) -> Any:
         raise InputError(
-            f"the policy must choose at most {size} different rows, found {len(choice.rows)} "
-            f"of which {len(rows)} differ."
+            f"this sketch was saved with {name} of its own, which a file does not hold; "
+            f"load it with load(path, {name}=...)."
         )
-    if len(rows) and (rows[0] < 0 or rows[-1] >= total):
-        raise InputError(f"the policy must choose rows from 0 to {total - 1}, found {rows}.")
-    aligned: dict[str, NDArray[np.float64] | None] = {
-        "weight": choice.weight,
-        "order": choice.order,
-    }
-    for name, values in aligned.items():
-        if values is None:
-            continue
-        if np.shape(values) != rows.shape or (name == "weight" and not np.isfinite(values).all()):
-            raise InputError(f"the policy must give a finite {name} for each row it chooses.")
-        aligned[name] = np.asarray(values, dtype=np.float64)[first]
-    return Choice(rows, **aligned)
 
-
-def _policy_name(policy: Policy) -> str:
-    names = [name for name, known in POLICIES.items() if known == policy]
-    return names[0] if names else getattr(policy, "__name__", type(policy).__name__)
+    return missing
