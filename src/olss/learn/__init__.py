@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from olss.learn.engine import run
     from olss.learn.errors import DivergedError
     from olss.learn.learner import Learner
-    from olss.learn.recipes import recipe, recipes
+    from olss.learn.recipes import recipe, recipe_names
     from olss.learn.record import Record
 
-__all__ = ["DivergedError", "Learner", "Record", "recipe", "recipes", "run"]
+__all__ = ["DivergedError", "Learner", "Record", "recipe", "recipe_names", "run"]
 
 _HOME = {
     "DivergedError": "errors",
     "Learner": "learner",
     "Record": "record",
     "recipe": "recipes",
-    "recipes": "recipes",
+    "recipe_names": "recipes",
     "run": "engine",
 }
 

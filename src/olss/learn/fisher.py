@@ -1,0 +1,109 @@
+"""The diagonal of the Fisher information, exactly, example by example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from olss.learn.flat import Flat
+
+__all__ = ["fisher_diagonal", "squared_mean_gradient"]
+
+RowLoss = Callable[[Tensor, Tensor], Tensor]
+"""Outputs (n, c) and the numbers of their rows, (n,) -> the loss of each row, (n,)."""
+
+
+def fisher_diagonal(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
+    """Mean over the rows of the squared gradient of each row's own loss.
+
+    ``F_p = 1/n sum_i (d loss_i / d theta_p)^2``: the empirical Fisher diagonal, at the labels
+    the data have (Kirkpatrick et al. 2017 and the code of GEM; Kunstner et al. 2019 on how it
+    differs from labels drawn from the model). The net is taken in evaluation mode, so that a
+    row's gradient depends on that row alone.
+
+    Linear layers need no gradient of a single row: with inputs a_i and output gradients
+    d_i, the squared gradient of a weight is the product of squares, so the sum is
+    ``(d^2)' (a^2)``. Other nets go through `torch.func`.
+    """
+    training = flat.net.training
+    flat.net.eval()
+    try:
+        total = _linear(flat, x, row_loss)
+        return (_general(flat, x, row_loss) if total is None else total) / len(x)
+    finally:
+        flat.net.train(training)
+        flat.gradient.zero_()
+
+
+def squared_mean_gradient(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
+    """Square the gradient of the mean loss: what the published code of GEM takes for Fisher.
+
+    Not the Fisher diagonal (gradients of opposite signs cancel before the square); here to
+    compare with results that used it.
+    """
+    flat.gradient.zero_()
+    losses = row_loss(flat.net(x), torch.arange(len(x), device=x.device))
+    torch.autograd.backward(losses.mean())
+    square = flat.gradient.square()
+    flat.gradient.zero_()
+    return square
+
+
+def _linear(flat: Flat, x: Tensor, row_loss: RowLoss, block: int = 1000) -> Tensor | None:
+    """Sum of squares if every parameter is a linear layer's, used once, on rows (n, k)."""
+    linears = [module for module in flat.net.modules() if isinstance(module, nn.Linear)]
+    owned = {id(p) for module in linears for p in module.parameters(recurse=False)}
+    if any(id(p) not in owned for p in flat.parameters):
+        return None
+    total = torch.zeros_like(flat.theta)
+    squares = dict(zip(map(id, flat.parameters), flat.split(total), strict=True))
+    for start in range(0, len(x), block):
+        calls: list[tuple[nn.Linear, Tensor, Tensor]] = []
+
+        def note(module: nn.Module, args: Any, out: Tensor, calls: Any = calls) -> None:
+            calls.append((module, args[0].detach(), out))
+
+        hooks = [module.register_forward_hook(note) for module in linears]
+        try:
+            outputs = flat.net(x[start : start + block])
+        finally:
+            for hook in hooks:
+                hook.remove()
+        modules = [module for module, _, _ in calls]
+        if len(set(modules)) < len(modules) or any(a.dim() != 2 for _, a, _ in calls):
+            return None
+        numbers = torch.arange(start, start + len(outputs), device=x.device)
+        loss = row_loss(outputs, numbers).sum()
+        deltas = torch.autograd.grad(loss, [out for _, _, out in calls])
+        for (module, a, _), delta in zip(calls, deltas, strict=True):
+            if id(module.weight) in squares:
+                squares[id(module.weight)].addmm_(delta.square().T, a.square())
+            if module.bias is not None and id(module.bias) in squares:
+                squares[id(module.bias)].add_(delta.square().sum(0))
+    return total
+
+
+def _general(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
+    """Sum of squares for any net, through gradients of single rows in blocks."""
+    trainable = {name: p.detach() for name, p in flat.net.named_parameters() if p.requires_grad}
+    fixed = {name: value.detach() for name, value in flat.buffers().items()}
+    block = max(1, min(64, 2**25 // flat.theta.numel()))
+
+    def loss(values: dict[str, Tensor], row: Tensor, number: Tensor) -> Tensor:
+        outputs = torch.func.functional_call(flat.net, (values, fixed), (row[None],))
+        return row_loss(outputs, number[None])[0]
+
+    gradients = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
+    total = torch.zeros_like(flat.theta)
+    pieces = flat.split(total)
+    for start in range(0, len(x), block):
+        rows = x[start : start + block]
+        numbers = torch.arange(start, start + len(rows), device=x.device)
+        for piece, gradient in zip(
+            pieces, gradients(trainable, rows, numbers).values(), strict=True
+        ):
+            piece.add_(gradient.square().sum(0))
+    return total

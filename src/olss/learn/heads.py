@@ -1,0 +1,72 @@
+"""Which classes compete for an answer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from olss.errors import InputError
+
+__all__ = ["HEADS", "Head", "nearest_mean"]
+
+HEADS = ("seen", "task", "all", "nearest-mean")
+
+
+class Head:
+    """Which outputs of the net may answer, in training and in the test alike.
+
+    Parameters
+    ----------
+    mode : str
+        "seen": all classes seen so far compete, as in the paper. "task": only the classes of
+        the row's own task, so the task must be known in the test too (GEM's setting; chance
+        is one over the classes of a task). "all": every output. "nearest-mean": trained as
+        "seen", answered by the nearest mean of the remembered rows' features.
+    classes : int
+        Number of outputs.
+    """
+
+    def __init__(self, mode: str, classes: int, device: torch.device | str = "cpu") -> None:
+        self.mode = mode
+        self.table = torch.zeros((0, classes), dtype=torch.bool, device=device)
+
+    def open(self, present: Tensor) -> None:
+        """Begin a task that holds the classes `present`."""
+        row = self.table.new_zeros((1, self.table.shape[1]))
+        row[0, present] = True
+        self.load(torch.cat([self.table, row]))
+
+    def load(self, table: Tensor) -> None:
+        """Take the classes of each task, (tasks, classes) true where a task holds a class."""
+        self.table = table
+        self.seen = table.any(0)
+        shut = ~(table if self.mode == "task" else self.seen)
+        # An output of -inf takes no part in a softmax and gets no gradient.
+        self.shut = torch.zeros_like(shut, dtype=torch.float32).masked_fill(shut, -torch.inf)
+        self.open_to_all = self.mode == "all" or not shut.any()
+
+    def mask(self, outputs: Tensor, task: Tensor | int | None) -> Tensor:
+        """Set outputs that may not answer to minus infinity.
+
+        `task` is the task of each row, or of all rows; only the head "task" reads it.
+        """
+        if self.open_to_all:
+            return outputs
+        if self.mode != "task":
+            return outputs + self.shut
+        if task is None:
+            raise InputError("task must be given: with head='task' only its classes may answer.")
+        return outputs + self.shut[task]
+
+
+def nearest_mean(features: Tensor, remembered: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Give minus the squared distance to each class's mean, (n, classes); -inf without rows.
+
+    Features have length one, the means too (Rebuffi et al. 2017, algorithm 1).
+    """
+    unit = torch.nn.functional.normalize
+    sums = torch.zeros((classes, remembered.shape[1]), device=features.device)
+    sums.index_add_(0, labels, unit(remembered))
+    distances = -torch.cdist(unit(features), unit(sums)).square()
+    empty = torch.bincount(labels, minlength=classes) == 0
+    return distances.masked_fill(empty, -torch.inf)

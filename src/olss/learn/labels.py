@@ -1,0 +1,58 @@
+"""Labels of any kind as the numbers of the net's outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.errors import DataError
+
+__all__ = ["Labels"]
+
+
+class Labels:
+    """The classes of a run, sorted; class i is output i of the net.
+
+    Examples
+    --------
+    >>> labels = Labels(["cat", "dog"])
+    >>> labels.encode(["dog", "cat"])
+    array([1, 0])
+    >>> labels.decode(np.array([1]))
+    array(['dog'], dtype='<U3')
+    """
+
+    def __init__(self, classes: Any = None) -> None:
+        self.classes: NDArray[Any] | None = None
+        if classes is not None:
+            self.classes = np.unique(np.asarray(classes))
+
+    def __len__(self) -> int:
+        return 0 if self.classes is None else len(self.classes)
+
+    def encode(self, y: Any, name: str = "y") -> NDArray[np.int64]:
+        """Give the outputs that stand for labels, or say which label is unknown."""
+        y = np.asarray(y)
+        if y.ndim != 1 or (y.dtype.kind == "f" and (y % 1 != 0).any()):
+            raise DataError(
+                f"{name} must hold one label a row, found {y.dtype} of shape {y.shape}. For "
+                "numbers to predict, choose a loss for them: loss='l2', 'l1' or 'huber'."
+            )
+        if self.classes is None:
+            self.classes = np.unique(y)
+        place = np.searchsorted(self.classes, y).clip(max=len(self.classes) - 1)
+        unknown = self.classes[place] != y
+        if np.any(unknown):
+            raise DataError(
+                f"{name} holds the label {y[unknown][0]!r}, which is none of the {len(self)} "
+                "classes the learner was started with; start it with all of them: "
+                "learner.start(classes=...)."
+            )
+        return np.asarray(place, np.int64)
+
+    def decode(self, outputs: NDArray[np.int64]) -> NDArray[Any]:
+        """Give the labels outputs stand for."""
+        assert self.classes is not None
+        return self.classes[outputs]

@@ -1,0 +1,158 @@
+"""Nets: the paper's two, any other by an `nn.Module`, and what is asked of every net."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from olss.errors import InputError
+
+__all__ = ["build", "describe", "last_linear", "mlp", "penultimate", "resnet18"]
+
+Net = str | nn.Module | Callable[[], nn.Module]
+
+NAMES = (
+    "'mlp' (two layers of 400), 'mlp-100-100' (any widths), 'resnet18', 'resnet18-64' (its maps), "
+    "an nn.Module, or a function that makes one"
+)
+
+
+def mlp(inputs: int, outputs: int, widths: Sequence[int] = (400, 400)) -> nn.Module:
+    """Rectified linear layers, Xavier-uniform weights and zero biases.
+
+    Examples
+    --------
+    >>> sum(p.numel() for p in mlp(784, 10, (100, 100)).parameters())
+    89610
+    """
+    layers: list[nn.Module] = [nn.Flatten()]
+    sizes = [inputs, *widths, outputs]
+    for before, after in pairwise(sizes):
+        linear = nn.Linear(before, after)
+        nn.init.xavier_uniform_(linear.weight)
+        nn.init.zeros_(linear.bias)
+        layers += [linear, nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def resnet18(channels: int, outputs: int, maps: int = 20) -> nn.Module:
+    """ResNet-18 for small images (He et al. 2016); 20 maps are three times fewer than its 64.
+
+    Examples
+    --------
+    >>> sum(p.numel() for p in resnet18(3, 100).parameters())
+    1109240
+    """
+    blocks: list[nn.Module] = []
+    width = maps
+    for stage in range(4):
+        for stride in (1 if stage == 0 else 2, 1):
+            blocks.append(_Block(width, maps * 2**stage, stride))
+            width = maps * 2**stage
+    return nn.Sequential(
+        _conv(channels, maps, 1),
+        nn.BatchNorm2d(maps),
+        nn.ReLU(),
+        *blocks,
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(width, outputs),
+    )
+
+
+class _Block(nn.Module):
+    """Two 3x3 convolutions and a short cut around them."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Sequential(_conv(inputs, outputs, stride), nn.BatchNorm2d(outputs))
+        self.second = nn.Sequential(_conv(outputs, outputs, 1), nn.BatchNorm2d(outputs))
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            narrow = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(narrow, nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.second(torch.relu(self.first(x)))
+        return torch.relu(inner + self.shortcut(x))
+
+
+def _conv(inputs: int, outputs: int, stride: int) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+
+
+def build(net: Net, shape: Sequence[int], outputs: int, seed: int) -> nn.Module:
+    """Make a net for rows of `shape`; its first weights come from `seed` alone.
+
+    A module is copied with the weights it has, so a pretrained net stays pretrained; a
+    function is called under the seed. The global generator is left as it was.
+    """
+    if isinstance(net, nn.Module):
+        return copy.deepcopy(net)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if not isinstance(net, str):
+            made = net()
+            if not isinstance(made, nn.Module):
+                raise InputError(f"net must make an nn.Module, found {type(made).__name__}.")
+            return made
+        kind, numbers = _parse(net)
+        if kind == "mlp":
+            return mlp(math.prod(shape), outputs, numbers or (400, 400))
+        if len(shape) == 2:
+            return nn.Sequential(nn.Unflatten(1, (1, shape[0])), resnet18(1, outputs, *numbers))
+        if len(shape) != 3:
+            raise InputError(
+                f"net {net!r} takes images of shape (channels, height, width), found rows of "
+                f"shape {tuple(shape)}."
+            )
+        return resnet18(shape[0], outputs, *numbers)
+
+
+def describe(net: Net) -> Any:
+    """Say in JSON which net it is."""
+    if isinstance(net, str):
+        _parse(net)
+        return net
+    if isinstance(net, nn.Module):
+        size = sum(p.numel() for p in net.parameters())
+        return {"module": type(net).__qualname__, "parameters": size}
+    if callable(net):
+        return {"function": getattr(net, "__qualname__", type(net).__qualname__)}
+    raise InputError(f"net must be {NAMES}; found {net!r}.")
+
+
+def _parse(name: str) -> tuple[str, tuple[int, ...]]:
+    kind, *rest = name.split("-")
+    numbers = tuple(int(part) for part in rest if part.isdecimal())
+    fits = len(numbers) == len(rest) and 0 not in numbers
+    if kind == "mlp" and fits:
+        return kind, numbers
+    if kind == "resnet18" and fits and len(numbers) <= 1:
+        return kind, numbers
+    raise InputError(f"net must be {NAMES}; found {name!r}.")
+
+
+def last_linear(net: nn.Module) -> nn.Linear:
+    """Find the layer that answers: the last `nn.Linear` of the net."""
+    linears = [module for module in net.modules() if isinstance(module, nn.Linear)]
+    if not linears:
+        raise InputError("The net has no nn.Linear layer, so it has no penultimate features.")
+    return linears[-1]
+
+
+def penultimate(net: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Give what goes into the last linear layer, (n, k), and the net's outputs."""
+    caught: list[Tensor] = []
+    hook = last_linear(net).register_forward_pre_hook(lambda _, args: caught.append(args[0]))
+    try:
+        outputs = net(x)
+    finally:
+        hook.remove()
+    return caught[-1].flatten(1), outputs

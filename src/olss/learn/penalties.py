@@ -1,0 +1,260 @@
+"""What is added to the loss so that the past is not unlearned: EWC, SI, distillation.
+
+EWC and SI are quadratics in the parameters. Their gradient is added to the loss's own as
+vector arithmetic, which costs the same however many tasks there were.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from olss.errors import InputError
+from olss.learn import losses
+from olss.learn.fisher import fisher_diagonal, squared_mean_gradient
+
+if TYPE_CHECKING:
+    from olss.learn.examples import Examples
+    from olss.learn.flat import Flat
+    from olss.learn.learner import Learner
+
+__all__ = ["Distillation", "Ewc", "IcarlDistillation", "OnlineEwc", "Penalty", "Si"]
+
+
+class Penalty:
+    """Does nothing at each of the moments a penalty may act: the base of those that do.
+
+    `state` names the tensors that live on from task to task.
+    """
+
+    state: dict[str, Tensor]
+    stores_outputs = False
+    replaces_loss = False
+
+    def start(self, learner: Learner) -> None:
+        """Begin a run."""
+        self.state = {}
+
+    def begin_task(self, learner: Learner, rows: Examples) -> Examples:
+        """See the training set of a task; it may be given more columns."""
+        return rows
+
+    def loss(
+        self, learner: Learner, outputs: Tensor, batch: Examples, replayed: int
+    ) -> Tensor | None:
+        """Give a term for the loss of a batch, whose last `replayed` rows are from memory."""
+        return None
+
+    def add_gradient(self, flat: Flat) -> None:
+        """Add the penalty's gradient, when the loss's own is in place."""
+
+    def after_step(self, flat: Flat) -> None:
+        """See the parameters after a step."""
+
+    def end_task(self, learner: Learner, rows: Examples) -> None:
+        """Learn from a task that was trained on `rows`."""
+
+
+class _Quadratic(Penalty):
+    """strength * sum_p [ F_p t_p^2 - 2 m_p t_p ]: quadratics around past values, merged.
+
+    ``sum_j F_j (t - t_j)^2`` has this form with F = sum F_j and m = sum F_j t_j, up to a
+    constant.
+    """
+
+    strength: float
+
+    def add_gradient(self, flat: Flat) -> None:
+        """Add 2 strength (F t - m)."""
+        if not self.state:
+            return
+        twice = 2 * self.strength
+        flat.gradient.addcmul_(self.state["F"], flat.theta, value=twice)
+        flat.gradient.add_(self.state["m"], alpha=-twice)
+
+    def value(self, flat: Flat) -> float:
+        """Give the penalty up to a constant that does not depend on the parameters."""
+        if not self.state:
+            return 0.0
+        theta = flat.theta.double()
+        quadratic = self.state["F"].double() * theta**2 - 2 * self.state["m"].double() * theta
+        return self.strength * float(quadratic.sum())
+
+
+class Ewc(_Quadratic):
+    """Elastic weight consolidation (Kirkpatrick et al. 2017), a penalty for each past task.
+
+    ``ewc_strength * sum_j sum_p F_p^j (t_p - t_p^j)^2`` over past tasks j, as in the OLSS
+    paper (no factor one half).
+
+    Parameters
+    ----------
+    ewc_strength : float
+    fisher_rows : int
+        Rows of the task's training set the Fisher diagonal is taken on.
+    fisher : str
+        "example": the mean of the squared gradients of single rows. "mean": the square of the
+        mean gradient, as in the published code of GEM; for comparison only.
+    """
+
+    def __init__(
+        self, ewc_strength: float = 1.0, fisher_rows: int = 1000, fisher: str = "example"
+    ) -> None:
+        if fisher not in ("example", "mean"):
+            raise InputError(f"fisher must be 'example' or 'mean', found {fisher!r}.")
+        self.strength = not_negative("ewc_strength", ewc_strength)
+        self.fisher_rows, self.fisher = int(not_negative("fisher_rows", fisher_rows)), fisher
+
+    def information(self, learner: Learner, rows: Examples) -> Tensor:
+        """Give the Fisher diagonal on some of the rows."""
+        rng = learner.seeds.rng("parts", learner.tasks)
+        chosen = rows.take(learner.tensor(rng.permutation(len(rows))[: self.fisher_rows]))
+
+        def row_loss(outputs: Tensor, numbers: Tensor) -> Tensor:
+            outputs = learner.head.mask(outputs, chosen.task[numbers])
+            return losses.loss_of_rows(learner.training.loss, outputs, chosen.y[numbers])
+
+        measure = fisher_diagonal if self.fisher == "example" else squared_mean_gradient
+        return measure(learner.flat, learner.inputs(chosen.X), row_loss)
+
+    def end_task(self, learner: Learner, rows: Examples) -> None:
+        """Add the task's quadratic."""
+        F = self.information(learner, rows)
+        m = F * learner.flat.theta
+        if self.state:
+            F, m = F + self.state["F"], m + self.state["m"]
+        self.state = {"F": F, "m": m}
+
+
+class OnlineEwc(Ewc):
+    """EWC with one running penalty around the newest parameters (Schwarz et al. 2018).
+
+    ``F <- ewc_decay F + F_new``; the centre is where the last task ended.
+    """
+
+    def __init__(
+        self,
+        ewc_strength: float = 1.0,
+        fisher_rows: int = 1000,
+        fisher: str = "example",
+        ewc_decay: float = 0.9,
+    ) -> None:
+        super().__init__(ewc_strength, fisher_rows, fisher)
+        if not 0 <= ewc_decay <= 1:
+            raise InputError(f"ewc_decay must be between 0 and 1, found {ewc_decay!r}.")
+        self.decay = ewc_decay
+
+    def end_task(self, learner: Learner, rows: Examples) -> None:
+        """Fold the task into the running penalty."""
+        F = self.information(learner, rows)
+        if self.state:
+            F = F + self.decay * self.state["F"]
+        self.state = {"F": F, "m": F * learner.flat.theta}
+
+
+class Si(_Quadratic):
+    """Synaptic intelligence (Zenke et al. 2017).
+
+    Along a task, each parameter earns ``w_p = - sum g_p dt_p``: the part it had in lowering
+    the task's own loss (g without any penalty). At its end the importance grows by
+    ``max(0, w_p) / (D_p^2 + si_damping)``, D being the way from start to end, and the
+    penalty is ``si_strength * sum_p F_p (t_p - t_p^end)^2``.
+    """
+
+    def __init__(self, si_strength: float = 1.0, si_damping: float = 0.1) -> None:
+        self.strength = not_negative("si_strength", si_strength)
+        if not si_damping > 0:
+            raise InputError(f"si_damping must be above 0, found {si_damping!r}.")
+        self.damping = si_damping
+
+    def begin_task(self, learner: Learner, rows: Examples) -> Examples:
+        """Begin the path of a task."""
+        self.origin = learner.flat.theta.clone()
+        self.earned = torch.zeros_like(self.origin)
+        self.gradient = torch.empty_like(self.origin)
+        self.before = self.origin.clone()
+        return rows
+
+    def add_gradient(self, flat: Flat) -> None:
+        """Note the loss's own gradient, then add the penalty's."""
+        self.gradient.copy_(flat.gradient)
+        super().add_gradient(flat)
+
+    def after_step(self, flat: Flat) -> None:
+        """Add what the step earned."""
+        self.earned.addcmul_(self.gradient, self.before.sub_(flat.theta))
+        self.before.copy_(flat.theta)
+
+    def end_task(self, learner: Learner, rows: Examples) -> None:
+        """Turn what was earned into importance."""
+        way = learner.flat.theta - self.origin
+        F = self.earned.clamp(min=0) / (way.square() + self.damping)
+        if self.state:
+            F += self.state["F"]
+        self.state = {"F": F, "m": F * learner.flat.theta}
+
+
+class Distillation(Penalty):
+    """Stay near the outputs stored with remembered rows: DER and DER++ (Buzzega et al. 2020).
+
+    With replayed rows the loss is ``L(current) + beta L(replayed) + alpha mse(replayed)``,
+    from one replayed batch (the paper's code draws two). Where remembered rows are part of the
+    training set itself, their labels already count like all others, and alpha times the mean
+    squared distance is added.
+
+    Parameters
+    ----------
+    alpha : float
+        Weight of the distance to the stored outputs.
+    beta : float
+        Weight of the replayed rows' labels; 0 is DER.
+    """
+
+    stores_outputs = True
+
+    def __init__(self, alpha: float = 0.5, beta: float = 0.5) -> None:
+        self.alpha = not_negative("alpha", alpha)
+        self.beta = not_negative("beta", beta)
+
+    def loss(
+        self, learner: Learner, outputs: Tensor, batch: Examples, replayed: int
+    ) -> Tensor | None:
+        """Give the alpha term."""
+        if batch.outputs is None:
+            return None
+        rows = replayed or len(batch)
+        return self.alpha * losses.stored_output_loss(outputs, batch.outputs, rows)
+
+
+class IcarlDistillation(Penalty):
+    """iCaRL's loss in place of the learner's: labels for new classes, old answers for old ones.
+
+    What the net answers before a task is asked once for all rows of its training set; see
+    `losses.old_class_loss`.
+    """
+
+    replaces_loss = True
+
+    def begin_task(self, learner: Learner, rows: Examples) -> Examples:
+        """Ask the net as it is for its answers."""
+        self.old = learner.head.table[:-1].any(0)
+        if not self.old.any():
+            return rows
+        return dataclasses.replace(rows, outputs=learner.outputs(rows.X))
+
+    def loss(
+        self, learner: Learner, outputs: Tensor, batch: Examples, replayed: int
+    ) -> Tensor | None:
+        """Give the whole loss of a batch."""
+        before = outputs.detach() if batch.outputs is None else batch.outputs
+        return losses.old_class_loss(outputs, batch.y, before, learner.head.seen, self.old)
+
+
+def not_negative(name: str, value: float) -> float:
+    """Give a number from 0 up, or say what is wrong with it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise InputError(f"{name} must be a number from 0 up, found {value!r}.")
+    return float(value)

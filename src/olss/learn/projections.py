@@ -1,0 +1,176 @@
+"""What is done to a gradient so that past tasks do not suffer: GEM and A-GEM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.optimize import nnls
+from torch import Tensor
+
+from olss.errors import InputError
+from olss.learn.memory import positive
+
+if TYPE_CHECKING:
+    from olss.learn.examples import Examples
+    from olss.learn.learner import Learner
+
+__all__ = ["AGem", "Gem", "Projection", "gem_multipliers", "project_agem", "project_gem"]
+
+Floats = NDArray[np.float64]
+BLOCK = 4096
+
+
+class Projection:
+    """Changes the gradient in place before the step."""
+
+    def begin_task(self, learner: Learner) -> None:
+        """Take what is remembered of the tasks before this one."""
+        raise NotImplementedError
+
+    def __call__(self, learner: Learner) -> None:
+        """Change ``learner.flat.gradient``."""
+        raise NotImplementedError
+
+
+class Gem(Projection):
+    """Gradient episodic memory (Lopez-Paz & Ranzato 2017).
+
+    At each step the gradient on the remembered rows of every past task; if the step's
+    gradient has a negative product with any of them, `project_gem`. The remembered rows are
+    constraints only: they are in no loss.
+
+    Parameters
+    ----------
+    gem_rows : int
+        Rows of each past task, at most; fewer where the memory holds fewer.
+    gem_margin : float
+        How much each multiplier is at least, once a constraint is violated.
+    """
+
+    def __init__(self, gem_rows: int = 256, gem_margin: float = 0.5) -> None:
+        if not gem_margin >= 0:
+            raise InputError(f"gem_margin must be a number from 0 up, found {gem_margin!r}.")
+        self.gem_rows, self.margin = positive("gem_rows", gem_rows), gem_margin
+
+    def begin_task(self, learner: Learner) -> None:
+        """Group the remembered rows by task."""
+        self.past = rows_by_task(learner, self.gem_rows)
+        self.gradients = learner.flat.theta.new_empty((len(self.past), learner.flat.theta.numel()))
+
+    def __call__(self, learner: Learner) -> None:
+        """Project the gradient onto what harms no past task."""
+        if not self.past:
+            return
+        flat = learner.flat
+        own = flat.gradient.clone()
+        for row, rows in zip(self.gradients, self.past, strict=True):
+            flat.gradient.zero_()
+            torch.autograd.backward(learner.label_loss(rows))
+            row.copy_(flat.gradient)
+        flat.gradient.copy_(project_gem(own, self.gradients, self.margin))
+
+
+class AGem(Projection):
+    """Averaged GEM (Chaudhry et al. 2019): one constraint, on rows drawn from all past tasks.
+
+    Parameters
+    ----------
+    reference_rows : int
+        Remembered rows drawn at each step.
+    """
+
+    def __init__(self, reference_rows: int = 256) -> None:
+        self.reference_rows = positive("reference_rows", reference_rows)
+
+    def begin_task(self, learner: Learner) -> None:
+        """Take all remembered rows of past tasks."""
+        past = rows_by_task(learner)
+        self.past = past[0] if past else None
+        for rows in past[1:]:
+            self.past = rows.join(self.past)
+        self.rng = learner.seeds.rng("parts", learner.tasks)
+
+    def __call__(self, learner: Learner) -> None:
+        """Project the gradient if it conflicts with the reference."""
+        if self.past is None:
+            return
+        flat = learner.flat
+        own = flat.gradient.clone()
+        size = min(self.reference_rows, len(self.past))
+        drawn = self.rng.choice(len(self.past), size, replace=False, shuffle=False)
+        flat.gradient.zero_()
+        torch.autograd.backward(learner.label_loss(self.past.take(learner.tensor(drawn))))
+        flat.gradient.copy_(project_agem(own, flat.gradient))
+
+
+def rows_by_task(learner: Learner, most: int | None = None) -> list[Examples]:
+    """Give the remembered rows of each task before the current one that has any."""
+    held = learner.memory.held
+    if held is None:
+        return []
+    groups = []
+    for task in range(learner.tasks):
+        rows = (held.task == task).nonzero().flatten()
+        if most is not None and len(rows) > most:
+            # Spread over the rows held, whatever their order.
+            rows = rows[torch.linspace(0, len(rows) - 1, most, device=rows.device).long()]
+        if len(rows):
+            groups.append(held.take(rows))
+    return groups
+
+
+def project_gem(gradient: Tensor, past: Tensor, margin: float) -> Tensor:
+    """Give the gradient itself if no past gradient opposes it, else GEM's projection.
+
+    ``g + G' v`` with ``v = argmin 1/2 v' (G G' + 1e-3 I) v + (G g)' v, v >= margin``.
+
+    Parameters
+    ----------
+    gradient : (p,) tensor
+    past : (k, p) tensor
+        G: a gradient for each past task.
+    margin : float
+    """
+    dots = _products(past, gradient[None])[:, 0]
+    if (dots >= 0).all():
+        return gradient
+    if not np.isfinite(dots).all():
+        return gradient * torch.nan  # the next loss says that training diverged
+    v = gem_multipliers(_products(past, past), dots, margin)
+    return gradient + torch.from_numpy(v).to(past) @ past
+
+
+def gem_multipliers(gram: Floats, dots: Floats, margin: float, ridge: float = 1e-3) -> Floats:
+    """Solve GEM's quadratic program exactly, as a non-negative least squares problem.
+
+    With ``P = G G' + ridge I = L L'`` and ``v = u + margin`` the program is
+    ``min |L' u + L^-1 (P margin + G g)|^2, u >= 0``.
+    """
+    scale = np.trace(gram) / len(gram)
+    P = gram + max(ridge, 1e-9 * scale) * np.eye(len(gram))
+    L = np.linalg.cholesky(P)
+    c = P.sum(1) * margin + dots
+    u, _ = nnls(L.T, -solve_triangular(L, c, lower=True))
+    return np.asarray(u + margin)
+
+
+def project_agem(gradient: Tensor, reference: Tensor) -> Tensor:
+    """Remove from the gradient what opposes the reference; unchanged without a conflict."""
+    dot = gradient @ reference
+    if dot >= 0:
+        return gradient
+    return gradient - (dot / (reference @ reference)) * reference
+
+
+def _products(A: Tensor, B: Tensor) -> Floats:
+    """Give A B' in float64, from float32 products of short blocks: exact enough, without a copy."""
+    whole = A.shape[1] // BLOCK * BLOCK
+    total = (A[:, whole:] @ B[:, whole:].T).double()
+    if whole:
+        blocks = [M[:, :whole].view(len(M), -1, BLOCK).transpose(0, 1) for M in (A, B)]
+        total += torch.bmm(blocks[0], blocks[1].transpose(1, 2)).double().sum(0)
+    return np.asarray(total.cpu().numpy())

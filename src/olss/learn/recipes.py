@@ -1,0 +1,247 @@
+"""Named learners: which parts each method is made of, and which of them fit together."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from olss.errors import InputError
+from olss.learn.learner import Learner
+from olss.learn.memory import Everything, Exemplars, Memory, Ring, SketchMemory
+from olss.learn.names import nearest
+from olss.learn.nets import describe
+from olss.learn.penalties import Distillation, Ewc, IcarlDistillation, OnlineEwc, Penalty, Si
+from olss.learn.projections import AGem, Gem, Projection
+from olss.learn.regimes import Regime
+from olss.learn.training import Training
+
+__all__ = ["recipe", "recipe_names"]
+
+
+@dataclass(frozen=True)
+class Ingredient:
+    """What a method brings. `lends`: its memory gives way to another method's."""
+
+    memory: type[Memory] | None = None
+    lends: bool = False
+    regime: str = "task"
+    penalty: type[Penalty] | None = None
+    projection: type[Projection] | None = None
+    restart: bool = False
+    defaults: dict[str, Any] = field(default_factory=dict)
+
+
+RESERVOIR = {"policy": "reservoir", "size": 2_000}
+
+INGREDIENTS = {
+    "sgd": Ingredient(),
+    "ewc": Ingredient(penalty=Ewc),
+    "online-ewc": Ingredient(penalty=OnlineEwc),
+    "si": Ingredient(penalty=Si),
+    "gem": Ingredient(memory=Ring, lends=True, projection=Gem),
+    "a-gem": Ingredient(memory=Ring, lends=True, projection=AGem),
+    "icarl": Ingredient(
+        memory=Exemplars,
+        regime="union",
+        penalty=IcarlDistillation,
+        defaults={"head": "nearest-mean"},
+    ),
+    "er": Ingredient(memory=SketchMemory, regime="replay", defaults=RESERVOIR),
+    "der": Ingredient(
+        memory=SketchMemory,
+        lends=True,
+        regime="replay",
+        penalty=Distillation,
+        defaults=RESERVOIR | {"beta": 0.0},
+    ),
+    "der++": Ingredient(
+        memory=SketchMemory, lends=True, regime="replay", penalty=Distillation, defaults=RESERVOIR
+    ),
+    "gdumb": Ingredient(
+        memory=SketchMemory,
+        regime="sketch",
+        restart=True,
+        defaults={"policy": "balanced", "size": 2_000},
+    ),
+    "joint": Ingredient(memory=Everything, regime="sketch"),
+    "olss": Ingredient(
+        memory=SketchMemory, regime="sketch", defaults={"policy": "paper", "size": "task"}
+    ),
+}
+
+
+def recipe_names() -> list[str]:
+    """Give the names of the methods; ``a+b`` combines two whose parts fit."""
+    return list(INGREDIENTS)
+
+
+def recipe(name: str, **settings: Any) -> Learner:
+    """Make a learner by name.
+
+    Parameters
+    ----------
+    name : str
+        - ``sgd``: the net alone.
+        - ``ewc``, ``online-ewc``: a penalty by Fisher information (`ewc_strength`,
+          `fisher_rows`, `fisher`, `ewc_decay`).
+        - ``si``: a penalty by path integrals (`si_strength`, `si_damping`).
+        - ``gem``, ``a-gem``: gradients projected so that past tasks do not suffer
+          (`gem_rows` remembered of each task, `gem_margin`, `reference_rows`).
+        - ``icarl``: herded exemplars (`size` in all), distillation, nearest mean.
+        - ``er``: replay from a reservoir (`size`).
+        - ``der``, ``der++``: replay with stored outputs (`alpha`, `beta`).
+        - ``gdumb``: a class-balanced memory, and a net trained from scratch on it.
+        - ``joint``: trains on everything so far, the upper bound.
+        - ``olss``: the paper's Algorithm 1; `policy`, `size`, `scores`, `features`, and
+          `regime` with `share` choose another memory or training set.
+        - ``a+b``: both, such as ``olss+ewc``. OLSS is a memory, so methods that need one
+          (``gem``, ``der++``) use its rows instead of their own.
+    **settings
+        Of the parts, as named above, and of the training: see `Training`.
+
+    Examples
+    --------
+    >>> recipe("olss+ewc", net="mlp-100-100", lr=0.1, size=2_000, ewc_strength=10.0)
+    Learner('olss+ewc', not started)
+    >>> recipe("icral")
+    Traceback (most recent call last):
+    olss.errors.InputError: there is no recipe 'icral'. Did you mean 'icarl'?
+    """
+    names = _names(name)
+    _check_fit(names)
+    chosen = [INGREDIENTS[part] for part in names]
+    lender = _memory_lender(chosen)
+    defaults: dict[str, Any] = {}
+    for ingredient in [*(i for i in chosen if i is not lender), *([lender] if lender else [])]:
+        defaults |= ingredient.defaults
+    values = defaults | settings
+    values.setdefault("regime", lender.regime if lender else "task")
+    memory_type = lender.memory if lender and lender.memory else Memory
+
+    used: set[str] = set()
+    config: dict[str, Any] = {}
+
+    def make(part: Callable[..., Any], into: dict[str, Any]) -> Any:
+        taken = {key: values[key] for key in _settings_of(part) if key in values}
+        used.update(_settings_of(part))
+        into.update({key: _plain(value) for key, value in (_defaults_of(part) | taken).items()})
+        return part(**taken)
+
+    training_config: dict[str, Any] = {}
+    training = make(Training, training_config)
+    net = training_config.pop("net")
+    memory = make(memory_type, config)
+    regime = make(Regime, config)
+    penalties = [make(i.penalty, config) for i in chosen if i.penalty]
+    projections = [make(i.projection, config) for i in chosen if i.projection]
+    unknown = [key for key in settings if key not in used]
+    if memory_type is not SketchMemory:
+        unknown += [key for key in ("regime", "share") if key in settings]
+        config.pop("share")
+    if unknown:
+        raise InputError(_unknown(name, unknown[0], used))
+    if training.head == "nearest-mean" and memory_type is Memory:
+        raise InputError(f"head='nearest-mean' needs remembered rows, and {name!r} has none.")
+    return Learner(
+        name,
+        training,
+        memory,
+        regime,
+        penalties,
+        projections[0] if projections else None,
+        restart=any(i.restart for i in chosen),
+        config={
+            "learner": {"recipe": name, **config},
+            "net": net,
+            "training": training_config,
+        },
+    )
+
+
+def _names(name: str) -> list[str]:
+    # "der++" ends in the sign that joins.
+    text = str(name).replace("der++", "der\0")
+    names = [part.strip().replace("der\0", "der++") for part in text.split("+")]
+    for part in names:
+        if part not in INGREDIENTS:
+            raise InputError(f"there is no recipe {part!r}. {nearest(part, INGREDIENTS)}")
+    return names
+
+
+def _check_fit(names: list[str]) -> None:
+    """Raise with the reason if the methods do not go together."""
+
+    def refuse(reason: str) -> None:
+        raise InputError(f"{'+'.join(names)!r} makes no sense: {reason}")
+
+    both = set(names)
+    if len(names) == 1:
+        return
+    if len(both) < len(names):
+        refuse("a method is named twice.")
+    if "sgd" in both:
+        refuse("sgd is the net alone, so there is nothing to add; leave it out.")
+    if "joint" in both:
+        refuse("joint trains on all data of all tasks, so there is nothing to protect.")
+    if "gdumb" in both:
+        refuse("gdumb trains a new net for each task, so there is nothing to protect.")
+    for pair, what in (
+        ({"ewc", "online-ewc"}, "two forms of one penalty"),
+        ({"gem", "a-gem"}, "two forms of one projection"),
+        ({"der", "der++"}, "two forms of one distillation"),
+        ({"er", "der"}, "both replay: der is er with stored outputs"),
+        ({"er", "der++"}, "both replay: der++ is er with stored outputs"),
+        ({"icarl", "der"}, "two ways to distil"),
+        ({"icarl", "der++"}, "two ways to distil"),
+    ):
+        if pair <= both:
+            refuse(f"{what}; choose one.")
+    owners = [n for n in names if INGREDIENTS[n].memory and not INGREDIENTS[n].lends]
+    if len(owners) > 1:
+        hint = " For replay from the sketch take olss with regime='replay'." if "er" in both else ""
+        refuse(f"{' and '.join(owners)} each bring a memory; choose one.{hint}")
+
+
+def _memory_lender(chosen: list[Ingredient]) -> Ingredient | None:
+    """Give the ingredient whose memory is used: an owner, else one that also trains on it."""
+    having = [i for i in chosen if i.memory]
+    return min(having, key=lambda i: (i.lends, i.regime == "task"), default=None)
+
+
+def _settings_of(part: Callable[..., Any]) -> list[str]:
+    return [name for name in inspect.signature(part).parameters if name not in ("args", "kwargs")]
+
+
+def _defaults_of(part: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(part).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+
+
+def _plain(value: Any) -> Any:
+    """Give a setting as JSON has it."""
+    if value is None or isinstance(value, (bool, int, float, str, list, dict)):
+        return value
+    if isinstance(value, tuple):
+        return list(value)
+    if hasattr(value, "item"):
+        return value.item()
+    return describe(value)
+
+
+def _unknown(name: str, setting: str, used: set[str]) -> str:
+    known = {key for i in INGREDIENTS.values() for key in _all_settings(i)}
+    users = [n for n, i in INGREDIENTS.items() if setting in _all_settings(i)]
+    if setting in known and users:
+        return f"recipe {name!r} has no use for {setting!r}, a setting of {', '.join(users)}."
+    return f"recipe {name!r} takes no setting {setting!r}. {nearest(setting, used)}"
+
+
+def _all_settings(ingredient: Ingredient) -> set[str]:
+    parts = [ingredient.memory, ingredient.penalty, ingredient.projection]
+    found = {key for part in parts if part for key in _settings_of(part)}
+    return found | ({"regime", "share"} if ingredient.memory is SketchMemory else set())
+
+
+assert {f.name for f in fields(Training)}.isdisjoint(_all_settings(INGREDIENTS["olss"]))
