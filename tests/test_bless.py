@@ -164,6 +164,16 @@ def test_other_kinds_of_rows():
         np.testing.assert_allclose(bless(rows, 5.0, seed=0)[0], expected, rtol=1e-9)
 
 
+def test_few_rows_that_are_not_zero():
+    X = np.zeros((1000, 2))
+    X[5] = 1
+    for oversampling in (1e-3, 1e300):
+        for seed in SEEDS:
+            scores, _ = bless(X, 0.5, kernel="linear", oversampling=oversampling, seed=seed)
+            np.testing.assert_allclose(scores[5], 0.8, rtol=0.05)
+            assert np.count_nonzero(scores) == 1
+
+
 def test_edges():
     zeros, dictionary = bless(np.zeros((5, 2)), 1.0, kernel="linear")
     assert np.array_equal(zeros, np.zeros(5))

@@ -135,11 +135,13 @@ def _next(
     n = points.n
     # No score exceeds k / ridge; with twice as many candidates as that lets the dictionary have,
     # none that matters is missed.
-    candidates = min(n, math.ceil(2 * oversampling * n * points.largest / ridge))
+    candidates = math.ceil(min(n, 2 * oversampling * n * points.largest / ridge))
     rows = np.sort(rng.choice(n, candidates, replace=False))
     scores = _scores(points, rows, dictionary, ridge)
-    size = math.ceil(oversampling * scores.sum() * n / candidates)
-    if min(size, candidates) > _MOST_ROWS:
+    if not scores.any():  # few candidates, and all of them rows of zeros
+        return dictionary
+    size = math.ceil(min(candidates, oversampling * scores.sum() * n / candidates))
+    if size > _MOST_ROWS:
         raise InputError(
             f"ridge {ridge:.6g} needs a dictionary of {size} rows, more than {_MOST_ROWS}; "
             "raise ridge or lower oversampling."
