@@ -84,6 +84,6 @@ def stratified(
     order = rng.permutation(len(rows))
     if y is not None:
         order = order[np.argsort(y[order], kind="stable")]
-    points = (np.arange(size) + rng.random()) * (len(rows) / size) if size else np.empty(0)
-    picked = np.minimum(points.astype(np.int64), len(rows) - 1)
+    start = int(rng.integers(len(rows)))
+    picked = (np.arange(size) * len(rows) + start) // max(1, size)
     return np.sort(rows[order[picked]])

@@ -42,10 +42,12 @@ def read_idx(path: Path) -> NDArray[Any]:
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in IDX_TYPES:
         raise FormatError(f"{path} is not an idx file: it starts with {raw[:4]!r}.")
     start = 4 + 4 * raw[3]
+    if len(raw) < start:
+        raise FormatError(f"{path} is cut short: {len(raw)} bytes. Fetch it again.")
     shape = tuple(int(size) for size in np.frombuffer(raw[4:start], ">u4"))
     kind = np.dtype(IDX_TYPES[raw[2]])
     expected = math.prod(shape) * kind.itemsize
-    if len(shape) != raw[3] or len(raw) - start != expected:
+    if len(raw) - start != expected:
         raise FormatError(
             f"{path} should hold {shape} numbers in {expected} bytes, found {len(raw) - start}. "
             "Fetch it again."

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from olss.errors import DataError
 
@@ -72,6 +71,8 @@ def rotate(images: NDArray[Any], degrees: float, resample: str = "bilinear") -> 
 
 def _rotation(degrees: float, height: int, width: int, resample: str) -> Any:
     """Return the sparse matrix (to, from) with entries in units of 2**-(2 * BITS)."""
+    from scipy import sparse  # takes longer to import than all of this package
+
     radians = -math.radians(degrees % 360)
     # Rounded as in PIL, so that 90 and 180 degrees are exact.
     cosine, sine = round(math.cos(radians), 15), round(math.sin(radians), 15)

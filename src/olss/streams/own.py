@@ -48,7 +48,7 @@ class Labels:
     def of(cls, targets: Iterable[Array]) -> Labels:
         """Look at the targets of all tasks."""
         found = np.unique(np.concatenate([np.unique(y) for y in targets]))
-        if found.dtype.kind in "iuf" and found[0] >= 0:
+        if found.dtype.kind in "iuf" and (found >= 0).all():
             return cls(tuple(int(label) for label in found))
         values = tuple(found.tolist())
         return cls(tuple(range(len(values))), tuple(map(str, values)), values)

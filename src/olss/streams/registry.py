@@ -6,6 +6,19 @@ from dataclasses import dataclass, field
 
 __all__ = ["DATASETS", "Entry"]
 
+CIFAR10_CLASSES = "airplane automobile bird cat deer dog frog horse ship truck"
+CIFAR100_CLASSES = """
+apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus
+butterfly camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach
+couch crab crocodile cup dinosaur dolphin elephant flatfish forest fox girl hamster
+house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple motorcycle
+mountain mouse mushroom oak orange orchid otter palm pear pickup_truck pine plain plate
+poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk
+skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank
+telephone television tiger tractor train trout tulip turtle wardrobe whale willow wolf
+woman worm
+"""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -90,18 +103,7 @@ DATASETS: dict[str, Entry] = {
         members=(*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"),
         folders=("cifar10", "cifar-10-batches-bin", "cifar-10-binary"),
         label_bytes=1,
-        class_names=(
-            "airplane",
-            "automobile",
-            "bird",
-            "cat",
-            "deer",
-            "dog",
-            "frog",
-            "horse",
-            "ship",
-            "truck",
-        ),
+        class_names=tuple(CIFAR10_CLASSES.split()),
     ),
     "cifar100": Entry(
         what="60,000 colour pictures of 32 x 32 in 100 classes (Krizhevsky 2009)",
@@ -111,5 +113,6 @@ DATASETS: dict[str, Entry] = {
         folders=("cifar100", "cifar-100-binary"),
         label_bytes=2,
         classes=100,
+        class_names=tuple(CIFAR100_CLASSES.split()),
     ),
 }

@@ -135,9 +135,9 @@ class Stream:
         task  training  test  classes  name
            1       288    72        2  classes 0 1
            2       288    72        2  classes 2 3
-           3       291    72        2  classes 4 5
+           3       290    73        2  classes 4 5
            4       288    72        2  classes 6 7
-           5       283    71        2  classes 8 9
+           5       284    70        2  classes 8 9
         """
         lines = ["task  training  test  classes  name"]
         for number, task in enumerate(self, start=1):

@@ -61,6 +61,8 @@ class Table:
                 raise InputError(
                     f"{self.files[0]} has no column {name!r}; it has {', '.join(present)}."
                 )
+        if both := set(self.chosen or ()) & {*self.targets, self.by}:
+            raise InputError(f"features must not hold the target or by, found {both.pop()!r}.")
         return present
 
     def split(self) -> list[Table]:

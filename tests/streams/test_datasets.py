@@ -1,0 +1,202 @@
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from olss.errors import DataError, InputError
+from olss.streams import Dataset, load_dataset
+from olss.streams.datasets import cache_folder, find_dataset
+from olss.streams.registry import DATASETS
+from tests.streams.conftest import real
+from tests.streams.files_made import cifar_records, write_mnist
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty folder that OLSS_DATA names, beside an empty cache folder."""
+    (tmp_path / "data").mkdir()
+    monkeypatch.setenv("OLSS_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("OLSS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "data"
+
+
+def test_digits_have_a_fixed_split_by_class() -> None:
+    digits = load_dataset("digits")
+    assert len(digits.y) + len(digits.y_test) == 1797
+    shares = np.bincount(digits.y_test) / (np.bincount(digits.y) + np.bincount(digits.y_test))
+    assert np.abs(shares - 0.2).max() < 0.01
+    assert (digits.X.dtype, digits.X.max(), digits.scale) == (np.uint8, 16, 16.0)
+    train, test = ({row.tobytes() for row in X} for X in (digits.X, digits.X_test))
+    assert not train & test
+
+
+def test_shared_arrays_are_read_only() -> None:
+    digits = load_dataset("digits")
+    for array in (digits.X, digits.y, digits.X_test, digits.y_test):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+
+@pytest.mark.parametrize(("packed", "dotted"), [(True, False), (False, False), (False, True)])
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+def test_idx_files_are_read_gzipped_or_not(
+    name: str, packed: bool, dotted: bool, data: Path
+) -> None:
+    X, y, X_test, y_test = write_mnist(data / name, packed=packed, dotted=dotted)
+    found = load_dataset(name)
+    for ours, theirs in (
+        (found.X, X),
+        (found.y, y),
+        (found.X_test, X_test),
+        (found.y_test, y_test),
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    assert found.y.dtype == np.int64
+    assert found.scale == 255
+
+
+def test_olss_data_comes_before_the_cache(data: Path) -> None:
+    write_mnist(cache_folder() / "mnist")
+    assert find_dataset("mnist")[0].parent == cache_folder() / "mnist"  # type: ignore[index]
+    write_mnist(data / "mnist")
+    assert find_dataset("mnist")[0].parent == data / "mnist"  # type: ignore[index]
+
+
+def test_debians_fashion_mnist_is_found(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = DATASETS["fashion-mnist"]
+    assert "/usr/share/datasets/fashion-mnist" in entry.folders
+    installed = tmp_path / "usr/share/datasets/fashion-mnist"
+    monkeypatch.setitem(
+        DATASETS, "fashion-mnist", replace(entry, folders=("fashion-mnist", str(installed)))
+    )
+    assert find_dataset("fashion-mnist") is None
+    write_mnist(installed)
+    assert load_dataset("fashion-mnist").class_names[9] == "ankle boot"  # type: ignore[index]
+
+
+def test_three_of_four_files_are_not_a_data_set(data: Path) -> None:
+    write_mnist(data / "mnist")
+    (data / "mnist/t10k-labels-idx1-ubyte.gz").unlink()
+    assert find_dataset("mnist") is None
+
+
+def write_cifar(folder: Path, name: str) -> dict[str, np.ndarray]:
+    folder.mkdir(parents=True, exist_ok=True)
+    written = {}
+    entry = DATASETS[name]
+    for size, member in enumerate(entry.members, start=3):
+        records, X, _ = cifar_records(size, entry.label_bytes)
+        (folder / member).write_bytes(records.tobytes())
+        written[member] = X
+    return written
+
+
+@pytest.mark.parametrize(
+    ("name", "stem"), [("cifar10", "cifar-10-binary"), ("cifar100", "cifar-100-binary")]
+)
+@pytest.mark.parametrize("form", ["folder", "tar.gz", "tar.xz", "tar", "own folder"])
+def test_cifar_is_read_from_folder_or_archive(
+    name: str, stem: str, form: str, data: Path, tmp_path: Path
+) -> None:
+    if form == "folder":
+        written = write_cifar(data / stem, name)
+    elif form == "own folder":
+        written = write_cifar(data / name, name)
+    else:
+        written = write_cifar(tmp_path / "loose" / stem, name)
+        with tarfile.open(data / f"{stem}.{form}", f"w:{form[4:]}") as opened:
+            opened.add(tmp_path / "loose" / stem, arcname=stem)
+    found = load_dataset(name)
+    *train, test = written.values()
+    np.testing.assert_array_equal(found.X, np.concatenate(train))
+    np.testing.assert_array_equal(found.X_test, test)
+    np.testing.assert_array_equal(found.y_test, np.arange(len(test)) % 10)
+    assert len(found.class_names or ()) == DATASETS[name].classes
+
+
+def test_a_missing_data_set_says_what_to_do(data: Path) -> None:
+    with pytest.raises(DataError) as error:
+        load_dataset("mnist")
+    text = str(error.value)
+    for part in ("olss data get mnist", "t10k-labels-idx1-ubyte.gz", str(data / "mnist"), "https"):
+        assert part in text
+
+
+def test_an_unknown_name_offers_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"found 'cifar-100'\. Did you mean 'cifar100'"):
+        load_dataset("cifar-100")
+
+
+@pytest.mark.parametrize(
+    ("platform", "expected"),
+    [("linux", "xdg/olss"), ("darwin", "home/Library/Caches/olss"), ("win32", "local/olss/Cache")],
+)
+def test_cache_folder_follows_the_platform(
+    platform: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OLSS_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+    monkeypatch.setattr(sys, "platform", platform)
+    assert cache_folder() == tmp_path / expected
+
+
+def test_data_that_do_not_fit_are_refused() -> None:
+    X, y = np.zeros((4, 2)), np.arange(4)
+    with pytest.raises(
+        DataError, match="one whole-number label for each of the 4 rows of X, found"
+    ):
+        Dataset("bad", X, y[:3], X, y)
+    with pytest.raises(DataError, match="rows of X_test, found"):
+        Dataset("bad", X, y, X, y / 2)
+    with pytest.raises(DataError, match=r"rows of one shape, found \(2,\) and \(1,\)"):
+        Dataset("bad", X, y, X[:, :1], y)
+
+
+def test_streams_import_nothing_heavy() -> None:
+    code = "import sys, olss.streams; print([m for m in sys.argv[1:] if m in sys.modules])"
+    heavy = ["torch", "sklearn", "pandas", "matplotlib", "pyarrow", "pooch"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+@real("mnist/train-images-idx3-ubyte.gz")
+def test_real_mnist() -> None:
+    mnist = load_dataset("mnist")
+    assert (mnist.X.shape, mnist.X_test.shape) == ((60_000, 28, 28), (10_000, 28, 28))
+    assert np.bincount(mnist.y)[:3].tolist() == [5923, 6742, 5958]
+    assert mnist.y[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+    assert abs(mnist.X.mean() / 255 - 0.1307) < 5e-5
+
+
+@real("cifar-100-binary.tar.xz")
+def test_real_cifar100() -> None:
+    cifar = load_dataset("cifar100")
+    assert (cifar.X.shape, cifar.X_test.shape) == ((50_000, 3, 32, 32), (10_000, 3, 32, 32))
+    assert set(np.bincount(cifar.y)) == {500}
+    assert set(np.bincount(cifar.y_test)) == {100}
+    # The published means of red, green and blue.
+    means = cifar.X[::10].mean(axis=(0, 2, 3)) / 255
+    np.testing.assert_allclose(means, [0.5071, 0.4865, 0.4409], atol=0.01)
+    assert cifar.class_names is not None
+    assert (cifar.class_names[0], cifar.class_names[17], cifar.class_names[99]) == (
+        "apple", "castle", "worm",
+    )  # fmt: skip
+    path = Path(os.environ["OLSS_DATA"], "cifar-100-binary.tar.xz")
+    with tarfile.open(path) as opened:
+        for entry in opened:
+            if entry.name.endswith("fine_label_names.txt"):
+                names = io.TextIOWrapper(opened.extractfile(entry)).read().split()  # type: ignore[arg-type]
+                assert tuple(names) == cifar.class_names
+                break
