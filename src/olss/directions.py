@@ -40,13 +40,17 @@ class FrequentDirections:
     least ||A_k||_F^2 - k D; put into the second inequality, this is the bound above. Merging adds
     the matrices and the D of both, so both inequalities live on in any order of merging.
 
+    When a row has no more than 4 * `size` numbers, the matrix A'A itself takes little more memory
+    than the buffer. It is kept instead, and nothing is taken off before B is asked for.
+
     The work is done in float64 whatever the rows are. The inequalities hold up to rounding:
     about 1e-14 ||A||_F^2, and 1e-6 ||A||_F^2 for the float32 `matrix` of float32 rows.
 
     Parameters
     ----------
     size : int
-        The most rows `matrix` may have. The memory taken is 2 * size rows in float64.
+        The most rows `matrix` may have. The memory taken is that of 2 * size rows in float64, or
+        of a square matrix of at most twice that.
 
     Attributes
     ----------
@@ -58,13 +62,13 @@ class FrequentDirections:
     Examples
     --------
     >>> A = np.random.default_rng(0).normal(size=(500, 20)) * 0.7 ** np.arange(20)
-    >>> fd = FrequentDirections(size=8)
+    >>> fd = FrequentDirections(size=4)
     >>> fd.update(A[:300]).update(A[300:])
-    FrequentDirections(size=8, columns=20, seen=500)
+    FrequentDirections(size=4, columns=20, seen=500)
     >>> fd.matrix.shape
-    (8, 20)
+    (4, 20)
     >>> error = np.linalg.norm(A.T @ A - fd.matrix.T @ fd.matrix, 2)
-    >>> bool(error <= fd.error_bound() <= fd.error_bound(4))
+    >>> bool(error <= fd.error_bound() <= fd.error_bound(2))
     True
     """
 
@@ -73,7 +77,8 @@ class FrequentDirections:
         self.seen = 0
         self.columns: int | None = None
         self._dtype: np.dtype[Any] | None = None
-        self._buffer = np.empty((0, 0))
+        self._gram: NDArray[np.float64] | None = None  # A'A, of narrow rows
+        self._buffer = np.empty((0, 0))  # else rows, the first `_filled` of them
         self._filled = 0
         self._mass = 0.0  # ||A||_F^2
         self._shed = 0.0  # D
@@ -99,6 +104,7 @@ class FrequentDirections:
             )
         mass = self._mass + _mass(source)
         _check_mass(mass)
+        self._reserve(source.columns)
         for _, block in source.read(_FLOAT64):
             self._take(block)
         self._mass = mass
@@ -125,11 +131,15 @@ class FrequentDirections:
             raise InputError(f"other must have size {self.size} to be merged, found {other.size}.")
         if None not in (self.columns, other.columns) and self.columns != other.columns:
             raise InputError(f"other must have {self.columns} columns, found {other.columns}.")
-        if other._dtype is None:
+        if other.columns is None or other._dtype is None:
             return self
         _check_mass(self._mass + other._mass)
         shed = other._shed  # read first, since the other one may be this one
-        self._take(other._buffer[: other._filled].copy())
+        self._reserve(other.columns)
+        if self._gram is not None and other._gram is not None:
+            self._gram += other._gram
+        else:
+            self._take(other._buffer[: other._filled].copy())
         self.seen += other.seen
         self._mass += other._mass
         self._shed += shed
@@ -177,11 +187,22 @@ class FrequentDirections:
     def __repr__(self) -> str:
         return f"FrequentDirections(size={self.size}, columns={self.columns}, seen={self.seen})"
 
+    def _reserve(self, columns: int) -> None:
+        """Make room for the first rows."""
+        if self.columns is not None:
+            return
+        self.columns = columns
+        if columns <= 4 * self.size:
+            self._gram = np.zeros((columns, columns))
+        else:
+            self._buffer = np.empty((2 * self.size, columns))
+
     def _take(self, rows: Any) -> None:
-        """Put rows, of an array of any kind or sparse, into the buffer; make room when needed."""
-        if self.columns is None:
-            self.columns = int(rows.shape[1])
-            self._buffer = np.empty((2 * self.size, self.columns))
+        """Take in rows of an array of any kind, or sparse ones."""
+        if self._gram is not None:
+            dense = _dense(rows)
+            self._gram += dense.T @ dense
+            return
         start = 0
         while start < rows.shape[0]:
             if self._filled == len(self._buffer):
@@ -197,6 +218,9 @@ class FrequentDirections:
 
     def _compact(self) -> tuple[NDArray[np.float64], float]:
         """At most `size` rows, and the D that goes with them."""
+        if self._gram is not None:
+            s, vectors, d = _leading(self._gram, self.size)
+            return np.sqrt(s - d)[:, None] * vectors.T, self._shed + d
         rows = self._buffer[: self._filled]
         if len(rows) <= self.size:
             return rows, self._shed
@@ -210,20 +234,23 @@ class FrequentDirections:
 def _shrink(rows: NDArray[np.float64], size: int) -> tuple[NDArray[np.float64], float]:
     """Take d = s_{size+1} off each squared singular value s_i; also return d.
 
-    With rows = U S V', those kept are (1 - d / s_i)^(1/2) u_i' rows, or (s_i - d)^(1/2) v_i', from
-    the eigenvectors of the smaller of the two Gram matrices. That is several times faster than an
-    SVD, and as accurate in what counts here, which is the squared matrix.
+    With rows = U S V', those kept are (1 - d / s_i)^(1/2) u_i' rows, with the u_i from the
+    eigenvectors of rows rows'. That is several times faster than an SVD, and as accurate in what
+    counts here, which is the squared matrix.
     """
-    many, columns = rows.shape
-    dual = many <= columns
-    s, vectors = np.linalg.eigh(rows @ rows.T if dual else rows.T @ rows)
+    s, vectors, d = _leading(rows @ rows.T, size)
+    return np.sqrt(1 - d / s)[:, None] * (vectors.T @ rows), d
+
+
+def _leading(
+    gram: NDArray[np.float64], size: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Eigenvalues above d, the one of number size + 1, with their eigenvectors, and d."""
+    s, vectors = np.linalg.eigh(gram)
     s, vectors = s[::-1], vectors[:, ::-1]
     d = max(float(s[size]), 0.0) if len(s) > size else 0.0
-    keep = s[:size] > d
-    s, vectors = s[:size][keep], vectors[:, :size][:, keep]
-    if dual:
-        return np.sqrt(1 - d / s)[:, None] * (vectors.T @ rows), d
-    return np.sqrt(s - d)[:, None] * vectors.T, d
+    keep = np.count_nonzero(s[:size] > d)
+    return s[:keep], vectors[:, :keep], d
 
 
 def _dense(rows: Any) -> NDArray[Any]:
