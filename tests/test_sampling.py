@@ -208,6 +208,16 @@ def test_exact_size_on_many_rows_and_from_float32():
         assert len(successive(weights, size, rng)) == size
 
 
+def test_torch_weights():
+    torch = pytest.importorskip("torch")
+    weights = np.array([0.5, 1.0, 4.0, 0.25])
+    tensor = torch.tensor(weights, requires_grad=True)
+    pi = inclusion(tensor, 2)
+    assert np.array_equal(pi, inclusion(weights, 2))
+    rows = [successive(w, 2, np.random.default_rng(0)).tolist() for w in (weights, tensor)]
+    assert rows[0] == rows[1]
+
+
 def test_all_zero_probabilities_draw_nothing():
     assert pivotal(np.zeros(5), np.random.default_rng(0)).size == 0
 

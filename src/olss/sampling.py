@@ -9,11 +9,11 @@ exactly as many rows as asked with inclusion probabilities that are known, which
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olss.blocks import to_numpy
 from olss.errors import InputError
 
 __all__ = ["inclusion", "pivotal", "successive"]
@@ -187,7 +187,7 @@ def _weights(weights: ArrayLike) -> NDArray[np.float64]:
 
 def _vector(name: str, values: ArrayLike) -> NDArray[np.float64]:
     """Non-negative finite numbers in one dimension, as float64."""
-    array: NDArray[Any] = np.asarray(values)
+    array = to_numpy(values)
     if array.dtype.kind not in "biuf":
         raise InputError(f"{name} must be real numbers, found dtype {array.dtype}.")
     if array.ndim != 1 or array.size == 0:
