@@ -132,6 +132,7 @@ def nan_at(row: int) -> np.ndarray:
         (([(nan_at(7), Y)],), "task 1: X is not finite in 1 rows, the first is row 7"),
         (([(X, nan_at(7)[:, 1])],), "task 1: y is not finite"),
         (([(X.astype(str), Y)],), "X must hold numbers"),
+        (([(X, np.array(["a", None] * 45, dtype=object))],), "there are missing values"),
         (([(X[:, 0], Y)],), "X must have rows and columns"),
         (([(X[:1], Y[:1])],), "has 1 row: a split"),
         (([(X, Y, X[:, :2], Y)],), r"rows of one shape, found \(3,\) and \(2,\)"),

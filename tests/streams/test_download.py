@@ -165,3 +165,15 @@ def test_fetch_of_digits_needs_nothing_and_of_unknown_is_refused(tmp_path: Path)
     assert [*tmp_path.iterdir()] == []
     with pytest.raises(InputError, match="found 'mnits'"):
         fetch("mnits")
+
+
+def test_what_olss_data_has_is_not_fetched(
+    server: Server, served: list[np.ndarray], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use_mirrors(monkeypatch, server, "good")
+    write_mnist(tmp_path / "data/mnist")
+    monkeypatch.setenv("OLSS_DATA", str(tmp_path / "data"))
+    assert fetch("mnist", progress=False) == tmp_path / "data/mnist"
+    assert server.asked == []
+    assert fetch("mnist", tmp_path / "other", progress=False) == tmp_path / "other/mnist"
+    assert len(server.asked) == 4

@@ -58,8 +58,8 @@ def test_bad_idx_files_are_told_from_good_ones(raw: bytes, message: str, tmp_pat
 @pytest.mark.parametrize("label_bytes", [1, 2])
 def test_cifar_records_are_labels_and_planes(label_bytes: int) -> None:
     records, X, y = cifar_records(6, label_bytes)
-    images, labels = read_cifar([records[: 2 * (3072 + label_bytes)],
-                                 records[2 * (3072 + label_bytes) :]], label_bytes, 10)  # fmt: skip
+    cut = 2 * (3072 + label_bytes)
+    images, labels = read_cifar([records[:cut], records[cut:]], label_bytes, 10, Path("x"))
     np.testing.assert_array_equal(images, X)
     np.testing.assert_array_equal(labels, y)
     assert images.shape == (6, 3, 32, 32)
@@ -67,14 +67,16 @@ def test_cifar_records_are_labels_and_planes(label_bytes: int) -> None:
 
 def test_bad_cifar_records_are_refused() -> None:
     records, _, _ = cifar_records(3, 1)
-    with pytest.raises(FormatError, match="records of 3073 bytes, found 9218 bytes"):
-        read_cifar([records[:-1]], 1, 10)
-    with pytest.raises(FormatError, match="found 0 bytes"):
-        read_cifar([records[:0]], 1, 10)
+    with pytest.raises(
+        FormatError, match="a file of x should hold records of 3073 bytes, found 9218"
+    ):
+        read_cifar([records[:-1]], 1, 10, Path("x"))
+    with pytest.raises(FormatError, match="found 0:"):
+        read_cifar([records[:0]], 1, 10, Path("x"))
     records = records.copy()
     records[0] = 77
     with pytest.raises(FormatError, match="has the label 77, but there are 10 classes"):
-        read_cifar([records], 1, 10)
+        read_cifar([records], 1, 10, Path("x"))
 
 
 def archive(path: Path, contents: dict[str, bytes], pack: str) -> Path:
@@ -134,3 +136,8 @@ def test_an_archive_without_the_file_is_refused(tmp_path: Path) -> None:
     packed = archive(tmp_path / "data.tar", {"other": b"1"}, "tar")
     with pytest.raises(FormatError, match=r"has no train\.bin"):
         open_members(packed, ["train.bin"], tmp_path / "cache")
+
+
+def test_an_empty_file_is_read_as_empty(tmp_path: Path) -> None:
+    (tmp_path / "train.bin").touch()
+    assert open_members(tmp_path, ["train.bin"], tmp_path)["train.bin"].size == 0

@@ -114,5 +114,9 @@ def _from_columns(data: Any, y: Any, by: Any) -> tuple[list[Rows], list[str]]:
 
 def _array(values: Any) -> NDArray[Any]:
     array = np.asarray(values)
-    # Text from data frames comes as objects, which cannot be hashed or sorted by NumPy.
-    return array.astype(str) if array.dtype.kind == "O" else array
+    if array.dtype.kind != "O":
+        return array
+    # Text from data frames comes as objects, which NumPy can neither hash nor sort.
+    if any(value is None or value != value for value in array.ravel()):
+        raise DataError("there are missing values (None or NaN); fill or drop them first.")
+    return array.astype(str)

@@ -199,8 +199,8 @@ def _read(name: str, found: tuple[Path, ...], _times: tuple[int, ...]) -> Datase
     if entry.members:
         files = open_members(found[0], entry.members, cache_folder() / "unpacked")
         contents = [files[member] for member in entry.members]
-        X, y = read_cifar(contents[:-1], entry.label_bytes, entry.classes)
-        X_test, y_test = read_cifar(contents[-1:], entry.label_bytes, entry.classes)
+        X, y = read_cifar(contents[:-1], entry.label_bytes, entry.classes, found[0])
+        X_test, y_test = read_cifar(contents[-1:], entry.label_bytes, entry.classes, found[0])
     else:
         X, y, X_test, y_test = (read_idx(path) for path in found)
         y, y_test = y.astype(np.int64), y_test.astype(np.int64)

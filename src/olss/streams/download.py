@@ -78,7 +78,7 @@ def fetch(name: str, folder: str | Path | None = None, *, progress: bool = True)
     Returns
     -------
     Path
-        Folder with the files.
+        Folder with the files; where they were found, if outside the cache folder.
 
     Raises
     ------
@@ -89,6 +89,9 @@ def fetch(name: str, folder: str | Path | None = None, *, progress: bool = True)
     root = cache_folder() if folder is None else Path(folder).expanduser()
     if not entry.files:
         return root
+    found = find_dataset(name)
+    if folder is None and found and root not in found[0].parents:
+        return found[0].parent
     place = root / entry.folders[0]
     for file, md5 in entry.files.items():
         _fetch_file(name, file, md5, entry.mirrors, place, progress)

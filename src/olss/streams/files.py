@@ -146,17 +146,14 @@ def _of_tables(files: list[Path], config: dict[str, Any]) -> Stream:
         first = Table([files[0]], targets, features).features
         tables = [Table([file], targets, features if config["pad"] else first) for file in files]
         names = [path.stem for path in files]
+        ys = [table.read_targets() for table in tables]
     else:
         whole = Table(files, targets, features, by, config["every"])
         tables = whole.split()
         names = [str(table.value) for table in tables]
-    return own_stream(
-        partial(_load_table, tables),
-        names,
-        config,
-        [(len(table.features),) for table in tables],
-        [table.read_targets() for table in tables],
-    )
+        ys = [whole.read_targets()]
+    shapes = [(len(table.features),) for table in tables]
+    return own_stream(partial(_load_table, tables), names, config, shapes, ys)
 
 
 def _load_table(tables: list[Table], number: int) -> Rows:

@@ -56,7 +56,7 @@ def read_idx(path: Path) -> NDArray[Any]:
 
 
 def read_cifar(
-    files: Sequence[NDArray[np.uint8]], label_bytes: int, classes: int
+    files: Sequence[NDArray[np.uint8]], label_bytes: int, classes: int, where: Path
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Read CIFAR's binary records: label bytes, then 32 x 32 red, green and blue.
 
@@ -68,6 +68,8 @@ def read_cifar(
         1 for CIFAR-10; 2 for CIFAR-100, whose second is the fine label.
     classes : int
         Labels must be below this.
+    where : Path
+        Folder or archive the files are from, for messages.
 
     Returns
     -------
@@ -77,14 +79,14 @@ def read_cifar(
     for content in files:
         if content.size == 0 or content.size % width:
             raise FormatError(
-                f"a CIFAR file should hold records of {width} bytes, found {content.size} bytes: "
+                f"a file of {where} should hold records of {width} bytes, found {content.size}: "
                 "it is cut short or another file. Fetch it again."
             )
     records = (files[0] if len(files) == 1 else np.concatenate(files)).reshape(-1, width)
     labels = records[:, label_bytes - 1].astype(np.int64)
     if labels.max() >= classes:
         raise FormatError(
-            f"a CIFAR file has the label {labels.max()}, but there are {classes} classes: "
+            f"a file of {where} has the label {labels.max()}, but there are {classes} classes: "
             "it is another file or damaged. Fetch it again."
         )
     return records[:, label_bytes:].reshape(-1, 3, 32, 32), labels
@@ -98,7 +100,7 @@ def open_members(path: Path, members: Sequence[str], cache: Path) -> dict[str, N
     8 seconds and mapping it none; where `cache` cannot be written to, that is left out.
     """
     if path.is_dir():
-        return {name: np.memmap(path / name, np.uint8, mode="r") for name in members}
+        return {name: _mapped(path / name) for name in members}
     state = path.stat()
     unpacked = cache / f"{path.name.split('.')[0]}-{state.st_size}-{state.st_mtime_ns}"
     if not unpacked.is_dir():
@@ -108,6 +110,12 @@ def open_members(path: Path, members: Sequence[str], cache: Path) -> dict[str, N
         except OSError:
             return {name: np.frombuffer(raw, np.uint8) for name, raw in contents.items()}
     return open_members(unpacked, members, cache)
+
+
+def _mapped(path: Path) -> NDArray[np.uint8]:
+    # An empty file cannot be mapped.
+    empty = path.stat().st_size == 0
+    return np.empty(0, np.uint8) if empty else np.memmap(path, np.uint8, mode="r")
 
 
 def _unpack(archive: Path, members: Sequence[str]) -> dict[str, bytes]:

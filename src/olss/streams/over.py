@@ -116,9 +116,12 @@ def with_rows(
     config: dict[str, Any], train_rows: int | None, test_rows: int | None, seed: int
 ) -> dict[str, Any]:
     """Return the config with rows and seed, checked."""
-    for name, rows in (("train_rows", train_rows), ("test_rows", test_rows)):
-        config[name] = None if rows is None else check_count(name, rows)
-    return {**config, "seed": check_seed(seed)}
+    return {
+        **config,
+        "train_rows": None if train_rows is None else check_count("train_rows", train_rows),
+        "test_rows": None if test_rows is None else check_count("test_rows", test_rows),
+        "seed": check_seed(seed),
+    }
 
 
 def check_count(name: str, count: int) -> int:

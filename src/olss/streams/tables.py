@@ -82,6 +82,8 @@ class Table:
     def read(self) -> Rows:
         """Read inputs (n, columns) and targets."""
         table = self._read([*self.features, *self.targets])
+        if not table.num_rows:
+            raise DataError(f"{self.files[0]} has no rows.")
         inputs = [_numbers(table, name, self.files[0]) for name in self.features]
         return Rows(np.column_stack(inputs), self._targets_of(table))
 
