@@ -54,12 +54,16 @@ def squared_mean_gradient(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
 
 def _linear(flat: Flat, x: Tensor, row_loss: RowLoss, block: int = 1000) -> Tensor | None:
     """Sum of squares if every parameter is a linear layer's, used once, on rows (n, k)."""
-    linears = [module for module in flat.net.modules() if isinstance(module, nn.Linear)]
-    owned = {id(p) for module in linears for p in module.parameters(recurse=False)}
-    if any(id(p) not in owned for p in flat.parameters):
-        return None
     total = torch.zeros_like(flat.theta)
     squares = dict(zip(map(id, flat.parameters), flat.split(total), strict=True))
+    linears, owned = [], set()
+    for module in flat.net.modules():
+        own = {id(p) for p in module.parameters(recurse=False)} & squares.keys()
+        if own and isinstance(module, nn.Linear):
+            linears.append(module)
+            owned |= own
+    if len(owned) < len(squares):
+        return None
     for start in range(0, len(x), block):
         calls: list[tuple[nn.Linear, Tensor, Tensor]] = []
 

@@ -46,8 +46,8 @@ class Labels:
         unknown = self.classes[place] != y
         if np.any(unknown):
             raise DataError(
-                f"{name} holds the label {y[unknown][0]!r}, which is none of the {len(self)} "
-                "classes the learner was started with; start it with all of them: "
+                f"{name} holds the label {y[unknown].tolist()[0]!r}, which is none of the "
+                f"{len(self)} classes the learner was started with; start it with all of them: "
                 "learner.start(classes=...)."
             )
         return np.asarray(place, np.int64)

@@ -215,7 +215,7 @@ class Learner(Model):
         betas = [p.beta for p in self.penalties if isinstance(p, Distillation)]
         if not weighted and not (betas and replayed):
             return None
-        weight = batch.weight if weighted else torch.ones_like(batch.y, dtype=torch.float32)
+        weight = batch.weight if weighted else torch.ones(len(batch), device=self.device)
         assert weight is not None
         if not (betas and replayed):
             return weight / weight.sum()

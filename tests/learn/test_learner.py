@@ -1,0 +1,356 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from olss.errors import DataError, FormatError, InputError
+from olss.learn import DivergedError, recipe
+from olss.learn.learner import batches
+
+from .tasks import Tiny, blobs, class_stream, numbers, stream
+
+
+def make(name="sgd", **settings):
+    return recipe(name, **{"net": "mlp-16", "batch": 20, "lr": 0.1} | settings)
+
+
+def weights(learner):
+    return learner.flat.theta.clone()
+
+
+def test_a_users_own_loop():
+    learner = make("olss", epochs=10)
+    tasks = stream(3)
+    for task in tasks:
+        learner.fit_task(task)
+    for task in tasks:
+        assert (learner.predict(task.X_test) == task.y_test).mean() > 0.7
+
+
+def test_sgd_is_a_plain_pytorch_loop():
+    learner = make(epochs=2)
+    task = blobs()
+    learner.start(range(3))
+    learner.examples(task)
+    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    net.load_state_dict(
+        {
+            k: v.clone()
+            for k, v in zip(net.state_dict(), learner.net.state_dict().values(), strict=True)
+        }
+    )
+    learner.fit_task(task)
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+    rng = learner.seeds.rng("order", 0)
+    for _ in range(2):
+        order = rng.permutation(120)
+        for start in range(0, 120, 20):
+            rows = order[start : start + 20]
+            optimiser.zero_grad()
+            loss = nn.functional.cross_entropy(
+                net(torch.tensor(task.X[rows])), torch.tensor(task.y[rows])
+            )
+            loss.backward()
+            optimiser.step()
+    plain = torch.cat([p.detach().flatten() for p in net.parameters()])
+    torch.testing.assert_close(learner.flat.theta, plain, rtol=1e-4, atol=1e-6)
+
+
+def test_steps_cover_every_row_once_an_epoch():
+    assert batches(100, 30) == [(0, 30), (30, 60), (60, 90), (90, 100)]
+    assert batches(61, 30) == [(0, 30), (30, 61)]
+    assert batches(1, 30) == [(0, 1)]
+    assert batches(3, 1) == [(0, 1), (1, 2), (2, 3)]
+    assert make(epochs=3, batch=50).fit_task(blobs()).steps == 9
+
+
+def test_images_are_divided_by_their_scale_and_left_as_they_are():
+    X = np.random.default_rng(0).integers(0, 256, (50, 8), dtype=np.uint8)
+    X.flags.writeable = False
+    y = np.arange(50) % 2
+    bytes_, floats = make(), make()
+    bytes_.fit_task(Tiny(X, y, scale=255.0))
+    floats.fit_task(Tiny((X / 255).astype(np.float32), y))
+    torch.testing.assert_close(weights(bytes_), weights(floats), rtol=1e-4, atol=1e-6)
+    scaled = make()
+    data = (X * 2.0).astype(np.float32)
+    before = data.copy()
+    scaled.fit_task(Tiny(data, y, scale=510.0))
+    np.testing.assert_array_equal(data, before)
+    torch.testing.assert_close(weights(scaled), weights(floats), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("labels", [["cat", "dog", "emu"], [30, 10, 20]])
+def test_labels_of_any_kind(labels):
+    task = blobs()
+    named = dataclasses.replace(task, y=np.array(labels)[task.y], classes=None)
+    learner = make(epochs=10)
+    learner.fit_task(named)
+    answers = learner.predict(task.X_test)
+    assert (answers == np.array(labels)[task.y_test]).mean() > 0.7
+
+
+@pytest.mark.parametrize("loss", ["l1", "l2", "huber"])
+@pytest.mark.parametrize("name", ["sgd", "olss", "ewc", "gem", "er", "der++"])
+def test_regression(loss, name):
+    learner = make(
+        name, loss=loss, epochs=20, lr=0.05, **({"size": 60} if name in ("er", "der++") else {})
+    )
+    tasks = [numbers(0), numbers(1)]
+    for task in tasks:
+        learner.fit_task(task)
+    answers = learner.predict(tasks[1].X_test)
+    assert answers.shape == tasks[1].y_test.shape
+    residual = ((answers - tasks[1].y_test) ** 2).mean()
+    assert residual < 0.2 * tasks[1].y_test.var()
+
+
+def test_regression_of_several_targets():
+    task = numbers()
+    wide = dataclasses.replace(task, y=np.stack([task.y, -task.y], 1))
+    learner = make(loss="l2", epochs=20)
+    learner.fit_task(wide)
+    assert learner.predict(task.X_test).shape == (50, 2)
+
+
+class Own(nn.Module):
+    """Normalisation, dropout, and more outputs than classes."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 5)
+        )
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+@pytest.mark.parametrize("name", ["sgd", "ewc", "gem", "si", "der++", "icarl", "olss"])
+def test_any_module_works_and_gives_the_same_twice(name):
+    size = {"size": 60} if name in ("der++", "icarl") else {}
+    found = []
+    for _ in range(2):
+        learner = make(name, net=Own, batch=17, **size)
+        for task in stream(2):
+            learner.fit_task(task)
+        assert set(learner.predict(task.X_test)) <= {0, 1, 2}
+        found.append(weights(learner))
+        torch.rand(3)  # the global generator must not matter
+    assert torch.equal(*found)
+
+
+def test_predicting_twice_gives_the_same_and_changes_nothing():
+    learner = make(net=Own)
+    task = blobs()
+    learner.fit_task(task)
+    state = {name: value.clone() for name, value in learner.net.state_dict().items()}
+    first, second = learner.predict(task.X_test), learner.predict(task.X_test)
+    np.testing.assert_array_equal(first, second)
+    assert all(torch.equal(state[k], v) for k, v in learner.net.state_dict().items())
+
+
+def test_replay_is_not_silently_off():
+    # With the current task's labels constant, only replayed rows can teach the old classes.
+    first, second = class_stream(2)
+    off, on = make("sgd", epochs=5), make("er", size=80, epochs=5)
+    for learner in (off, on):
+        learner.start(range(4))
+        learner.fit_task(first)
+        learner.fit_task(second)
+    old = [(learner.predict(first.X_test) == first.y_test).mean() for learner in (off, on)]
+    assert old[0] < 0.2 < 0.6 < old[1]
+
+
+def test_a_replayed_batch_has_as_many_rows_again():
+    learner = make("er", size=80)
+    sizes = []
+    original = learner.loss
+    learner.loss = lambda batch, replayed: (
+        sizes.append((len(batch), replayed)) or original(batch, replayed)
+    )
+    for task in stream(2):
+        learner.fit_task(task)
+    assert sizes == [(20, 0)] * 6 + [(40, 20)] * 6
+
+
+def test_replay_is_the_mean_over_current_and_remembered_rows():
+    learner = make("er", size=80)
+    first, second = stream(2)
+    learner.fit_task(first)
+    current, _ = learner.examples(second)
+    batch = current.take(torch.arange(20)).join(learner.memory.held.take(torch.arange(20)))
+    expected = nn.functional.cross_entropy(learner.net(batch.X), batch.y)
+    torch.testing.assert_close(learner.loss(batch, 20), expected)
+
+
+def test_weights_count_in_the_loss_only_when_asked():
+    plain, weighted = (
+        make("olss", size=50, policy="weighted", weighted_loss=w) for w in (False, True)
+    )
+    for learner in (plain, weighted):
+        for task in stream(3):
+            learner.fit_task(task)
+    held = weighted.memory.held
+    assert held.weight.std() > 0
+    rows = nn.functional.cross_entropy(weighted.net(held.X), held.y, reduction="none")
+    torch.testing.assert_close(weighted.loss(held), (rows * held.weight).sum() / held.weight.sum())
+    held = plain.memory.held
+    rows = nn.functional.cross_entropy(plain.net(held.X), held.y, reduction="none")
+    torch.testing.assert_close(plain.loss(held), rows.mean())
+
+
+@pytest.mark.parametrize("features", ["penultimate", "gradient"])
+def test_scores_may_be_of_what_the_net_sees(features):
+    learner = make("olss", size=60, policy="weighted", features=features)
+    plain = make("olss", size=60, policy="weighted")
+    for task in stream(3):
+        learner.fit_task(task)
+        plain.fit_task(task)
+    assert len(learner.memory.held) == 60
+    assert set(learner.memory.held.index.tolist()) != set(plain.memory.held.index.tolist())
+
+
+def test_gradient_features_keep_inner_products():
+    learner = make(net="mlp-12")
+    task = blobs(rows=40)
+    learner.fit_task(task)
+    X = learner.tensor(task.X)
+    found = learner.features(X, "gradient")
+    gradients = []
+    for x in X:
+        z = learner.net(x[None])
+        loss = nn.functional.cross_entropy(z, z.argmax(1))
+        gradients.append(
+            torch.cat(
+                [g.flatten() for g in torch.autograd.grad(loss, list(learner.net[-1].parameters()))]
+            )
+        )
+    exact = torch.stack(gradients) @ torch.stack(gradients).T
+    # A product of 256 random signs has a relative error of about 1 / 16 of the norms, times
+    # a constant below 3 for a product of two projections.
+    scale = exact.diag().sqrt()
+    error = (found @ found.T - exact) / (scale[:, None] * scale)
+    assert error.abs().mean() < 3 / 16
+
+
+def test_gdumb_starts_from_the_first_weights_for_every_task():
+    learner = make("gdumb", size=60, policy="reservoir")
+    tasks = stream(3)
+    for task in tasks:
+        learner.fit_task(task)
+    rows = learner.memory.held
+    fresh = make("sgd")
+    fresh.start(range(3))
+    fresh.tasks = 2
+    fresh.fit_task(Tiny(rows.X.numpy(), rows.y.numpy(), classes=range(3)))
+    assert torch.equal(weights(fresh), weights(learner))
+
+
+def test_the_task_head_needs_the_task_and_answers_within_it():
+    learner = make(head="task")
+    tasks = class_stream(2)
+    learner.start(range(4))
+    for task in tasks:
+        learner.fit_task(task)
+    assert set(learner.predict(tasks[0].X_test, task=0)) <= {0, 1}
+    with pytest.raises(InputError, match="task must be given"):
+        learner.predict(tasks[0].X_test)
+
+
+@pytest.mark.parametrize("name", ["sgd", "olss", "ewc", "er", "icarl"])
+def test_a_loss_that_is_no_number_stops_with_a_hint_and_leaves_the_learner_as_it_was(name):
+    learner = make(name, **({"size": 60} if name in ("er", "icarl", "olss") else {}))
+    first, second = stream(2)
+    learner.fit_task(first)
+    before, table = weights(learner), learner.head.table.clone()
+    held = None if learner.memory.held is None else learner.memory.held.index.clone()
+    bad = dataclasses.replace(second, X=second.X * 1e30)
+    with pytest.raises(DivergedError, match=r"task 2 at step \d+.*lr=0\.1"):
+        learner.fit_task(bad)
+    assert torch.equal(weights(learner), before)
+    assert torch.equal(learner.head.table, table)
+    assert learner.tasks == 1
+    if held is not None:
+        assert torch.equal(learner.memory.held.index, held)
+    again = make(name, **({"size": 60} if name in ("er", "icarl", "olss") else {}))
+    again.fit_task(first)
+    again.fit_task(second)
+    learner.fit_task(second)
+    assert torch.equal(weights(learner), weights(again))
+
+
+def spoiled(**changes):
+    return dataclasses.replace(blobs(), **changes)
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (spoiled(y=np.full(120, 7)), "label 7, which is none of the 3 classes"),
+        (spoiled(y=np.zeros(5)), "same number of rows.*found 120 and 5"),
+        (spoiled(X=np.empty((0, 8)), y=np.empty(0)), "at least one; found 0 and 0"),
+        (spoiled(X=np.full((120, 8), np.nan)), "X holds NaN"),
+        (spoiled(X=np.zeros((120, 9), np.float32)), r"shape \(9,\).*before it was \(8,\)"),
+        (spoiled(scale=255.0), "scale 255"),
+        (spoiled(y=np.linspace(0, 1, 120)), "loss='l2'"),
+    ],
+)
+def test_data_that_do_not_fit_are_refused_and_change_nothing(task, message):
+    learner = make("olss")
+    learner.fit_task(blobs())
+    before = weights(learner)
+    with pytest.raises(DataError, match=message):
+        learner.fit_task(task)
+    assert torch.equal(weights(learner), before)
+    assert learner.tasks == 1
+
+
+def test_a_net_with_too_few_outputs_is_refused():
+    with pytest.raises(InputError, match=r"3 numbers a row.*found shape \(2,\)"):
+        make(net=nn.Linear(8, 2)).fit_task(blobs())
+
+
+def test_a_memory_too_small_for_the_classes_is_refused_before_training():
+    with pytest.raises(InputError, match="at least the number of classes, found 2 for 3"):
+        make("icarl", size=2).fit_task(blobs())
+
+
+def test_predicting_before_learning_is_refused():
+    with pytest.raises(InputError, match="learned nothing yet"):
+        make().predict(np.zeros((1, 8)))
+    with pytest.raises(InputError, match="learned nothing yet"):
+        make().save("nowhere")
+
+
+@pytest.mark.parametrize("name", ["sgd", "ewc", "si", "gem", "icarl", "der++", "olss+ewc", "joint"])
+def test_a_saved_learner_goes_on_in_a_new_process(name, tmp_path):
+    size = {"size": 60} if name in ("der++", "icarl", "olss+ewc") else {}
+    learner = make(name, net=Own, **size)
+    tasks = stream(3)
+    learner.fit_task(tasks[0])
+    learner.fit_task(tasks[1])
+    learner.save(tmp_path / "state")
+    learner.save(tmp_path / "state")  # again, over the old one
+    other = make(name, net=Own, **size).load(tmp_path / "state")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["state"]
+    for one in (learner, other):
+        one.fit_task(tasks[2])
+    assert torch.equal(weights(learner), weights(other))
+    np.testing.assert_array_equal(learner.predict(tasks[0].X_test), other.predict(tasks[0].X_test))
+
+
+def test_a_state_of_another_learner_or_a_damaged_one_is_refused(tmp_path):
+    learner = make()
+    learner.fit_task(blobs())
+    learner.save(tmp_path / "state")
+    with pytest.raises(InputError, match="holds another learner"):
+        make(lr=0.2).load(tmp_path / "state")
+    with pytest.raises(FormatError, match=r"state\.json is missing"):
+        make().load(tmp_path / "none")
+    path = tmp_path / "state" / "net.safetensors"
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(FormatError, match="damaged"):
+        make().load(tmp_path / "state")

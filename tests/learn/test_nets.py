@@ -1,0 +1,79 @@
+import pytest
+import torch
+from torch import nn
+
+from olss.errors import InputError
+from olss.learn.nets import build, describe, mlp, penultimate, resnet18
+
+
+def size(net):
+    return sum(p.numel() for p in net.parameters())
+
+
+def test_the_nets_of_the_papers_have_their_sizes():
+    assert size(mlp(784, 10, (100, 100))) == 89_610
+    assert size(build("mlp", (28, 28), 10, 0)) == 784 * 400 + 400 + 400 * 400 + 400 + 4010
+    assert size(resnet18(3, 100)) == 1_109_240
+
+
+def test_resnet_answers_for_images_with_and_without_channels():
+    x = torch.rand(2, 3, 32, 32)
+    assert build("resnet18", (3, 32, 32), 7, 0).eval()(x).shape == (2, 7)
+    assert build("resnet18-8", (28, 28), 10, 0).eval()(torch.rand(2, 28, 28)).shape == (2, 10)
+
+
+def test_mlp_weights_are_xavier_uniform_with_zero_bias():
+    first = mlp(300, 10, (200,))[1]
+    limit = (6 / 500) ** 0.5
+    assert first.weight.abs().max() <= limit
+    # The standard deviation of 60,000 uniform draws has a relative error of 0.2%.
+    assert first.weight.std().item() == pytest.approx(limit / 3**0.5, rel=0.02)
+    assert (first.bias == 0).all()
+
+
+@pytest.mark.parametrize("net", ["mlp-20", "resnet18-4", lambda: nn.Linear(4, 3)])
+def test_first_weights_come_from_the_seed_and_leave_the_global_generator_alone(net):
+    before = torch.random.get_rng_state()
+    shape = (3, 8, 8)
+    a, b, c = (build(net, shape, 3, seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    first = [next(made.parameters()) for made in (a, b, c)]
+    assert torch.equal(first[0], first[1])
+    assert not torch.equal(first[0], first[2])
+
+
+def test_a_module_keeps_its_weights_and_is_not_touched():
+    own = nn.Linear(4, 3)
+    made = build(own, (4,), 3, 0)
+    assert torch.equal(made.weight, own.weight)
+    assert made.weight.data_ptr() != own.weight.data_ptr()
+
+
+@pytest.mark.parametrize("name", ["mpl", "mlp-", "mlp-0", "mlp-a", "resnet18-1-2", "resnet50"])
+def test_a_misspelt_net_names_those_there_are(name):
+    with pytest.raises(InputError, match="'mlp-100-100'"):
+        describe(name)
+
+
+def test_resnet_refuses_rows_that_are_no_images():
+    with pytest.raises(InputError, match=r"channels, height, width.*found rows of shape \(5,\)"):
+        build("resnet18", (5,), 3, 0)
+
+
+def test_a_function_must_make_a_module():
+    with pytest.raises(InputError, match=r"must make an nn\.Module, found int"):
+        build(lambda: 3, (5,), 3, 0)
+
+
+def test_penultimate_features_are_what_goes_into_the_last_layer():
+    net = mlp(6, 3, (5, 4))
+    x = torch.rand(7, 6)
+    features, outputs = penultimate(net, x)
+    assert torch.equal(features, net[:-1](x))
+    assert torch.equal(outputs, net(x))
+    assert not net[-1]._forward_pre_hooks
+
+
+def test_a_net_without_a_linear_layer_has_no_features():
+    with pytest.raises(InputError, match=r"no nn\.Linear"):
+        penultimate(nn.Conv2d(1, 1, 3), torch.rand(1, 1, 5, 5))

@@ -1,0 +1,254 @@
+import math
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from olss.errors import InputError
+from olss.learn import recipe
+from olss.learn.flat import Flat
+from olss.learn.nets import mlp
+from olss.learn.penalties import Ewc, OnlineEwc, Si
+
+from .tasks import class_stream, stream
+
+
+def fitted(name, tasks=3, **settings):
+    learner = recipe(name, net="mlp-16", lr=0.1, batch=20, **settings)
+    snapshots = []
+    for task in stream(tasks):
+        learner.fit_task(task)
+        snapshots.append(learner.flat.theta.clone())
+    return learner, snapshots
+
+
+class Given(Ewc):
+    """EWC with importances made up, to know each task's own."""
+
+    def information(self, learner, rows):
+        generator = torch.Generator().manual_seed(learner.tasks)
+        F = torch.rand(learner.flat.theta.shape, generator=generator)
+        self.all = [*getattr(self, "all", []), F]
+        return F
+
+
+def test_the_merged_quadratic_is_the_sum_of_a_penalty_for_each_task():
+    flat = Flat(mlp(5, 3, (4,)))
+    penalty = Given(ewc_strength=7.0)
+    learner = SimpleNamespace(flat=flat, tasks=0)
+    penalty.start(learner)
+    centres = []
+    for task in range(4):
+        learner.tasks = task
+        flat.theta.normal_()
+        centres.append(flat.theta.clone())
+        penalty.end_task(learner, None)
+
+    def sum_of_penalties(theta):
+        return 7.0 * sum(
+            (F * (theta - c) ** 2).sum() for F, c in zip(penalty.all, centres, strict=True)
+        )
+
+    values = []
+    for _ in range(3):
+        flat.theta.normal_()
+        theta = flat.theta.clone().requires_grad_()
+        total = sum_of_penalties(theta)
+        total.backward()
+        flat.gradient.zero_()
+        penalty.add_gradient(flat)
+        torch.testing.assert_close(flat.gradient, theta.grad, rtol=1e-4, atol=1e-4)
+        values.append(total.item() - penalty.value(flat))
+    assert values == pytest.approx([values[0]] * 3, rel=1e-4)
+
+
+def test_online_ewc_decays_and_moves_its_centre():
+    flat = Flat(mlp(5, 3, (4,)))
+    penalty = OnlineEwc(ewc_strength=1.0, ewc_decay=0.5)
+    penalty.information = lambda learner, rows: torch.full_like(flat.theta, 2.0)
+    penalty.start(None)
+    for _ in range(3):
+        flat.theta.normal_()
+        penalty.end_task(SimpleNamespace(flat=flat), None)
+    assert penalty.state["F"].unique().tolist() == [2 + 0.5 * (2 + 0.5 * 2)]
+    flat.gradient.zero_()
+    penalty.add_gradient(flat)
+    assert flat.gradient.abs().max() < 1e-5  # the centre is where the last task ended
+
+
+@pytest.mark.parametrize("name", ["ewc", "online-ewc", "si"])
+def test_importances_are_there_after_training(name):
+    learner, _ = fitted(name)
+    F = learner.penalties[0].state["F"]
+    assert (F >= 0).all()
+    assert (F > 0).double().mean() > 0.5
+
+
+def test_a_strong_penalty_holds_the_net_and_a_weak_one_lets_go():
+    moved = []
+    for strength in (0.0, 0.3, 3.0):
+        _, (first, *_, last) = fitted("ewc", ewc_strength=strength, epochs=2)
+        moved.append((last - first).norm().item())
+    assert moved[0] > moved[1] > moved[2]
+
+
+def test_strength_zero_is_plain_sgd():
+    plain, _ = fitted("sgd")
+    for name, setting in (("ewc", "ewc_strength"), ("si", "si_strength")):
+        other, _ = fitted(name, **{setting: 0.0})
+        assert torch.equal(other.flat.theta, plain.flat.theta)
+
+
+def test_si_path_integral_on_a_quadratic():
+    # Loss 1/2 a (t - b)^2, steps of lr: t_k - b = r^k (t_0 - b), r = 1 - lr a, and the path
+    # integral is sum_k lr g_k^2 = lr a^2 (t_0 - b)^2 (1 - r^2K) / (1 - r^2).
+    lr, steps, damping = 0.05, 40, 0.1
+    flat = Flat(mlp(2, 2, ()))
+    size = flat.theta.numel()
+    a, b = torch.linspace(0.5, 3, size).double(), torch.linspace(-1, 1, size).double()
+    flat.theta.normal_()
+    start = flat.theta.double()
+    penalty = Si(si_strength=2.0, si_damping=damping)
+    learner = SimpleNamespace(flat=flat)
+    penalty.start(learner)
+    penalty.begin_task(learner, None)
+    for _ in range(steps):
+        flat.gradient.copy_(a * (flat.theta - b))
+        penalty.add_gradient(flat)
+        flat.theta.sub_(lr * flat.gradient)
+        penalty.after_step(flat)
+    penalty.end_task(learner, None)
+    r = 1 - lr * a
+    earned = lr * a**2 * (start - b) ** 2 * (1 - r ** (2 * steps)) / (1 - r**2)
+    way = (r**steps - 1) * (start - b)
+    expected = earned / (way**2 + damping)
+    torch.testing.assert_close(penalty.state["F"].double(), expected, rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(penalty.state["m"], penalty.state["F"] * flat.theta)
+
+
+def test_si_counts_the_loss_of_the_task_and_not_its_own_penalty():
+    flat = Flat(mlp(2, 2, ()))
+    penalty = Si(si_strength=5.0)
+    learner = SimpleNamespace(flat=flat)
+    penalty.start(learner)
+    penalty.state = {"F": torch.ones_like(flat.theta), "m": torch.zeros_like(flat.theta)}
+    penalty.begin_task(learner, None)
+    flat.gradient.fill_(1.0)
+    before = flat.theta.clone()
+    penalty.add_gradient(flat)
+    torch.testing.assert_close(flat.gradient, 1 + 10 * before)
+    flat.theta.sub_(0.1 * flat.gradient)
+    penalty.after_step(flat)
+    torch.testing.assert_close(penalty.earned, 0.1 * (1 + 10 * before))
+
+
+def test_der_plus_plus_loss_by_hand():
+    learner = recipe("der++", net="mlp-16", batch=20, size=50, alpha=0.3, beta=0.7)
+    first, second = stream(2)
+    learner.fit_task(first)
+    current, present = learner.examples(second)
+    learner.head.open(present)
+    new, held = current.take(torch.arange(20)), learner.memory.held.take(torch.arange(15))
+    found = learner.loss(new.join(held), replayed=15)
+
+    def cross_entropy(rows):
+        logs = learner.net(rows.X).log_softmax(1)
+        return -sum(logs[i, y] for i, y in enumerate(rows.y)) / len(rows)
+
+    distance = sum(
+        ((learner.net(x[None])[0] - s) ** 2).mean()
+        for x, s in zip(held.X, held.outputs, strict=True)
+    )
+    expected = cross_entropy(new) + 0.7 * cross_entropy(held) + 0.3 * distance / 15
+    torch.testing.assert_close(found, expected)
+
+
+def test_stored_outputs_are_those_of_the_net_when_the_task_ended():
+    learner = recipe("der++", net="mlp-16", batch=20, size=60)
+    outputs = []
+    for task in stream(3):
+        learner.fit_task(task)
+        outputs.append(learner.outputs(learner.tensor(task.X)))
+    held = learner.memory.held
+    assert len(held.task.unique()) == 3
+    for row in range(len(held)):
+        task = held.task[row]
+        torch.testing.assert_close(held.outputs[row], outputs[task][held.index[row] - 120 * task])
+
+
+def test_distillation_in_the_sketch_regime_counts_rows_of_past_tasks_only():
+    learner = recipe("olss+der++", net="mlp-16", batch=20, size=100, policy="reservoir", alpha=1.0)
+    first, second = stream(2)
+    learner.fit_task(first)
+    learner.memory.take_in(learner.examples(second)[0], 1, learner.features)
+    held = learner.memory.held
+    past = held.task == 0
+    assert torch.equal(held.outputs.isnan().any(1), ~past)
+    with torch.no_grad():
+        z = learner.net(held.X)
+        labels = torch.nn.functional.cross_entropy(z, held.y)
+        distance = (z - held.outputs)[past].square().mean(1).sum() / len(held)
+    torch.testing.assert_close(learner.loss(held), labels + distance)
+
+
+def test_icarl_keeps_old_answers_as_targets():
+    learner = recipe("icarl", net="mlp-16", lr=0.05, batch=20, size=40)
+    first, second, _ = class_stream(3)
+    learner.start(classes=range(6))
+    learner.fit_task(first)
+    current, present = learner.examples(second)
+    learner.head.open(present)
+    rows = learner.penalties[0].begin_task(learner, current.join(learner.memory.held))
+    torch.testing.assert_close(rows.outputs, learner.outputs(rows.X))
+    assert learner.penalties[0].old.tolist() == [True, True, False, False, False, False]
+
+
+def test_a_step_costs_the_same_however_many_tasks_there_were():
+    flat = Flat(mlp(784, 10, (400, 400)))
+    seconds = []
+    for tasks in (1, 60):
+        penalty = Ewc()
+        penalty.information = lambda learner, rows: torch.rand_like(flat.theta)
+        penalty.start(None)
+        for _ in range(tasks):
+            penalty.end_task(SimpleNamespace(flat=flat), None)
+        begin = time.perf_counter()
+        for _ in range(20):
+            penalty.add_gradient(flat)
+        seconds.append(time.perf_counter() - begin)
+        assert sum(v.numel() for v in penalty.state.values()) == 2 * flat.theta.numel()
+    # A penalty for each task would take 60 times as long.
+    assert seconds[1] < 10 * seconds[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Ewc(ewc_strength=-1), "ewc_strength must be a number from 0 up, found -1"),
+        (lambda: Ewc(ewc_strength=math.nan), "found nan"),
+        (lambda: Ewc(fisher="batch"), "fisher must be 'example' or 'mean', found 'batch'"),
+        (lambda: OnlineEwc(ewc_decay=2), "ewc_decay must be between 0 and 1, found 2"),
+        (lambda: Si(si_damping=0), "si_damping must be above 0, found 0"),
+    ],
+)
+def test_bad_settings(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_fisher_rows_are_drawn_from_what_was_trained_on():
+    learner = recipe("olss+ewc", net="mlp-16", batch=20, size=40, fisher_rows=25)
+    seen = []
+    original = learner.penalties[0].information
+
+    def spy(learner, rows):
+        seen.append(rows)
+        return original(learner, rows)
+
+    learner.penalties[0].information = spy
+    for task in stream(2):
+        learner.fit_task(task)
+    assert len(seen[1]) == 40
+    assert set(np.unique(seen[1].task)) == {0, 1}

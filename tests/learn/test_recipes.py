@@ -1,0 +1,139 @@
+import itertools
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from olss.errors import InputError
+from olss.learn import recipe, recipe_names
+
+from .tasks import class_stream, stream
+
+PAIRS = ["olss+ewc", "olss+si", "olss+gem", "olss+der++", "olss+a-gem", "olss+online-ewc"]
+PAIRS += ["ewc+gem", "si+ewc", "er+ewc", "gem+der++", "icarl+si", "icarl+gem", "olss+ewc+gem"]
+
+
+@pytest.mark.parametrize("name", recipe_names() + PAIRS)
+@pytest.mark.parametrize("make", [stream, class_stream])
+def test_every_recipe_learns_and_answers(name, make):
+    settings = {"size": 60} if "size" in json.dumps(recipe(name).config) else {}
+    learner = recipe(name, net="mlp-16", batch=20, lr=0.05, epochs=6, **settings)
+    tasks = make(3)
+    learner.start(classes=range(6) if make is class_stream else range(3))
+    for task in tasks:
+        effort = learner.fit_task(task)
+        assert effort.steps > 0
+        answers = learner.predict(task.X_test)
+        assert set(answers) <= set(range(6))
+        held = learner.memory.held
+        if settings:
+            assert len(held) <= 60
+    assert learner.tasks == 3
+    # Better than chance on the newest task, one in three or six.
+    assert (answers == tasks[-1].y_test).mean() > 0.4
+
+
+@pytest.mark.parametrize("name", recipe_names() + PAIRS)
+def test_the_configuration_is_json_and_complete(name):
+    config = recipe(name).config
+    assert json.loads(json.dumps(config)) == config
+    assert config["learner"]["recipe"] == name
+    assert config["net"] == "mlp"
+    assert config["training"]["lr"] == 0.1
+
+
+def test_olss_alone_is_the_papers_algorithm():
+    config = recipe("olss").config["learner"]
+    assert (config["policy"], config["size"], config["regime"]) == ("paper", "task", "sketch")
+
+
+def test_the_order_of_a_combination_does_not_matter():
+    a, b = recipe("olss+ewc", ewc_strength=2.0), recipe("ewc+olss", ewc_strength=2.0)
+    for learner in (a, b):
+        for task in stream(2):
+            learner.fit_task(task)
+    assert torch.equal(a.flat.theta, b.flat.theta)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("sgd+ewc", "leave it out"),
+        ("joint+ewc", "nothing to protect"),
+        ("gdumb+si", "nothing to protect"),
+        ("ewc+online-ewc", "two forms of one penalty"),
+        ("gem+a-gem", "two forms of one projection"),
+        ("der+der++", "two forms of one distillation"),
+        ("er+der++", "both replay"),
+        ("icarl+der++", "two ways to distil"),
+        ("olss+icarl", "each bring a memory"),
+        ("olss+er", "regime='replay'"),
+        ("ewc+ewc", "named twice"),
+    ],
+)
+def test_a_combination_that_makes_no_sense_says_why(name, reason):
+    with pytest.raises(InputError, match=f"makes no sense.*{reason}"):
+        recipe(name)
+
+
+def test_every_pair_either_works_or_says_why():
+    for a, b in itertools.combinations(recipe_names(), 2):
+        try:
+            assert recipe(f"{a}+{b}").name == f"{a}+{b}"
+        except InputError as error:
+            assert "makes no sense" in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("olls", {}, "Did you mean 'olss'"),
+        ("olss+gme", {}, "Did you mean 'gem'"),
+        ("", {}, "there is no recipe ''"),
+        ("olss", {"polcy": "paper"}, "takes no setting 'polcy'. Did you mean 'policy'"),
+        ("olss", {"gem_rows": 3}, "no use for 'gem_rows', a setting of gem, a-gem"),
+        ("sgd", {"size": 3}, "no use for 'size'"),
+        ("sgd", {"regime": "mix"}, "no use for 'regime', a setting of er"),
+        ("sgd", {"learning_rate": 3}, "takes no setting 'learning_rate'"),
+        ("sgd", {"lr": 0}, "lr must be a number above 0, found 0"),
+        ("sgd", {"epochs": 0}, "epochs must be a positive whole number, found 0"),
+        ("sgd", {"batch": 1.5}, "batch must be a positive whole number, found 1.5"),
+        ("sgd", {"loss": "mse"}, "loss must be one of cross-entropy, l1, l2, huber, found 'mse'"),
+        ("sgd", {"head": "multi"}, "head must be one of"),
+        ("sgd", {"head": "nearest-mean"}, "needs remembered rows"),
+        ("sgd", {"optimizer": "adm"}, "Did you mean 'adam'"),
+        ("sgd", {"schedule": "cos"}, "schedule must be one of"),
+        ("sgd", {"net": "mpl"}, "net must be"),
+        ("sgd", {"net": 3}, "net must be"),
+    ],
+)
+def test_misspelt_names_and_bad_settings_name_the_remedy(name, settings, message):
+    with pytest.raises(InputError, match=message):
+        recipe(name, **settings)
+
+
+def test_a_module_is_described():
+    config = recipe("sgd", net=nn.Linear(4, 3)).config
+    assert config["net"] == {"module": "Linear", "parameters": 15}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "Adam", "adamw", "rmsprop"])
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "linear", "one-cycle"])
+def test_optimisers_and_schedules_by_name(optimizer, schedule):
+    learner = recipe(
+        "sgd", net="mlp-8", lr=0.01, batch=20, optimizer=optimizer, schedule=schedule, momentum=0.5
+    ) if optimizer in ("sgd", "rmsprop") else recipe(
+        "sgd", net="mlp-8", lr=0.01, batch=20, optimizer=optimizer, schedule=schedule
+    )  # fmt: skip
+    task = stream(1)[0]
+    learner.fit_task(task)
+    first = learner.flat.theta.clone()
+    learner.fit_task(task)
+    assert not torch.equal(first, learner.flat.theta)
+
+
+def test_a_setting_the_optimiser_does_not_take_is_named():
+    learner = recipe("sgd", net="mlp-8", optimizer="adam", momentum=0.9)
+    with pytest.raises(InputError, match=r"'adam' does not take it.*momentum"):
+        learner.fit_task(stream(1)[0])
