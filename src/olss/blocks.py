@@ -59,6 +59,7 @@ class Blocks:
         self.rows = int(source.shape[0])
         self.columns = int(np.prod(source.shape[1:]))
         self.dtype = np.dtype(_work_dtype(source, name))
+        self.integers = "int" in str(source.dtype)
         self.weights = None if weights is None else check_weights(weights, self.rows)
         # Multiplies the columns, where values are too large or too small to be squared.
         self.scale: NDArray[np.float64] | None = None
@@ -83,6 +84,8 @@ class Blocks:
 
     def any_nonzero(self, columns: NDArray[np.intp]) -> bool:
         """Tell whether any of these columns holds anything but zeros."""
+        if self.integers:  # their squares cannot vanish, and the caller has seen no square
+            return False
         for _, block in self.read(self.dtype):
             chosen = block[:, columns]
             if chosen.nnz if self.sparse else to_numpy(chosen).any():

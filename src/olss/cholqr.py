@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas, lapack, qr
+from scipy.linalg import blas, lapack, qr, solve_triangular
 
 from olss.blocks import Blocks, to_numpy
-from olss.gram import scale_rows
+from olss.gram import times
 
-__all__ = ["countsketch", "preconditioned_scores"]
+__all__ = ["countsketch", "preconditioned_scores", "vanishes"]
 
 Floats = NDArray[np.float64]
 _WIDE = np.dtype(np.float64)
@@ -78,7 +78,7 @@ def preconditioned_scores(parts: Sequence[Blocks], ridge: float) -> list[Floats]
         S = np.vstack([S, np.sqrt(ridge) * np.eye(d)])
     norms = np.linalg.norm(S, axis=0)
     scale = 1 / np.where(norms > 0, norms, 1.0)
-    factors = [np.linalg.qr(S * scale, mode="r")]
+    factors: list[Floats] = [_upper(S * scale)]
     for _ in range(2):
         factors.append(_correction(parts, keep, scale, factors, ridge))
     scores = []
@@ -97,12 +97,45 @@ def _independent_columns(parts: Sequence[Blocks], rng: np.random.Generator) -> N
     S = countsketch(parts, 4 * parts[0].columns, rng, _WIDE, unit_rows=True)
     norms = np.linalg.norm(S, axis=0)
     live = np.flatnonzero(norms > 0)
-    eps = [float(np.finfo(p.dtype).eps) for p in parts]
-    wide = 16 * np.sqrt(len(live)) * float(np.finfo(np.float64).eps)
-    tolerance = max(16 * min(eps), wide)
-    R, pivots = qr(S[:, live] / norms[live], mode="r", pivoting=True)
-    rank = int((abs(R.diagonal()) > tolerance).sum())
-    return np.sort(live[pivots[:rank]])
+    # Pivoting is slow on tall matrices: it goes into the small factor of a plain QR.
+    R, pivots = qr(_upper(S[:, live] / norms[live]), mode="r", pivoting=True)
+    pivots = live[pivots]
+    residuals = abs(R.diagonal())
+    floor = 16 * np.sqrt(len(live)) * float(np.finfo(np.float64).eps)
+    tolerance = max(floor, 16 * min(float(np.finfo(p.dtype).eps) for p in parts))
+    while True:
+        rank = int((residuals > tolerance).sum())
+        if rank == len(live) or tolerance <= floor:
+            break
+        v = np.zeros(parts[0].columns)
+        v[pivots[rank:]] = mix = rng.standard_normal(len(live) - rank)
+        v[pivots[:rank]] = -solve_triangular(R[:rank, :rank], R[:rank, rank:] @ mix)
+        v[live] /= norms[live]
+        if vanishes(parts, v, norms):
+            break
+        tolerance /= 8
+    return np.sort(pivots[:rank])
+
+
+def vanishes(parts: Sequence[Blocks], v: Floats, norms: Floats) -> bool:
+    """Tell whether x v is zero, up to rounding, in every single row x.
+
+    Allowed are a few roundings of the input, |x| |v| each, and what is left of the error of v
+    itself, alike in all columns when they are scaled by their `norms`.
+    """
+    uniform = np.divide((abs(v) * norms).max(), norms, out=np.zeros_like(v), where=norms > 0)
+    for blocks in parts:
+        wide = 16 * np.sqrt(len(v)) * float(np.finfo(np.float64).eps)
+        single = blocks.dtype == np.float32
+        input_error = 4 * float(np.finfo(np.float32).eps) if single else wide
+        allowed = input_error * abs(v) + (1e-10 if single else wide) * uniform
+        for part, block in blocks.read(_WIDE):
+            bad = abs(to_numpy(times(block, v))) > to_numpy(times(abs(block), allowed))
+            if blocks.weights is not None:
+                bad &= blocks.weights[part] > 0
+            if bad.any():
+                return False
+    return True
 
 
 def _correction(
@@ -121,7 +154,7 @@ def _correction(
         for part, block in blocks.read(_WIDE):
             Y = _solve(_columns(block, keep) * scale, factors)
             if blocks.weights is not None:
-                Y = scale_rows(Y, np.sqrt(blocks.weights[part]))
+                Y = Y * np.sqrt(blocks.weights[part])[:, None]
             G += Y.T @ Y
     R, failed = lapack.dpotrf(G, lower=0, clean=1)
     if failed:  # cannot be for a sketch of 4 d rows; never return silently wrong scores
@@ -129,15 +162,22 @@ def _correction(
     return R
 
 
+def _upper(S: Floats) -> Floats:
+    """Return R of a QR factorisation of a tall matrix."""
+    R: Floats = qr(S, mode="r", overwrite_a=True)[0][: S.shape[1]]
+    return R
+
+
 def _columns(block: Any, keep: NDArray[np.intp]) -> Floats:
     dense = block.toarray() if hasattr(block, "toarray") else to_numpy(block)
-    return dense if len(keep) == dense.shape[1] else dense[:, keep]
+    return np.asarray(dense if len(keep) == dense.shape[1] else dense[:, keep])
 
 
 def _solve(X: Floats, factors: list[Floats]) -> Floats:
     """Return X R_1^-1 R_2^-1 ... for upper triangular factors."""
-    Y = np.ascontiguousarray(X).T
+    Y: Floats = np.ascontiguousarray(X).T
     for R in factors:
         # (Y R^-1)' = R'^-1 Y', with R' lower triangular
         Y = blas.dtrsm(1.0, R.T, Y, side=0, lower=1)
-    return np.asarray(Y).T
+    rows: Floats = Y.T
+    return rows

@@ -10,7 +10,7 @@ W = D^-1/2 R^-1 upper triangular, and a row's score ||x W||^2 half the work of a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,20 +120,29 @@ class Gram:
 def gram_of(parts: Sequence[Blocks], dtype: np.dtype[Any]) -> Floats:
     """Sum w x x' over all parts: products in `dtype`, block sums added up in float64."""
     total = np.zeros((parts[0].columns, parts[0].columns))
+    buffer: NDArray[Any] | None = None
     # An overflow or a NaN shows on the diagonal, where callers look for it.
     with np.errstate(over="ignore", invalid="ignore"):
         for blocks in parts:
             for part, block in blocks.read(dtype):
-                if blocks.weights is not None:
-                    block = scale_rows(block, np.sqrt(blocks.weights[part]))
-                total += _square(block)
+                if blocks.weights is None:
+                    total += _square(block)
+                    continue
+                roots = np.sqrt(blocks.weights[part]).astype(dtype)
+                if isinstance(block, np.ndarray):
+                    if buffer is None or len(buffer) < len(block):
+                        buffer = np.empty_like(block)
+                    block = np.multiply(block, roots[:, None], out=buffer[: len(block)])
+                    total += _square(block)
+                else:
+                    total += _square(scale_rows(block, roots))
     return total
 
 
-def scale_rows(block: Any, factors: Floats) -> Any:
+def scale_rows(block: Any, factors: NDArray[Any]) -> Any:
     """Multiply the rows of a block of any kind by `factors`."""
     if sp.issparse(block):
-        return sp.diags(factors.astype(block.dtype)) @ block
+        return sp.diags(factors) @ block
     xp = array_namespace(block)
     return block * xp.asarray(factors, dtype=block.dtype, device=device_of(block))[:, None]
 
@@ -171,8 +180,7 @@ class Factor:
             raise DataError(f"rows must have {len(self.W)} columns, found {blocks.columns}.")
         scores = np.empty(blocks.rows)
         dtype = self.work_dtype(blocks)
-        for part, block in blocks.read(dtype):
-            product = multiply(block, self.W)
+        for part, product, _ in products(blocks, dtype, self.W):
             scores[part] = np.einsum("ij,ij->i", product, product)
         if not np.isfinite(scores).all():
             blocks.check_finite()
@@ -183,13 +191,36 @@ class Factor:
         return np.dtype(blocks.dtype if self.growth < 1e3 else np.float64)
 
 
-def multiply(block: Any, W: Floats) -> NDArray[Any]:
-    """Return block @ W for upper triangular W, in the block's precision, as NumPy."""
-    if isinstance(block, np.ndarray):
-        trmm = blas.strmm if block.dtype == np.float32 else blas.dtrmm
-        # BLAS counts by columns: (block W)' = W' block', with W' lower triangular.
-        return np.asarray(trmm(1.0, W.T.astype(block.dtype), block.T, side=0, lower=1)).T
-    return to_numpy(times(block, W.astype(block.dtype)))
+def products(
+    blocks: Blocks, dtype: np.dtype[Any], W: Floats, V: Floats | None = None
+) -> Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]:
+    """Yield (rows, X W, X V) for each block X, W upper triangular and V a few columns.
+
+    The arrays are overwritten by the next block. Where the data lie in host memory, V rides
+    in the triangular product as further columns, which costs next to nothing.
+    """
+    d = len(W)
+    V = np.zeros((d, 0)) if V is None else V
+    if blocks.sparse or blocks.remote:
+        right = np.hstack([W, V]).astype(dtype)
+        for part, block in blocks.read(dtype):
+            product = to_numpy(times(block, right))
+            yield part, product[:, :d], product[:, d:]
+        return
+    trmm = blas.strmm if dtype == np.float32 else blas.dtrmm
+    wide = d + V.shape[1]
+    # BLAS counts by columns: (X U)' = U' X', with U' lower triangular.
+    lower = np.zeros((wide, wide), dtype=dtype, order="F")
+    lower[:, :d] = np.vstack([W.T, V.T])
+    buffer = np.empty((0, wide), dtype=dtype)
+    for part, block in blocks.read(dtype):
+        if len(buffer) < len(block):
+            buffer = np.empty((len(block), wide), dtype=dtype)
+        b = buffer[: len(block)]
+        b[:, :d] = block
+        b[:, d:] = 0
+        product = trmm(1.0, lower, b.T, side=0, lower=1, overwrite_b=1).T
+        yield part, product[:, :d], product[:, d:]
 
 
 def times(block: Any, right: NDArray[Any]) -> Any:
@@ -216,7 +247,9 @@ def factor_gram(G: Floats, ridge: float, tolerance: float) -> Factor:
     diagonal = G.diagonal() + ridge
     live = np.flatnonzero(diagonal > 0)
     s = 1 / np.sqrt(diagonal[live])
-    C = (G[np.ix_(live, live)] + ridge * np.eye(len(live))) * s[:, None] * s
+    C = G[np.ix_(live, live)] if len(live) < d else G.copy()
+    C.flat[:: len(C) + 1] += ridge
+    C *= s[:, None] * s
     R, independent = _independent_cholesky(C, tolerance)
     keep = live[independent]
     inverse = np.triu(lapack.dtrtri(R, lower=0)[0]) if len(keep) else R
@@ -288,7 +321,7 @@ class Ridge:
         """Return the ridge as a number, for this Gram matrix."""
         if self.rank is None and self.value != "auto":
             return float(self.value or 0)
-        return self.of_spectrum(np.linalg.eigvalsh(G))
+        return self.of_spectrum(np.asarray(np.linalg.eigvalsh(G), dtype=np.float64))
 
     def of_spectrum(self, eigenvalues: Floats) -> float:
         """Return the ridge as a number, for a Gram matrix with these eigenvalues."""

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from olss.blocks import Blocks, to_numpy
-from olss.cholqr import countsketch, preconditioned_scores
+from olss.cholqr import countsketch, preconditioned_scores, vanishes
 from olss.errors import DataError, InputError, OlssWarning
-from olss.gram import COLUMN_LIMIT, Factor, Ridge, factor_gram, gram_of, multiply, times
+from olss.gram import COLUMN_LIMIT, Factor, Ridge, factor_gram, gram_of, products, times
 from olss.narrow import narrowed
 
 __all__ = ["leverage_scores", "pool_scores"]
@@ -179,7 +179,7 @@ def _exact(parts: list[Blocks], rule: Ridge) -> list[Floats]:
             rule = _rescale(parts, rule)
             G = gram_of(parts, dtype)
         factor = factor_gram(G, rule.of_gram(G), dependent)
-        if factor.null is not None and not _annihilates(parts, factor):
+        if factor.null is not None and not _annihilates(parts, factor, np.sqrt(G.diagonal())):
             continue
         scores, defect = _score(parts, factor)
         if defect <= TOLERANCE:
@@ -195,16 +195,16 @@ def _score(parts: list[Blocks], factor: Factor) -> tuple[list[Floats], float]:
     scores' own pass over the data gives z'W'GWz = ||A W z||^2 for a few z at no cost.
     """
     z = np.random.default_rng(0).standard_normal((len(factor.W), PROBES)) * factor.kept[:, None]
-    missing = (z**2).sum(axis=0) - factor.ridge * ((factor.W @ z) ** 2).sum(axis=0)
+    V = factor.W @ z
+    missing = (z**2).sum(axis=0) - factor.ridge * (V**2).sum(axis=0)
     all_scores, total = [], 0.0
     for blocks in parts:
         scores = np.empty(blocks.rows)
-        for part, block in blocks.read(factor.work_dtype(blocks)):
-            product = multiply(block, factor.W)
+        dtype = factor.work_dtype(blocks)
+        for part, product, probes in products(blocks, dtype, factor.W, V):
             scores[part] = np.einsum("ij,ij->i", product, product)
-            probes = (product @ z.astype(product.dtype)).astype(np.float64)
             w = 1.0 if blocks.weights is None else blocks.weights[part, None]
-            missing -= (w * probes**2).sum(axis=0)
+            missing -= (w * probes.astype(np.float64) ** 2).sum(axis=0)
         w = 1.0 if blocks.weights is None else blocks.weights
         total += float((w * scores).sum())
         with np.errstate(divide="ignore"):
@@ -213,33 +213,26 @@ def _score(parts: list[Blocks], factor: Factor) -> tuple[list[Floats], float]:
     return all_scores, max(float(np.std(missing, ddof=1)) / np.sqrt(2), off_sum)
 
 
-def _annihilates(parts: list[Blocks], factor: Factor) -> bool:
+def _annihilates(parts: list[Blocks], factor: Factor, norms: Floats) -> bool:
     """Tell whether the columns left out depend on the others in every single row.
 
-    The null vector v is refined once, v <- v - W W' A'(A v), then each row must satisfy
-    |x v| <= a few roundings of the input times |x| |v|. One row that does not is enough to
-    make a column independent, and would get a wrong score.
+    The null vector v is refined, v <- v - W W' A'(A v), until x v vanishes in each row x. One
+    row in which it does not makes a column independent, and would get a wrong score.
     """
     assert factor.null is not None
     v = factor.null
-    gradient = np.zeros(len(v))
-    for blocks in parts:
-        for part, block in blocks.read(np.dtype(np.float64)):
-            residual = to_numpy(times(block, v))
-            if blocks.weights is not None:
-                residual = residual * blocks.weights[part]
-            gradient += to_numpy(times(block.T, residual))
-    v = v - factor.W @ (factor.W.T @ gradient)
-    for blocks in parts:
-        eps = float(np.finfo(blocks.dtype).eps)
-        allowed = 4 * eps if blocks.dtype == np.float32 else 16 * np.sqrt(len(v)) * eps
-        for part, block in blocks.read(np.dtype(np.float64)):
-            bad = abs(to_numpy(times(block, v))) > allowed * to_numpy(times(abs(block), abs(v)))
-            if blocks.weights is not None:
-                bad &= blocks.weights[part] > 0
-            if bad.any():
-                return False
-    return True
+    for _ in range(3):
+        gradient = np.zeros(len(v))
+        for blocks in parts:
+            for part, block in blocks.read(np.dtype(np.float64)):
+                residual = to_numpy(times(block, v))
+                if blocks.weights is not None:
+                    residual = residual * blocks.weights[part]
+                gradient += to_numpy(times(block.T, residual))
+        v = v - factor.W @ (factor.W.T @ gradient)
+        if vanishes(parts, v, norms):
+            return True
+    return False
 
 
 def _in_range(G: Floats, parts: list[Blocks], dtype: np.dtype[Any]) -> bool:
@@ -289,7 +282,8 @@ def _dual(parts: list[Blocks], rule: Ridge) -> Floats:
         scores = U**2 @ share
     else:
         scores = _projection_diagonal(K, min(float(np.finfo(p.dtype).eps) for p in parts))
-    return np.divide(scores, roots**2, out=np.zeros_like(scores), where=roots > 0)
+    unweighted: Floats = np.divide(scores, roots**2, out=np.zeros_like(scores), where=roots > 0)
+    return unweighted
 
 
 def _row_products(parts: list[Blocks]) -> Floats:

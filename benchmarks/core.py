@@ -1,0 +1,148 @@
+"""Speed and memory of leverage scores, as ratios to one matrix product in the same run.
+
+    python benchmarks/core.py            # about two minutes
+    python benchmarks/core.py --growth   # also 10^4 to 10^6 rows
+
+The unit is one float32 product (120,000 x 784) by (784 x 784). Each time is the best of a few,
+taken in turn with the unit, so that a noisy machine disturbs both alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import olss
+from olss.sampling import inclusion, pivotal, successive
+from olss.streams import load_dataset
+
+ROWS, COLUMNS = 120_000, 784
+
+
+def gaussian(rows: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(0).standard_normal((rows, COLUMNS), dtype=np.float32)
+
+
+def permuted_mnist() -> np.ndarray[Any, Any]:
+    """Two permuted copies of MNIST: what the paper's second task scores."""
+    X = load_dataset("mnist").X.reshape(60_000, COLUMNS)
+    rng = np.random.default_rng(0)
+    return np.vstack([X[:, rng.permutation(COLUMNS)], X[:, rng.permutation(COLUMNS)]])
+
+
+def best(function: Callable[[], Any], unit: Callable[[], Any], times: int) -> tuple[float, float]:
+    """Return the best seconds of the function and of the unit, run in turn."""
+    seconds, units = [], []
+    for _ in range(times):
+        for f, out in ((unit, units), (function, seconds)):
+            start = time.perf_counter()
+            f()
+            out.append(time.perf_counter() - start)
+    return min(seconds), min(units)
+
+
+def extra_megabytes(function: Callable[[], Any]) -> float:
+    tracemalloc.start()
+    function()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak / 1e6
+
+
+def peers(A: np.ndarray[Any, Any]) -> dict[str, Callable[[], Any]]:
+    """What people use instead, one function each; those that are installed."""
+    import scipy.linalg
+
+    found: dict[str, Callable[[], Any]] = {
+        "numpy.linalg.svd": lambda: (np.linalg.svd(A, full_matrices=False)[0] ** 2).sum(1),
+        "scipy.linalg.svd (gesdd)": lambda: (scipy.linalg.svd(A, full_matrices=False)[0] ** 2).sum(1),
+        "numpy.linalg.qr": lambda: (np.linalg.qr(A)[0] ** 2).sum(1),
+        "scipy.linalg.qr": lambda: (scipy.linalg.qr(A, mode="economic")[0] ** 2).sum(1),
+    }
+    try:
+        import torch
+
+        T = torch.from_numpy(A)
+        found["torch.linalg.svd"] = lambda: (torch.linalg.svd(T, full_matrices=False)[0] ** 2).sum(1)
+        found["torch.linalg.qr"] = lambda: (torch.linalg.qr(T)[0] ** 2).sum(1)
+    except ImportError:
+        pass
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--growth", action="store_true", help="show that time is linear in rows")
+    parser.add_argument("--no-peers", action="store_true", help="leave out the SVDs and QRs")
+    options = parser.parse_args()
+    A = gaussian(ROWS)
+    W = np.random.default_rng(1).standard_normal((COLUMNS, COLUMNS), dtype=np.float32)
+    out = np.empty_like(A)
+
+    def unit() -> None:
+        np.matmul(A, W, out=out)
+
+    table = Table(title=f"Leverage scores of {ROWS:,} x {COLUMNS} rows, {os.cpu_count()} cores")
+    for name in ("what", "units", "seconds", "extra MB", "times faster than NumPy's SVD"):
+        table.add_column(name, justify="left" if name == "what" else "right")
+    rows: list[tuple[str, float, float, float]] = []
+
+    def measure(name: str, function: Callable[[], Any], times: int = 5) -> float:
+        seconds, u = best(function, unit, times)
+        rows.append((name, seconds / u, seconds, extra_megabytes(function)))
+        print(f"{name}: {seconds / u:.3f} units", flush=True)
+        return seconds
+
+    unit()
+    measure("unit: one float32 GEMM", unit)
+    exact = measure("exact, Gaussian", lambda: olss.leverage_scores(A))
+    measure("sketched, Gaussian", lambda: olss.leverage_scores(A, method="sketched", seed=0))
+    measure("ridge='auto', Gaussian", lambda: olss.leverage_scores(A, ridge="auto", size=2000))
+    try:
+        M = permuted_mnist()
+        F = M.astype(np.float32) / 255
+        measure("exact, permuted MNIST uint8", lambda: olss.leverage_scores(M))
+        measure("exact, permuted MNIST float32", lambda: olss.leverage_scores(F))
+        measure("exact, MNIST twice (rank deficient)", lambda: olss.leverage_scores(np.vstack([F[:60_000]] * 2)))
+        measure("sketched, permuted MNIST uint8", lambda: olss.leverage_scores(M, method="sketched", seed=0))
+    except Exception as error:  # the data are optional here
+        print(f"MNIST left out: {error}")
+    scores = olss.leverage_scores(A).astype(np.float64)
+    rng = np.random.default_rng(0)
+    measure("draw 60,000: successive", lambda: successive(scores, 60_000, rng))
+    measure("draw 60,000: inclusion + pivotal", lambda: pivotal(inclusion(scores, 60_000), rng))
+    slowest = None
+    if not options.no_peers:
+        for name, function in peers(A).items():
+            seconds = measure(name, function, times=1)
+            slowest = seconds if name == "numpy.linalg.svd" else slowest
+    for name, units, seconds, extra in rows:
+        ratio = f"{slowest / seconds:.1f}" if slowest else ""
+        table.add_row(name, f"{units:.3f}", f"{seconds:.3f}", f"{extra:.0f}", ratio)
+    Console(width=110).print(table)
+    if options.growth:
+        growth(unit, exact)
+
+
+def growth(unit: Callable[[], Any], _: float) -> None:
+    table = Table(title="Exact scores: time against rows")
+    for name in ("rows", "seconds", "units", "microseconds a row"):
+        table.add_column(name, justify="right")
+    for n in (10_000, 30_000, 100_000, 300_000, 1_000_000):
+        A = gaussian(n)
+        seconds, u = best(lambda A=A: olss.leverage_scores(A), unit, 2)
+        table.add_row(f"{n:,}", f"{seconds:.3f}", f"{seconds / u:.3f}", f"{seconds / n * 1e6:.2f}")
+    Console(width=110).print(table)
+
+
+if __name__ == "__main__":
+    main()
