@@ -13,9 +13,11 @@ from olss.blocks import Blocks
 from olss.errors import DataError, InputError
 from olss.rows import Array, Rows, overlap
 
-__all__ = ["EXTRA", "incoming", "task_column"]
+__all__ = ["EXTRA", "incoming", "incoming_rows", "task_column"]
 
 EXTRA = "extra:"  # prefix of the columns that ride along
+
+RESERVED = frozenset({"X", "y", "task", "weight", "index", "order"})
 
 Shape = tuple[int, ...]
 TaskIds = NDArray[np.int64] | NDArray[np.str_]
@@ -31,40 +33,49 @@ def incoming(
     pad_y: Shape | None,
 ) -> dict[str, Array]:
     """Return the columns of an update, or raise `DataError` if they do not fit those held."""
-    given = {"X": X, "y": y} | {EXTRA + name: value for name, value in (extra or {}).items()}
-    columns = {name: _array(name, value) for name, value in given.items() if value is not None}
-    if "X" not in columns:
-        raise DataError("X must be an array of rows, found None.")
-    columns["X"] = _padded("X", columns["X"], pad)
-    if "y" in columns:
-        columns["y"] = _padded("y", columns["y"], pad_y)
-    blocks = Blocks(columns["X"], name="X")
+    for name in RESERVED.intersection(extra or ()):
+        raise InputError(f"extra must not be called {name!r}, which the sketch uses itself.")
+    given = {"y": y} | {EXTRA + name: values for name, values in (extra or {}).items()}
+    columns = {"X": incoming_rows(X, held=held, pad=pad)}
+    columns |= {name: _array(name, values) for name, values in given.items() if values is not None}
+    n = len(columns["X"])
     for name, column in columns.items():
-        if len(column.shape) == 0 or len(column) != blocks.rows:
+        if len(column.shape) == 0 or len(column) != n:
             raise DataError(
-                f"{_told(name)} must have one entry for each of the {blocks.rows} rows of X, "
+                f"{_told(name)} must have one entry for each of the {n} rows of X, "
                 f"found shape {tuple(column.shape)}."
             )
-    if "index" in held:
-        _check_names(columns, held)
-        columns = {name: _matched(name, column, held[name]) for name, column in columns.items()}
-    if _is_float(columns["X"]):
-        blocks.check_finite()
-    if "y" in columns and _is_float(columns["y"]):
-        Blocks(columns["y"].reshape(blocks.rows, -1), name="y").check_finite()
-    return columns
+    if "y" in columns:
+        columns["y"] = _padded("y", columns["y"], pad_y)
+        _check_finite("y", columns["y"])
+    if "X" not in held:
+        return columns
+    _check_names(columns, held)
+    return {name: _matched(name, column, held[name]) for name, column in columns.items()}
 
 
-def task_column(task: Any, rows: int, held: Rows) -> TaskIds:
+def incoming_rows(X: Any, *, held: Rows, pad: Shape | None) -> Array:
+    """Return rows as an array, or raise `DataError` if they are not like those held."""
+    if X is None:
+        raise DataError("X must be an array of rows, found None.")
+    X = _padded("X", _array("X", X), pad)
+    Blocks(X, name="X")  # says what is wrong with its shape or dtype
+    if "X" in held:
+        X = _matched("X", X, held["X"])
+    _check_finite("X", X)
+    return X
+
+
+def task_column(task: Any, n: int, held: Rows) -> TaskIds:
     """Return one task id a row: whole numbers or text, of the kind used so far."""
     ids = np.asarray(task.detach().cpu() if is_torch_array(task) else task)
     if ids.dtype.kind not in "iuU":
         raise InputError(
             f"task must be a whole number or a string, or one of them a row, found {task!r}."
         )
-    if ids.ndim and ids.shape != (rows,):
+    if ids.ndim and ids.shape != (n,):
         raise InputError(
-            f"task must be one id, or one for each of the {rows} rows, found shape {ids.shape}."
+            f"task must be one id, or one for each of the {n} rows, found shape {ids.shape}."
         )
     if ids.dtype.kind != "U":
         ids = ids.astype(np.int64)
@@ -74,7 +85,7 @@ def task_column(task: Any, rows: int, held: Rows) -> TaskIds:
             f"task ids were {before} so far and are {now} now (found {task!r}); "
             "use one kind throughout."
         )
-    return np.broadcast_to(ids, (rows,))
+    return np.broadcast_to(ids, (n,))
 
 
 def _array(name: str, value: Any) -> Array:
@@ -168,7 +179,7 @@ def _told(name: str) -> str:
     return f"extra[{name.removeprefix(EXTRA)!r}]" if name.startswith(EXTRA) else name
 
 
-def _is_float(array: Array) -> bool:
-    if is_torch_array(array):
-        return bool(array.is_floating_point())
-    return bool(array.dtype.kind == "f")
+def _check_finite(name: str, array: Array) -> None:
+    is_torch = is_torch_array(array)
+    if array.is_floating_point() if is_torch else array.dtype.kind == "f":
+        Blocks(array.reshape(len(array), -1), name=name).check_finite()

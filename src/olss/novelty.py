@@ -16,7 +16,6 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import betabinom
 
 from olss.blocks import Blocks
 from olss.gram import COLUMN_LIMIT, Factor, Gram
@@ -81,6 +80,8 @@ class Familiar:
         Of b new rows exchangeable with m remembered ones, the number beyond the k-th most novel
         of those has the beta-binomial law with parameters b, k and m - k + 1.
         """
+        from scipy.stats import betabinom  # half a second to import: not for everybody
+
         k = max(1.0, TAIL * self.rows)
         beyond = int(np.count_nonzero(novelty > 1 - (k - 0.5) / self.rows))
         return float(betabinom.sf(beyond - 1, len(novelty), k, max(self.rows - k, 0) + 1))

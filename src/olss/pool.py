@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from olss.blocks import Blocks, to_numpy
 from olss.errors import InputError
 from olss.leverage import pool_scores
-from olss.rows import Array, Indices, take
+from olss.rows import Array, Indices, as_numpy, take
 
 __all__ = ["Choice", "Floats", "Policy", "Pool", "checked", "classes_of"]
 
@@ -206,7 +206,7 @@ def checked(choice: Any, total: int, size: int) -> Choice:
 
 def classes_of(y: Array) -> NDArray[Any] | None:
     """(n,) classes of labels or one-hot rows; None for real targets and several labels a row."""
-    y = to_numpy(y)
+    y = as_numpy(y)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim == 1:

@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss import sketch_file
-from olss.blocks import to_numpy
 from olss.description import Description
 from olss.errors import FormatError, InputError
 from olss.gram import check_number
-from olss.intake import EXTRA, incoming, task_column
+from olss.intake import EXTRA, incoming, incoming_rows, task_column
 from olss.novelty import Familiar
 from olss.policies import name_of, named
 from olss.pool import Choice, Floats, Policy, Pool, checked, classes_of
-from olss.rows import Array, Indices, Rows, take
+from olss.rows import Array, Indices, Rows, as_numpy, take
 
 __all__ = ["Sketch"]
 
@@ -318,10 +317,8 @@ class Sketch:
         True
         """
         self._column("X")  # says so if the sketch is empty
-        held = Rows()
-        held.replace(np.arange(0), {"X": self.X[:1]}, np.arange(1))
-        rows = incoming(X, None, None, held=held, pad=self.pad, pad_y=None)["X"]
-        return self._familiar_rows(task).novelty(self._map(rows))
+        X = incoming_rows(X, held=self._rows, pad=self.pad)
+        return self._familiar_rows(task).novelty(self._map(X))
 
     def describe(self) -> Description:
         """Return rows per task and class, weights and effective sample size, as a table to read.
@@ -490,7 +487,7 @@ class Sketch:
         if self.features is None:
             return X
         blocks = [
-            to_numpy(self.features(X[start : start + FEATURE_BLOCK]))
+            as_numpy(self.features(X[start : start + FEATURE_BLOCK]))
             for start in range(0, len(X), FEATURE_BLOCK)
         ]
         mapped = np.concatenate(blocks) if blocks else np.empty((0, 1))

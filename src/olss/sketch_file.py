@@ -18,10 +18,9 @@ import numpy as np
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.blocks import to_numpy
 from olss.errors import FormatError
 from olss.intake import EXTRA
-from olss.rows import Array, Rows
+from olss.rows import Array, Rows, as_numpy
 
 __all__ = ["FORMAT", "generator", "read", "write"]
 
@@ -135,11 +134,8 @@ def _kind(column: Array) -> dict[str, Any]:
 def _to_arrow(column: Array) -> Any:
     import pyarrow as pa
 
-    # Half floats are not known to all readers; float32 holds them exactly.
-    if is_torch_array(column) and column.is_floating_point() and column.dtype.itemsize == 2:
-        column = column.float()
-    values = to_numpy(column)
-    if values.dtype == np.float16:
+    values = as_numpy(column)
+    if values.dtype == np.float16:  # not known to all readers; float32 holds it exactly
         values = values.astype(np.float32)
     if values.ndim == 1:
         return pa.array(values)
@@ -157,6 +153,8 @@ def _from_arrow(column: Any, kind: dict[str, Any], device: Any) -> Array:
     values: NDArray[Any] = flat.to_numpy(zero_copy_only=False)
     values = values.reshape(len(column), *kind["shape"])
     if kind["library"] == "numpy":
+        if np.dtype(kind["dtype"]).kind not in "biufUMm":
+            raise ValueError(f"a column of dtype {kind['dtype']}")
         return values.astype(kind["dtype"], copy=False)
     import torch
 

@@ -1,0 +1,49 @@
+"""Small streams and comparisons for the tests of sketches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from olss.sketch import Sketch
+
+
+def stream(tasks: int = 5, rows: int = 60, seed: int = 3) -> list[dict[str, Any]]:
+    """Tasks of unequal size with three classes, uint8 rows of shape (3, 2) and an extra column."""
+    rng = np.random.default_rng(seed)
+    updates = []
+    for task in range(tasks):
+        n = rows + 7 * task
+        updates.append(
+            {
+                "X": rng.integers(0, 256, (n, 3, 2)).astype(np.uint8),
+                "y": rng.integers(0, 3, n),
+                "task": task,
+                "extra": {"id": rng.integers(0, 10**9, n)},
+            }
+        )
+    return updates
+
+
+def as_torch(update: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    return update | {"X": torch.tensor(update["X"]), "y": torch.tensor(update["y"])}
+
+
+def fed(sketch: Sketch, updates: list[dict[str, Any]]) -> Sketch:
+    for update in updates:
+        sketch.update(**update)
+    return sketch
+
+
+def fingerprint(sketch: Sketch) -> dict[str, Any]:
+    """Everything an update may change, as bytes and plain values."""
+    columns = {name: np.asarray(sketch._rows[name]) for name in sketch._rows}
+    return {
+        "columns": {name: (c.dtype.str, c.shape, c.tobytes()) for name, c in columns.items()},
+        "seen": sketch.seen,
+        "task": sketch._task,
+        "generator": sketch._rng.bit_generator.state,
+    }

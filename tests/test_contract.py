@@ -1,0 +1,158 @@
+"""What every policy must do, NumPy or torch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from olss.policies import POLICIES
+from olss.sketch import Sketch
+from tests.sketches import as_torch, fed, fingerprint, stream
+
+SIZE = 50
+KIND = {"numpy": lambda update: update, "torch": as_torch}
+
+every_policy = pytest.mark.parametrize("policy", POLICIES)
+every_kind = pytest.mark.parametrize("kind", KIND)
+
+
+def updates(kind="numpy", **options):
+    return [KIND[kind](update) for update in stream(**options)]
+
+
+def by_index(sketch, column):
+    return np.asarray(column)[np.argsort(sketch.index)]
+
+
+@every_policy
+@every_kind
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(policy, kind):
+    first, second, other = (
+        fed(Sketch(SIZE, policy, seed=seed), updates(kind)) for seed in (1, 1, 2)
+    )
+    assert fingerprint(first) == fingerprint(second)
+    if policy != "recent":
+        assert sorted(first.index) != sorted(other.index)
+
+
+@every_policy
+@every_kind
+def test_columns_stay_aligned_with_the_stream(policy, kind):
+    data = updates(kind)
+    sketch = fed(Sketch(SIZE, policy, seed=0), data)
+    whole = {
+        name: np.concatenate([np.asarray(update[name]) for update in data]) for name in ("X", "y")
+    }
+    task = np.concatenate([np.full(len(update["y"]), update["task"]) for update in data])
+    ids = np.concatenate([update["extra"]["id"] for update in data])
+    assert len(set(sketch.index.tolist())) == len(sketch)
+    np.testing.assert_array_equal(np.asarray(sketch.X), whole["X"][sketch.index])
+    np.testing.assert_array_equal(np.asarray(sketch.y), whole["y"][sketch.index])
+    np.testing.assert_array_equal(sketch.task, task[sketch.index])
+    np.testing.assert_array_equal(sketch.extra["id"], ids[sketch.index])
+    assert sketch.seen == len(ids)
+
+
+@every_policy
+@every_kind
+def test_never_more_rows_than_size_and_never_fewer_than_there_are(policy, kind):
+    sketch = Sketch(SIZE, policy, seed=0)
+    for update in updates(kind, rows=20):
+        sketch.update(**update)
+        assert len(sketch) == min(SIZE, sketch.seen)
+        assert np.isfinite(sketch.weight).all()
+        assert (sketch.weight >= 1 - 1e-12).all()
+
+
+@every_policy
+def test_memory_is_bounded_by_the_size(policy):
+    sketch = fed(Sketch(SIZE, policy, seed=0), updates(tasks=15))
+    assert all(len(buffer) == SIZE for buffer in sketch._rows._buffers.values())
+
+
+@every_policy
+def test_numpy_and_torch_choose_the_same_rows(policy):
+    a, b = (fed(Sketch(SIZE, policy, seed=0), updates(kind)) for kind in KIND)
+    np.testing.assert_array_equal(a.index, b.index)
+    np.testing.assert_allclose(a.weight, b.weight, rtol=1e-5)
+    assert isinstance(b.X, torch.Tensor)
+    assert b.X.dtype == torch.uint8
+    assert a.X.dtype == np.uint8
+
+
+@every_policy
+@every_kind
+def test_a_copy_goes_on_alike_and_by_itself(policy, kind):
+    *before, last = updates(kind)
+    sketch = fed(Sketch(SIZE, policy, seed=0), before)
+    start = fingerprint(sketch)
+    copy = sketch.copy()
+    copy.update(**last)
+    assert fingerprint(sketch) == start
+    sketch.update(**last)
+    assert fingerprint(sketch) == fingerprint(copy)
+
+
+@every_policy
+@every_kind
+def test_saved_and_loaded_it_goes_on_as_if_nothing_had_been(policy, kind, tmp_path):
+    data = updates(kind)
+    sketch = fed(Sketch(SIZE, policy, seed=0), data[:3])
+    sketch.save(tmp_path / "sketch.parquet")
+    loaded = Sketch.load(tmp_path / "sketch.parquet")
+    assert fingerprint(loaded) == fingerprint(sketch)
+    assert type(loaded.X) is type(sketch.X)
+    assert fingerprint(fed(loaded, data[3:])) == fingerprint(fed(sketch, data[3:]))
+
+
+@pytest.mark.parametrize("policy", ["recent", "balanced-random"])
+def test_chunks_do_not_matter_where_the_policy_promises_it(policy):
+    data = [update | {"y": None} for update in updates(tasks=1, rows=90)]
+    whole = fed(Sketch(SIZE, policy, seed=0), data)
+    chunked = Sketch(SIZE, policy, seed=0)
+    for update in data:
+        for part in (slice(0, 33), slice(33, 40), slice(40, None)):
+            ids = {"id": update["extra"]["id"][part]}
+            chunked.update(update["X"][part], task=update["task"], extra=ids)
+    np.testing.assert_array_equal(np.sort(whole.index), np.sort(chunked.index))
+    np.testing.assert_allclose(by_index(whole, whole.weight), by_index(chunked, chunked.weight))
+
+
+@every_policy
+def test_a_feature_map_is_what_is_scored(policy):
+    seen = []
+
+    def features(X):
+        seen.append(len(X))
+        return X.reshape(len(X), -1)[:, :2].astype(float)
+
+    sketch = fed(Sketch(SIZE, policy, features=features, seed=0), updates())
+    assert len(sketch) == SIZE
+    uses_scores = policy in ("paper", "weighted", "balanced", "balanced-leverage")
+    assert bool(seen) == uses_scores
+
+
+@every_policy
+@pytest.mark.parametrize("scores", ["exact", "ridge", "sketched", 0.5])
+def test_every_score_works_in_every_policy(policy, scores):
+    sketch = fed(Sketch(SIZE, policy, scores=scores, seed=0), updates())
+    assert len(sketch) == SIZE
+
+
+@every_policy
+def test_size_task_follows_the_task(policy):
+    sketch = Sketch("task", policy, seed=0)
+    for n in (30, 10, 40, 40, 1):
+        X = np.random.default_rng(n).standard_normal((n, 3))
+        held = len(sketch)
+        sketch.update(X)
+        assert len(sketch) == min(n, held + n)
+
+
+@every_policy
+def test_one_row_at_a_time(policy):
+    sketch = Sketch(5, policy, seed=0)
+    for i, row in enumerate(np.random.default_rng(0).standard_normal((20, 1, 3))):
+        sketch.update(row, y=[i % 2], task=i // 10)
+    assert len(sketch) == 5
