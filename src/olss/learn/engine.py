@@ -156,8 +156,8 @@ def _classes(stream: Any) -> Any:
     """Give all labels of a stream, if it can say or is a list that can be looked through."""
     if hasattr(stream, "classes"):
         return stream.classes
-    if isinstance(stream, (list, tuple)):
-        return np.unique(np.concatenate([np.asarray(task.y).ravel() for task in stream]))
+    if isinstance(stream, (list, tuple)) and stream:
+        return np.unique([label for task in stream for label in np.unique(task.y)])
     return None
 
 

@@ -168,15 +168,13 @@ class Learner(Model):
                 torch.autograd.backward(loss)
                 if not math.isfinite(loss.item()):
                     raise self.diverged(step, loss.item())
-                for penalty in self.penalties:
-                    penalty.add_gradient(flat)
                 if self.projection:
                     self.projection(self)
                 optimiser.step()
+                for penalty in self.penalties:
+                    penalty.after_step(flat, optimiser.param_groups[0]["lr"])
                 if schedule:
                     schedule.step()
-                for penalty in self.penalties:
-                    penalty.after_step(flat)
                 step += 1
         self.net.eval()
         if not flat.theta.isfinite().all():
@@ -227,7 +225,6 @@ class Learner(Model):
         return DivergedError(
             f"the loss became {loss} in task {self.tasks + 1} at step {step + 1}. Choose a smaller "
             f"learning rate than lr={self.training.lr:g}"
-            + (", or a weaker penalty" if self.penalties else "")
             + ". The learner is as it was before this task."
         )
 

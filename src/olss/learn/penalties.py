@@ -1,7 +1,7 @@
 """What is added to the loss so that the past is not unlearned: EWC, SI, distillation.
 
-EWC and SI are quadratics in the parameters. Their gradient is added to the loss's own as
-vector arithmetic, which costs the same however many tasks there were.
+EWC and SI are quadratics in the parameters: vector arithmetic after each step, which costs the
+same however many tasks there were.
 """
 
 from __future__ import annotations
@@ -48,11 +48,8 @@ class Penalty:
         """Give a term for the loss of a batch, whose last `replayed` rows are from memory."""
         return None
 
-    def add_gradient(self, flat: Flat) -> None:
-        """Add the penalty's gradient, when the loss's own is in place."""
-
-    def after_step(self, flat: Flat) -> None:
-        """See the parameters after a step."""
+    def after_step(self, flat: Flat, lr: float) -> None:
+        """Act on the parameters after the optimiser's step with the loss's gradient."""
 
     def end_task(self, learner: Learner, rows: Examples) -> None:
         """Learn from a task that was trained on `rows`."""
@@ -62,18 +59,27 @@ class _Quadratic(Penalty):
     """strength * sum_p [ F_p t_p^2 - 2 m_p t_p ]: quadratics around past values, merged.
 
     ``sum_j F_j (t - t_j)^2`` has this form with F = sum F_j and m = sum F_j t_j, up to a
-    constant.
+    constant. It is minimised beside the loss by implicit (proximal) steps: after the
+    optimiser's step, ``t <- argmin_x 1/2 |x - t|^2 + lr penalty(x)``, which is
+    ``(t + c m) / (1 + c F)`` with ``c = 2 lr strength``. To first order in lr this is a step
+    along the penalty's gradient; that one blows up where c F > 2, this one never does.
     """
 
     strength: float
 
-    def add_gradient(self, flat: Flat) -> None:
-        """Add 2 strength (F t - m)."""
-        if not self.state:
+    def begin_task(self, learner: Learner, rows: Examples) -> Examples:
+        """Forget the divisor of the task before."""
+        self.divisor: tuple[float, Tensor] | None = None
+        return rows
+
+    def after_step(self, flat: Flat, lr: float) -> None:
+        """Pull the parameters towards where past tasks want them."""
+        if not self.state or self.strength == 0:
             return
-        twice = 2 * self.strength
-        flat.gradient.addcmul_(self.state["F"], flat.theta, value=twice)
-        flat.gradient.add_(self.state["m"], alpha=-twice)
+        scale = 2 * lr * self.strength
+        if self.divisor is None or self.divisor[0] != scale:
+            self.divisor = scale, self.state["F"] * scale + 1
+        flat.theta.add_(self.state["m"], alpha=scale).div_(self.divisor[1])
 
     def value(self, flat: Flat) -> float:
         """Give the penalty up to a constant that does not depend on the parameters."""
@@ -159,7 +165,7 @@ class Si(_Quadratic):
     """Synaptic intelligence (Zenke et al. 2017).
 
     Along a task, each parameter earns ``w_p = - sum g_p dt_p``: the part it had in lowering
-    the task's own loss (g without any penalty). At its end the importance grows by
+    the task's own loss (g without the penalty). At its end the importance grows by
     ``max(0, w_p) / (D_p^2 + si_damping)``, D being the way from start to end, and the
     penalty is ``si_strength * sum_p F_p (t_p - t_p^end)^2``.
     """
@@ -174,18 +180,13 @@ class Si(_Quadratic):
         """Begin the path of a task."""
         self.origin = learner.flat.theta.clone()
         self.earned = torch.zeros_like(self.origin)
-        self.gradient = torch.empty_like(self.origin)
         self.before = self.origin.clone()
-        return rows
+        return super().begin_task(learner, rows)
 
-    def add_gradient(self, flat: Flat) -> None:
-        """Note the loss's own gradient, then add the penalty's."""
-        self.gradient.copy_(flat.gradient)
-        super().add_gradient(flat)
-
-    def after_step(self, flat: Flat) -> None:
-        """Add what the step earned."""
-        self.earned.addcmul_(self.gradient, self.before.sub_(flat.theta))
+    def after_step(self, flat: Flat, lr: float) -> None:
+        """Pull, then add what the whole step earned."""
+        super().after_step(flat, lr)
+        self.earned.addcmul_(flat.gradient, self.before.sub_(flat.theta))
         self.before.copy_(flat.theta)
 
     def end_task(self, learner: Learner, rows: Examples) -> None:

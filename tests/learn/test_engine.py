@@ -1,0 +1,252 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+
+from olss.errors import FormatError, InputError
+from olss.learn import DivergedError, Record, recipe, run
+
+from .tasks import blobs, class_stream, numbers, stream
+
+RECIPES = ["sgd", "ewc", "online-ewc", "si", "gem", "a-gem", "icarl", "er", "der++", "gdumb"]
+RECIPES += ["joint", "olss", "olss+ewc", "olss+si", "olss+gem", "olss+der++"]
+
+
+def make(name="olss", **settings):
+    sized = "size" in recipe(name).config["learner"] and "size" not in settings
+    defaults = {"net": "mlp-16", "batch": 20, "lr": 0.05} | ({"size": 60} if sized else {})
+    return recipe(name, **defaults | settings)
+
+
+def text(record):
+    return json.dumps(record.content(), sort_keys=True)
+
+
+def test_a_record_holds_every_task_after_every_task():
+    tasks, learner = stream(3), make("sgd", epochs=3)
+    seen = []
+
+    def check(i, record):
+        seen.append(i)
+        for j, task in enumerate(tasks[: i + 1]):
+            accuracy = (learner.predict(task.X_test) == task.y_test).mean()
+            assert record.accuracy[i, j] == pytest.approx(accuracy)
+
+    record = run(tasks, learner, seed=1, on_task=check)
+    assert seen == [0, 1, 2]
+    assert np.isnan(record.accuracy[np.triu_indices(3, 1)]).all()
+    assert record.tasks == ["t0", "t1", "t2"]
+    assert record.steps.tolist() == [18, 18, 18]
+    assert record.stored_examples.tolist() == [0, 0, 0]
+    assert record.seed == 1
+    assert record.metric == "accuracy"
+    assert record.config["learner"] == {"recipe": "sgd", "regime": "task"}
+    assert set(record.versions) == {"olss", "python", "numpy", "scipy", "torch"}
+    assert record.peak_memory > 10_000_000
+    assert all((values > 0).all() for values in record.task_seconds.values())
+
+
+def test_what_is_stored_is_counted():
+    record = run(stream(3), make("olss", policy="reservoir"), seed=0)
+    assert record.memory_rows.sum(1).tolist() == [60, 60, 60]
+    assert (record.memory_rows[2] > 0).all()
+    assert record.memory_rows[0].tolist() == [60, 0, 0]
+    # Eight float32 columns, label, task, index and a float32 weight.
+    assert record.stored_bytes.tolist() == [60 * (8 * 4 + 3 * 8 + 4)] * 3
+    ewc = run(stream(2), make("ewc"), seed=0)
+    assert ewc.stored_bytes.tolist() == [2 * 4 * (8 * 16 + 16 + 16 * 3 + 3)] * 2
+
+
+def test_scores_before_learning_are_of_the_net_then_and_of_the_first_weights():
+    tasks = class_stream(3)
+    first = make("sgd").start(range(6), seed=4)
+    first.examples(tasks[0])
+    learner = make("sgd", epochs=3)
+    record = run(tasks, learner, seed=4)
+    for i, task in enumerate(tasks):
+        outputs = first.outputs(first.tensor(task.X_test))[:, : 2 * i + 2]
+        expected = (outputs.argmax(1).numpy() == task.y_test).mean()
+        assert record.initial[i] == pytest.approx(expected)
+    assert record.ahead[0] == record.initial[0]
+    assert not np.array_equal(record.ahead, record.initial)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_same_seed_gives_the_same_record_and_another_another(name):
+    torch.manual_seed(5)
+    first = run(stream(3), make(name), seed=3)
+    torch.manual_seed(6)
+    np.random.seed(1)  # noqa: NPY002
+    learner = make(name)
+    learner.fit_task(blobs(task=7))  # what it learned before does not matter
+    state = torch.random.get_rng_state()
+    second = run(stream(3), learner, seed=3)
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert text(first) == text(second)
+    third = run(stream(3), make(name), seed=4)
+    assert not np.array_equal(first.initial, third.initial)
+
+
+def test_the_seed_is_that_of_weights_and_order_and_each_has_its_own():
+    a, b = (make("sgd", net="mlp-16", epochs=e) for e in (1, 2))
+    for learner in (a, b):
+        learner.start(range(3), seed=0)
+        learner.examples(blobs())
+    assert torch.equal(a.first["theta"], b.first["theta"])
+    other = make("sgd").start(range(3), seed=1)
+    other.examples(blobs())
+    assert not torch.equal(a.first["theta"], other.first["theta"])
+    # More epochs draw more orders, and move neither the weights nor the next task's order.
+    first = a.seeds.rng("order", 1).permutation(9)
+    np.testing.assert_array_equal(b.seeds.rng("order", 1).permutation(9), first)
+
+
+@pytest.mark.parametrize("name", ["sgd", "olss", "gem"])
+def test_the_record_does_not_depend_on_the_threads_of_the_process(name):
+    rng = np.random.default_rng(0)
+    tasks = stream(2, rows=400, width=300)
+    assert rng is not None
+    texts = []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            texts.append(
+                text(
+                    run(
+                        tasks,
+                        make(name, net="mlp-200-200", batch=100, size=300)
+                        if name == "olss"
+                        else make(name, net="mlp-200-200", batch=100),
+                    )
+                )
+            )
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert texts[0] == texts[1]
+
+
+class StopError(Exception):
+    pass
+
+
+def stop_after(task):
+    def on_task(i, record):
+        if i == task:
+            raise StopError
+
+    return on_task
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_run_that_was_stopped_goes_on_and_ends_byte_identical(name, tmp_path):
+    whole = run(stream(4), make(name), seed=2, protocol="p")
+    whole.save(tmp_path / "whole")
+    for stop in (0, 2):
+        with pytest.raises(StopError):
+            run(
+                stream(4),
+                make(name),
+                seed=2,
+                protocol="p",
+                checkpoint=tmp_path / "state",
+                on_task=stop_after(stop),
+            )
+    (tmp_path / "state" / "after-0009.123.part").mkdir()  # left by a kill while writing
+    trained = []
+    record = run(
+        stream(4),
+        make(name),
+        seed=2,
+        protocol="p",
+        checkpoint=tmp_path / "state",
+        on_task=lambda i, _: trained.append(i),
+    )
+    assert trained == [3]
+    record.save(tmp_path / "again")
+    one, two = ((tmp_path / d / "record.json").read_bytes() for d in ("whole", "again"))
+    assert one == two
+    assert (record.task_seconds["train"] > 0).all()
+    done = run(stream(4), make(name), seed=2, protocol="p", checkpoint=tmp_path / "state")
+    assert text(done) == text(whole)
+
+
+def test_a_killed_process_goes_on_to_the_same_record(tmp_path):
+    code = textwrap.dedent(
+        """
+        import os, signal, sys
+        from olss.learn import recipe, run
+        from olss.streams import permuted
+        def on_task(i, record):
+            if sys.argv[2] == "kill" and i == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+        learner = recipe("olss+ewc", net="mlp-16", batch=50, size=200, ewc_strength=1.0)
+        run(permuted("digits", tasks=3, train_rows=300), learner, seed=0,
+            checkpoint=sys.argv[1] + "/state", on_task=on_task).save(sys.argv[1])
+        """
+    )
+
+    def start(folder, how):
+        command = [sys.executable, "-c", code, str(tmp_path / folder), how]
+        return subprocess.run(command, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"})
+
+    assert start("killed", "kill").returncode == -signal.SIGKILL
+    assert start("killed", "go on").returncode == 0
+    assert start("whole", "").returncode == 0
+    one, two = ((tmp_path / d / "record.json").read_bytes() for d in ("killed", "whole"))
+    assert one == two
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    run(stream(2), make("sgd"), checkpoint=tmp_path)
+    for learner, seed in ((make("sgd", lr=0.2), 0), (make("sgd"), 1)):
+        with pytest.raises(InputError, match="belongs to another run"):
+            run(stream(2), learner, seed, checkpoint=tmp_path)
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    run(stream(2), make("sgd"), checkpoint=tmp_path)
+    path = tmp_path / "after-0002" / "state.json"
+    path.write_text(path.read_text()[:40])
+    with pytest.raises(FormatError, match="damaged"):
+        run(stream(2), make("sgd"), checkpoint=tmp_path)
+
+
+def test_a_diverged_run_keeps_the_state_before(tmp_path):
+    tasks = stream(3)
+    tasks[1].X = tasks[1].X * 1e30
+    with pytest.raises(DivergedError, match="task 2"):
+        run(tasks, make("sgd"), checkpoint=tmp_path)
+    assert Record.load(tmp_path / "after-0001").accuracy.shape == (1, 1)
+
+
+def test_regression_is_scored_by_r_squared():
+    tasks, learner = [numbers(0), numbers(1)], make("olss", loss="l2", epochs=20)
+    record = run(tasks, learner, seed=0)
+    assert record.metric == "r2"
+    y, answers = tasks[1].y_test, learner.predict(tasks[1].X_test)
+    expected = 1 - ((y - answers) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+    assert record.accuracy[1, 1] == pytest.approx(expected, rel=1e-4)
+    assert record.average_accuracy[-1] > 0.7
+
+
+def test_any_iterable_of_tasks_is_a_stream():
+    def endless():
+        yield from stream(2)
+
+    assert run(endless(), make("sgd")).accuracy.shape == (2, 2)
+    with pytest.raises(InputError, match="no task"):
+        run([], make("sgd"))
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "a", True])
+def test_a_bad_seed_is_refused(seed):
+    with pytest.raises(InputError, match="seed must be a whole number from 0 up"):
+        run(stream(1), make("sgd"), seed)
