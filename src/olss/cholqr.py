@@ -156,6 +156,7 @@ def _correction(
             if blocks.weights is not None:
                 Y = Y * np.sqrt(blocks.weights[part])[:, None]
             G += Y.T @ Y
+    R: Floats
     R, failed = lapack.dpotrf(G, lower=0, clean=1)
     if failed:  # cannot be for a sketch of 4 d rows; never return silently wrong scores
         raise ArithmeticError("leverage scores did not converge; rescale the data or add a ridge")
