@@ -101,6 +101,12 @@ def test_validation_holds_out_training_rows() -> None:
         assert np.bincount(tuning.y_test).tolist() == [6, 6, 6]
 
 
+def test_validation_seed_decides_the_rows_held_out() -> None:
+    stream = from_arrays([(X, Y)])
+    held = [rows(stream.validation(0.25, seed=seed)[0].X_test) for seed in (0, 0, 1)]
+    assert held[0] == held[1] != held[2]
+
+
 def test_seed_decides_the_split() -> None:
     splits = [rows(from_arrays([(X, Y)], seed=seed)[0].X_test) for seed in (0, 0, 1)]
     assert splits[0] == splits[1] != splits[2]
