@@ -1,0 +1,1 @@
+"""The laboratory: experiment files, running, tuning and reporting."""
