@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from olss.errors import DataError, InputError
-from olss.streams import Dataset, load_dataset
-from olss.streams.datasets import cache_folder, find_dataset
+from olss.errors import DataError, InputError, MissingExtraError
+from olss.streams import Dataset, fetch, load_dataset, permuted
+from olss.streams.datasets import _digits, cache_folder, find_dataset
 from olss.streams.registry import DATASETS
 from tests.streams.conftest import real
 from tests.streams.files_made import cifar_records, write_mnist
@@ -148,6 +148,19 @@ def test_cache_folder_follows_the_platform(
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
     monkeypatch.setattr(sys, "platform", platform)
     assert cache_folder() == tmp_path / expected
+
+
+def test_a_missing_package_is_named(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = permuted("digits", tasks=1)
+    _digits.cache_clear()
+    for package in ("sklearn.datasets", "pooch", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=r"digits needs scikit-learn: .*olss\[lab\]"):
+        load_dataset("digits")
+    with pytest.raises(MissingExtraError, match="fetching mnist needs pooch"):
+        fetch("mnist")
+    with pytest.raises(MissingExtraError, match=r"Stream\.preview needs matplotlib"):
+        stream.preview()
 
 
 def test_data_that_do_not_fit_are_refused() -> None:

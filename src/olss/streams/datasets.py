@@ -189,7 +189,7 @@ def _missing(name: str) -> str:
     return (
         f"the data set {name} was not found in {looked}. Fetch it with `olss data get {name}`; "
         f"without a network, get {', '.join(entry.files)} from {' or '.join(entry.mirrors)} on "
-        f"another machine and put into {place}, or set OLSS_DATA to a folder that has them."
+        f"another machine and put them into {place}, or set OLSS_DATA to a folder that has them."
     )
 
 
