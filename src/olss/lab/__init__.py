@@ -1,1 +1,1 @@
-"""The laboratory: experiment files, running, tuning and reporting."""
+"""The laboratory: experiment files, run, resume, tune, records, report."""
