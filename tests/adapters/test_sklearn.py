@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_digits
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from threadpoolctl import threadpool_limits
+
+from olss.adapters.sklearn import ContinualClassifier, ContinualRegressor, LeverageSampler
+from olss.errors import InputError
+from olss.sketch import Sketch
+
+
+@parametrize_with_checks(
+    [
+        ContinualClassifier(LogisticRegression()),
+        ContinualClassifier(DecisionTreeClassifier(random_state=0), policy="balanced"),
+        ContinualClassifier(make_pipeline(StandardScaler(), SVC())),
+        ContinualRegressor(Ridge()),
+        ContinualRegressor(DecisionTreeRegressor(random_state=0), use_weights=True),
+        LeverageSampler(),
+    ]
+)
+def test_scikit_learn_has_no_objection(estimator, check):
+    check(estimator)
+
+
+X, y = load_digits(return_X_y=True)
+TRAIN, TEST = slice(0, 1_400), slice(1_400, None)
+
+
+DIGITS = np.arange(10)
+
+
+def by_class(model, names=DIGITS):
+    """Learn the digits two classes after two."""
+    for pair in range(5):
+        rows = np.flatnonzero(y[TRAIN] // 2 == pair)
+        model.partial_fit(X[rows], names[y[rows]], task=pair)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("estimator", "floor"),
+    [
+        (HistGradientBoostingClassifier(max_iter=10, random_state=0), 0.7),
+        (RandomForestClassifier(30, random_state=0), 0.85),
+        (SVC(), 0.9),
+        (make_pipeline(StandardScaler(), LogisticRegression()), 0.8),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_any_estimator_learns_classes_that_come_one_after_the_other(estimator, floor):
+    model = ContinualClassifier(estimator, size=400, policy="balanced", random_state=0)
+    with threadpool_limits(1):  # OpenMP threads that wait for a busy core take minutes
+        by_class(model)
+        by_hand = clone(estimator).fit(model.sketch_.X, model.sketch_.y)
+    assert len(model.sketch_) == 400
+    assert model.sketch_.seen == 1_400
+    assert model.score(X[TEST], y[TEST]) > floor
+    # The same rows, fitted by hand, give the same answers: nothing else is in the model.
+    np.testing.assert_array_equal(model.predict(X[TEST]), by_hand.predict(X[TEST]))
+
+
+@pytest.mark.parametrize("package", ["xgboost", "lightgbm"])
+def test_boosting_from_elsewhere(package):
+    module = pytest.importorskip(package)
+    estimator = {"xgboost": "XGBClassifier", "lightgbm": "LGBMClassifier"}[package]
+    model = by_class(ContinualClassifier(getattr(module, estimator)(n_estimators=20), size=400))
+    assert model.score(X[TEST], y[TEST]) > 0.7
+
+
+def test_rows_are_those_a_sketch_of_the_same_seed_keeps():
+    model = by_class(ContinualClassifier(SVC(), size=100, random_state=7))
+    seed = np.random.RandomState(7).randint(np.iinfo(np.int32).max)
+    sketch = Sketch(100, seed=seed)
+    for pair in range(5):
+        rows = np.flatnonzero(y[TRAIN] // 2 == pair)
+        sketch.update(X[rows], y[rows], task=pair)
+    np.testing.assert_array_equal(model.sketch_.index, sketch.index)
+    np.testing.assert_array_equal(model.sketch_.task, sketch.task)
+
+
+NAMES = np.array(["nought", *"abcdefghi"], dtype=object)
+
+
+def test_classes_found_as_they_come_are_text_as_well_as_numbers():
+    model = by_class(ContinualClassifier(SVC(), size=300, policy="balanced"), NAMES)
+    assert model.classes_.tolist() == sorted(NAMES)
+    assert set(model.predict(X[TEST])) <= set(NAMES)
+    assert model.score(X[TEST], NAMES[y[TEST]]) > 0.85
+
+
+def test_classes_given_are_all_there_may_be():
+    model = ContinualClassifier(LogisticRegression(max_iter=1_000), size=100)
+    first = np.flatnonzero(y < 3)[:60]
+    model.partial_fit(X[first], y[first], classes=range(5))
+    chances = model.predict_proba(X[:20])
+    assert chances.shape == (20, 5)
+    np.testing.assert_array_equal(chances[:, 3:], 0)
+    np.testing.assert_allclose(chances.sum(axis=1), 1)
+    assert np.isneginf(model.predict_log_proba(X[:20])[:, 3:]).all()
+    assert (model.decision_function(X[:20]).argmax(axis=1) == model.predict(X[:20])).all()
+    with pytest.raises(InputError, match=r"only the classes given.*found \[7\]"):
+        model.partial_fit(X[y == 7], y[y == 7])
+    with pytest.raises(InputError, match="classes must be those of the first call"):
+        model.partial_fit(X[first], y[first], classes=range(6))
+    model.partial_fit(X[y == 4], y[y == 4], classes=range(5))
+    assert model.sketch_.seen == 60 + (y == 4).sum()
+
+
+def test_one_class_is_answered_until_there_are_two():
+    model = ContinualClassifier(SVC(), size=50).partial_fit(X[y == 3], y[y == 3])
+    assert (model.predict(X) == 3).all()
+    assert model.decision_function(X[:5]).shape == (5, 1)
+    model.partial_fit(X[y == 8], y[y == 8])
+    two = X[(y == 3) | (y == 8)]
+    assert model.decision_function(two).shape == (len(two),)
+    assert model.score(two, y[(y == 3) | (y == 8)]) > 0.9
+
+
+def test_a_class_that_left_the_sketch_stays_a_class():
+    model = ContinualClassifier(SVC(), size=20, policy="recent")
+    for digit in range(3):
+        model.partial_fit(X[y == digit], y[y == digit])
+    assert set(model.sketch_.y) == {2}
+    rows = np.flatnonzero((y == 1) | (y == 2))[-20:]
+    model.partial_fit(X[rows], y[rows])
+    decision = model.decision_function(X[rows])
+    assert decision.shape == (20, 3)
+    assert (decision[:, 0] == np.finfo(np.float64).min).all()
+    np.testing.assert_array_equal(model.classes_[decision.argmax(axis=1)], model.predict(X[rows]))
+
+
+def test_fit_forgets_and_partial_fit_does_not():
+    model = by_class(ContinualClassifier(SVC(), size=100))
+    model.fit(X[:30], y[:30])
+    assert model.sketch_.seen == 30
+    assert model.partial_fit(X[30:60], y[30:60]).sketch_.seen == 60
+
+
+def test_a_call_that_raises_changes_nothing():
+    class Picky(LogisticRegression):
+        def fit(self, X, y):
+            if len(X) > 40:
+                raise ValueError("too much")
+            return super().fit(X, y)
+
+    model = ContinualClassifier(Picky(max_iter=1_000), size=100).fit(X[:40], y[:40] > 4)
+    before, answers = model.sketch_.index.copy(), model.predict(X)
+    with pytest.raises(ValueError, match="too much"):
+        model.partial_fit(X[40:60], y[40:60] > 4)
+    with pytest.raises(ValueError, match="65 features"):
+        model.partial_fit(np.ones((3, 65)), [0, 1, 0])
+    np.testing.assert_array_equal(model.sketch_.index, before)
+    np.testing.assert_array_equal(model.predict(X), answers)
+
+
+def test_clone_set_params_and_pickle():
+    model = by_class(ContinualClassifier(SVC(), size=100, random_state=1))
+    again = pickle.loads(pickle.dumps(model))
+    for one in (model, again):
+        one.partial_fit(X[TEST], y[TEST])
+    np.testing.assert_array_equal(model.predict(X), again.predict(X))
+    blank = clone(model)
+    assert not hasattr(blank, "sketch_")
+    assert blank.get_params()["estimator__C"] == 1.0
+    assert blank.set_params(estimator__C=3.0, size=7).fit(X, y).estimator_.C == 3.0
+    assert len(blank.sketch_) == 7
+    assert model.estimator.C == 1.0
+
+
+def test_grid_search_chooses_settings_of_both():
+    pipeline = make_pipeline(StandardScaler(), ContinualClassifier(SVC(), random_state=0))
+    grid = {
+        "continualclassifier__size": [20, 200],
+        "continualclassifier__estimator__C": [1e-6, 1.0],
+    }
+    search = GridSearchCV(pipeline, grid, cv=2).fit(X[:600], y[:600])
+    assert search.best_params_ == {
+        "continualclassifier__size": 200,
+        "continualclassifier__estimator__C": 1.0,
+    }
+
+
+def test_columns_keep_their_names():
+    frame = pd.DataFrame({"size": [1.0, 2, 3, 4], "noise": [9.0, 1, 8, 2]})
+    y = ["small", "small", "large", "large"]
+    by_name = make_pipeline(
+        make_column_transformer((StandardScaler(), ["size"])), LogisticRegression()
+    )
+    model = ContinualClassifier(by_name).fit(frame, y).partial_fit(frame, y)
+    assert model.feature_names_in_.tolist() == ["size", "noise"]
+    assert model.predict(frame).tolist() == y
+    with pytest.raises(ValueError, match="feature names"):
+        model.partial_fit(frame.rename(columns={"size": "weight"}), y)
+
+
+def test_later_batches_take_the_precision_of_the_first():
+    model = ContinualClassifier(SVC(), size=50).partial_fit(X[:60].astype(np.float32), y[:60])
+    model.partial_fit(X[60:90].astype(int), y[60:90].astype(np.int8))
+    assert model.sketch_.X.dtype == np.float32
+    assert model.sketch_.y.dtype == np.int64
+
+
+def test_whole_numbers_as_floats_are_labels():
+    model = ContinualClassifier(SVC(), size=100, policy="balanced").fit(X, y.astype(float))
+    assert np.bincount(model.sketch_.y).tolist() == [10] * 10
+
+
+def test_sparse_rows_and_real_yare_refused():
+    model = ContinualClassifier(SVC())
+    with pytest.raises(TypeError, match=r"Sparse data was passed.*toarray"):
+        model.fit(csr_matrix(X), y)
+    with pytest.raises(ValueError, match="Unknown label type"):
+        model.fit(X, y + 0.5)
+
+
+def test_weights_reach_the_estimator():
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((2_000, 3)) * [1.0, 1.0, 9.0]
+    target = A @ [1.0, 2.0, 3.0] + 0.1 * A[:, 0] ** 2
+    model = ContinualRegressor(LinearRegression(), size=200, use_weights=True, random_state=0)
+    for part in range(4):
+        model.partial_fit(A[part::4], target[part::4])
+    held = model.sketch_
+    assert np.ptp(held.weight) > 1
+    by_hand = LinearRegression().fit(held.X, held.y, sample_weight=held.weight)
+    np.testing.assert_allclose(model.estimator_.coef_, by_hand.coef_)
+    inside = make_pipeline(StandardScaler(), LinearRegression())
+    again = clone(model).set_params(estimator=inside).fit(A, target)
+    plain = clone(again).set_params(use_weights=False).fit(A, target)
+    assert not np.allclose(again.estimator_[-1].coef_, plain.estimator_[-1].coef_)
+
+
+def test_weights_for_an_estimator_that_takes_none():
+    model = ContinualClassifier(KNeighborsClassifier(), use_weights=True)
+    with pytest.raises(InputError, match=r"takes sample_weight, found KNeighborsClassifier"):
+        model.fit(X, y)
+    searching = GridSearchCV(LogisticRegression(max_iter=2_000), {"C": [1.0]}, cv=2)
+    ContinualClassifier(searching, size=100, use_weights=True).fit(X, y)
+
+
+def test_regression_of_several_targets():
+    target = np.column_stack([X.sum(axis=1), X[:, 10]])
+    model = ContinualRegressor(Ridge(), size=300, random_state=0)
+    for part in range(3):
+        model.partial_fit(X[part::3], target[part::3])
+    assert model.sketch_.y.shape == (300, 2)
+    assert model.score(X, target) > 0.99
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"size": 0}, "size must be a positive whole number"),
+        ({"policy": "best"}, "policy must be one of"),
+        ({"scores": "good"}, "scores must be one of"),
+    ],
+)
+def test_bad_settings_are_told_when_data_come(settings, words):
+    for model in (ContinualClassifier(SVC()), LeverageSampler()):
+        with pytest.raises(InputError, match=words):
+            model.set_params(**settings).fit(X, y)
+
+
+class TestSampler:
+    def test_gives_the_rows_it_says_as_they_came(self):
+        frame = pd.DataFrame(X.astype(int))
+        sampler = LeverageSampler(150, random_state=0)
+        rows, kept = sampler.fit_resample(frame, pd.Series(y))
+        chosen = sampler.sample_indices_
+        assert len(chosen) == 150
+        assert (np.diff(chosen) > 0).all()
+        pd.testing.assert_frame_equal(rows, frame.iloc[chosen])
+        assert kept.tolist() == y[chosen].tolist()
+
+    def test_weights_stand_for_all_rows(self):
+        # The draw is of fixed size: total weight is near the row count, not equal to it.
+        totals = [LeverageSampler(200, random_state=s).fit(X).weights_.sum() for s in range(30)]
+        error = np.std(totals) / np.sqrt(30)
+        assert abs(np.mean(totals) - len(X)) < 4 * error + 1e-9
+
+    def test_real_targets_and_none(self):
+        rows, target = LeverageSampler(30).fit_resample(X, X[:, :2] / 3)
+        assert rows.shape == (30, 64)
+        assert target.shape == (30, 2)
+        assert LeverageSampler(30).fit_resample(X).shape == (30, 64)
+
+    def test_few_rows_all_stay(self):
+        rows, _ = LeverageSampler(30).fit_resample(X[:9], y[:9])
+        np.testing.assert_array_equal(rows, X[:9])
