@@ -1,0 +1,335 @@
+"""A sketch as a PyTorch data set, and a loader that mixes current with remembered rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.errors import DataError, InputError, MissingExtraError
+from olss.rows import Indices, take
+from olss.sketch import Sketch
+
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise MissingExtraError("torch", "lab", "olss.adapters.torch") from error
+
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, default_collate
+from torch.utils.data import get_worker_info as worker_info
+
+from olss.learn.examples import as_tensor
+
+__all__ = ["SketchDataset", "SketchStream", "replay_loader"]
+
+Transform = Callable[[Any], Any]
+Seed = int | np.random.Generator | None
+Weights = Literal["sampler", "loss"] | None
+
+
+class SketchDataset(Dataset[Any]):
+    """The rows of a sketch, each as (x, y), or as (x, y, weight), or as x if there is no y.
+
+    It shows the sketch as it is: after an update it has other rows.
+
+    Parameters
+    ----------
+    sketch : Sketch
+        Of NumPy arrays or tensors; rows come as tensors.
+    transform : callable, optional
+        Applied to each x, a tensor.
+    weights : bool
+        Whether to give each row's weight too, a float32 that is 1 on average, for the loss.
+
+    Examples
+    --------
+    >>> rows, labels = np.arange(12, dtype=np.float32).reshape(6, 2), np.arange(6)
+    >>> dataset = SketchDataset(Sketch(size=4, seed=0).update(rows, labels))
+    >>> len(dataset), len(DataLoader(dataset, batch_size=3))
+    (4, 2)
+    >>> x, y = dataset[0]
+    >>> x.shape, y.dtype
+    (torch.Size([2]), torch.int64)
+    """
+
+    def __init__(
+        self, sketch: Sketch, *, transform: Transform | None = None, weights: bool = False
+    ) -> None:
+        _check_sketch(sketch)
+        self.sketch = sketch
+        self.transform = transform
+        self.weights = weights
+
+    def __len__(self) -> int:
+        return len(self.sketch)
+
+    def __getitem__(self, row: int) -> Any:
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"row {row} of a sketch of {len(self)} rows")
+        return self.__getitems__([row % len(self)])[0]
+
+    def __getitems__(self, rows: Sequence[int]) -> list[Any]:
+        """Give several rows at once, which PyTorch asks for where it is offered."""
+        columns = self.columns(np.asarray(rows, dtype=np.int64))
+        return [row[0] if len(row) == 1 else row for row in zip(*columns, strict=True)]
+
+    def columns(self, rows: Indices) -> list[Any]:
+        """Give copies of some rows as batched tensors: X, y if there is one, weights if asked."""
+        sketch = self.sketch
+        columns = [_transformed(_rows("X", sketch.X, rows), self.transform)]
+        if sketch.y is not None:
+            columns.append(_rows("y", sketch.y, rows))
+        if self.weights:
+            scaled = sketch.weight[rows] / sketch.weight.mean()
+            columns.append(torch.from_numpy(scaled.astype(np.float32)))
+        return columns
+
+
+class SketchStream(IterableDataset[Any]):
+    """Rows of a sketch without end, drawn at random with replacement.
+
+    Parameters
+    ----------
+    sketch : Sketch
+    transform : callable, optional
+        Applied to each x, a tensor.
+    weighted : bool
+        Whether rows come in proportion to their weights, as they would in the stream itself,
+        instead of all alike.
+    seed : int or numpy.random.Generator, optional
+        Each pass goes on with it. Workers, if any, are seeded by the DataLoader's generator.
+
+    Examples
+    --------
+    >>> rows, labels = np.arange(12, dtype=np.float32).reshape(6, 2), np.arange(6)
+    >>> endless = SketchStream(Sketch(size=4, seed=0).update(rows, labels), seed=0)
+    >>> batch, _ = next(iter(DataLoader(endless, batch_size=32)))
+    >>> batch.shape
+    torch.Size([32, 2])
+    """
+
+    BLOCK = 256  # rows drawn at a time
+
+    def __init__(
+        self,
+        sketch: Sketch,
+        *,
+        transform: Transform | None = None,
+        weighted: bool = False,
+        seed: Seed = None,
+    ) -> None:
+        self.dataset = SketchDataset(sketch, transform=transform)
+        self.weighted = weighted
+        self._rng = np.random.default_rng(seed)
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = worker_info()
+        rng = self._rng if worker is None else np.random.default_rng(worker.seed)
+        while True:
+            sketch = self.dataset.sketch
+            if not len(sketch):
+                raise InputError("the sketch is empty: give it rows with update(X, y) first.")
+            yield from self.dataset.__getitems__(
+                _drawn(sketch, self.BLOCK, rng).tolist()
+                if self.weighted
+                else rng.integers(len(sketch), size=self.BLOCK).tolist()
+            )
+
+
+def replay_loader(
+    current: Any,
+    sketch: Sketch,
+    batch_size: int,
+    *,
+    remembered: float = 0.5,
+    transform: Transform | None = None,
+    weights: Weights = None,
+    shuffle: bool = True,
+    seed: Seed = None,
+    **options: Any,
+) -> DataLoader[Any]:
+    """Make a DataLoader whose batches mix current rows with rows of a sketch.
+
+    One pass gives each current row once. While the sketch is empty, batches are current rows
+    alone. Which rows come when depends on the seed alone, not on the number of workers.
+
+    Parameters
+    ----------
+    current : (X, y), or a Dataset of (x, y)
+        The rows of the current task: arrays or tensors, or a data set with a length.
+    sketch : Sketch
+        What is remembered. Take the current rows in after the pass, or before it to have them
+        on both sides.
+    batch_size : int
+        Rows a batch, of both kinds together; the last batch may have fewer.
+    remembered : float
+        The part of each batch that comes from the sketch, at least 0 and below 1.
+    transform : callable, optional
+        Applied to each x, a tensor; to those of a Dataset not, which applies its own.
+    weights : {None, "sampler", "loss"}
+        What to do with the weights of the remembered rows. None: nothing; each row of the
+        sketch comes as often as any other. "sampler": they come in proportion to their
+        weights. "loss": batches are (X, y, weight), to multiply losses with: a current row's
+        weight is 1, remembered rows' weights are 1 on average.
+    shuffle : bool
+        Whether current rows come in random order.
+    seed : int or numpy.random.Generator, optional
+        Each pass goes on with it.
+    **options
+        Passed on to the DataLoader: `num_workers`, `pin_memory` and such.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.standard_normal((300, 5)).astype(np.float32), rng.integers(2, size=300)
+    >>> sketch = Sketch(size=50, seed=0).update(X[:200], y[:200])
+    >>> loader = replay_loader((X[200:], y[200:]), sketch, batch_size=40, remembered=0.25, seed=0)
+    >>> [len(labels) for _, labels in loader]  # 30 + 10 rows, and at last 10 + 3
+    [40, 40, 40, 13]
+    """
+    _check_sketch(sketch)
+    if weights not in (None, "sampler", "loss"):
+        raise InputError(f"weights must be None, 'sampler' or 'loss', found {weights!r}.")
+    past = SketchDataset(sketch, transform=transform, weights=weights == "loss")
+    batches = _MixedBatches(
+        _length(current), sketch, batch_size, remembered, weights == "sampler", shuffle, seed
+    )
+    mixed = _Mixed(current, past)
+    # A batch is fetched whole: rows are taken out of arrays by one indexing, not one by one.
+    return DataLoader(mixed, sampler=batches, batch_size=None, **options)
+
+
+class _MixedBatches(Sampler[tuple[Indices, Indices]]):
+    """Yield, for each batch, which current and which remembered rows are in it."""
+
+    def __init__(
+        self,
+        rows: int,
+        sketch: Sketch,
+        batch_size: int,
+        remembered: float,
+        weighted: bool,
+        shuffle: bool,
+        seed: Seed,
+    ) -> None:
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise InputError(f"batch_size must be a positive whole number, found {batch_size!r}.")
+        if not 0 <= remembered < 1:
+            raise InputError(
+                f"remembered must be a part at least 0 and below 1, found {remembered!r}."
+            )
+        self.rows, self.sketch = rows, sketch
+        self.batch_size, self.remembered = batch_size, remembered
+        self.weighted, self.shuffle = weighted, shuffle
+        self._rng = np.random.default_rng(seed)
+        self._waiting = np.empty(0, dtype=np.int64)
+
+    @property
+    def own(self) -> int:
+        """Current rows a batch."""
+        if not len(self.sketch):
+            return self.batch_size
+        return max(1, self.batch_size - round(self.remembered * self.batch_size))
+
+    def __len__(self) -> int:
+        return math.ceil(self.rows / self.own)
+
+    def __iter__(self) -> Iterator[tuple[Indices, Indices]]:
+        order = self._rng.permutation(self.rows) if self.shuffle else np.arange(self.rows)
+        own = self.own
+        past = self.batch_size - own
+        for start in range(0, self.rows, own):
+            rows = order[start : start + own]
+            yield rows, self._past(round(past * len(rows) / own))
+
+    def _past(self, count: int) -> Indices:
+        """Draw remembered rows; without weights, none comes again before all have come."""
+        if self.weighted and count:
+            return _drawn(self.sketch, count, self._rng)
+        held = len(self.sketch)
+        self._waiting = self._waiting[self._waiting < held]  # the sketch may have lost rows
+        while count > len(self._waiting):
+            self._waiting = np.concatenate([self._waiting, self._rng.permutation(held)])
+        rows, self._waiting = np.split(self._waiting, [count])
+        return rows
+
+
+class _Mixed(Dataset[Any]):
+    """Batches of current and remembered rows, asked for by the pair of their numbers."""
+
+    def __init__(self, current: Any, past: SketchDataset) -> None:
+        self.current, self.past = current, past
+
+    def __getitem__(self, batch: tuple[Indices, Indices]) -> Any:
+        rows, past = batch
+        columns = self._current(rows)
+        if self.past.weights:
+            columns.append(torch.ones(len(rows)))
+        if len(past):
+            remembered = self.past.columns(past)
+            if len(columns) != len(remembered):
+                raise DataError("current rows and the sketch must both have y, or neither.")
+            pairs = zip(columns, remembered, strict=True)
+            columns = [_joined(a, b) for a, b in pairs]
+        return columns[0] if len(columns) == 1 else columns
+
+    def _current(self, rows: Indices) -> list[Any]:
+        if _is_dataset(self.current):
+            batch = default_collate([self.current[int(row)] for row in rows])
+            return list(batch) if isinstance(batch, (tuple, list)) else [batch]
+        X, *rest = self.current
+        columns = [_transformed(_rows("X", X, rows), self.past.transform)]
+        return columns + [_rows("y", y, rows) for y in rest if y is not None]
+
+
+def _length(current: Any) -> int:
+    if _is_dataset(current):
+        return len(current)
+    if not isinstance(current, (tuple, list)) or len(current) != 2:
+        raise InputError(f"current must be (X, y) or a Dataset, found {type(current).__name__}.")
+    X, y = current
+    if y is not None and len(X) != len(y):
+        raise DataError(f"current X and y must be of one length, found {len(X)} and {len(y)}.")
+    return len(X)
+
+
+def _is_dataset(current: Any) -> bool:
+    return isinstance(current, Dataset)
+
+
+def _check_sketch(sketch: Any) -> None:
+    if not isinstance(sketch, Sketch):
+        raise InputError(f"sketch must be an olss.Sketch, found {type(sketch).__name__}.")
+
+
+def _drawn(sketch: Sketch, count: int, rng: np.random.Generator) -> Indices:
+    """Draw rows of a sketch in proportion to their weights, with replacement."""
+    return rng.choice(len(sketch), count, p=sketch.weight / sketch.weight.sum())
+
+
+def _rows(name: str, array: Any, rows: Indices) -> torch.Tensor:
+    if isinstance(array, torch.Tensor):
+        return array[torch.from_numpy(rows)]
+    chosen: NDArray[Any] = take(np.asarray(array), rows)
+    if chosen.dtype.kind not in "biuf":
+        raise DataError(f"{name} must hold numbers to become a tensor, found {chosen.dtype}.")
+    return as_tensor(chosen)
+
+
+def _transformed(X: torch.Tensor, transform: Transform | None) -> Any:
+    return X if transform is None else default_collate([transform(x) for x in X])
+
+
+def _joined(current: torch.Tensor, remembered: torch.Tensor) -> torch.Tensor:
+    alike = current.shape[1:] == remembered.shape[1:]
+    # Whole numbers beside fractions are pixels from 0 to 255 beside pixels from 0 to 1.
+    if not alike or current.is_floating_point() != remembered.is_floating_point():
+        raise DataError(
+            "current and remembered rows must fit into one batch, found rows of shape "
+            f"{tuple(current.shape[1:])} of {current.dtype} and {tuple(remembered.shape[1:])} of "
+            f"{remembered.dtype}; a transform can make them alike."
+        )
+    return torch.cat([current, remembered.to(current.dtype)])
