@@ -14,7 +14,7 @@ import os
 import time
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,21 +59,28 @@ def extra_megabytes(function: Callable[[], Any]) -> float:
 
 
 def peers(A: np.ndarray[Any, Any]) -> dict[str, Callable[[], Any]]:
-    """What people use instead, one function each; those that are installed."""
+    """Return what people use instead, one function each; those that are installed."""
     import scipy.linalg
 
+    def squares(U: Any) -> Any:
+        return (U**2).sum(1)
+
     found: dict[str, Callable[[], Any]] = {
-        "numpy.linalg.svd": lambda: (np.linalg.svd(A, full_matrices=False)[0] ** 2).sum(1),
-        "scipy.linalg.svd (gesdd)": lambda: (scipy.linalg.svd(A, full_matrices=False)[0] ** 2).sum(1),
-        "numpy.linalg.qr": lambda: (np.linalg.qr(A)[0] ** 2).sum(1),
-        "scipy.linalg.qr": lambda: (scipy.linalg.qr(A, mode="economic")[0] ** 2).sum(1),
+        "numpy.linalg.svd": lambda: squares(np.linalg.svd(A, full_matrices=False)[0]),
+        "scipy.linalg.svd (gesdd)": lambda: (scipy.linalg.svd(A, full_matrices=False)[0] ** 2).sum(
+            1
+        ),
+        "numpy.linalg.qr": lambda: squares(np.linalg.qr(A)[0]),
+        "scipy.linalg.qr": lambda: squares(scipy.linalg.qr(A, mode="economic")[0]),
     }
     try:
         import torch
 
         T = torch.from_numpy(A)
-        found["torch.linalg.svd"] = lambda: (torch.linalg.svd(T, full_matrices=False)[0] ** 2).sum(1)
-        found["torch.linalg.qr"] = lambda: (torch.linalg.qr(T)[0] ** 2).sum(1)
+        found["torch.linalg.svd"] = lambda: (torch.linalg.svd(T, full_matrices=False)[0] ** 2).sum(
+            1
+        )
+        found["torch.linalg.qr"] = lambda: squares(torch.linalg.qr(T)[0])
     except ImportError:
         pass
     return found
@@ -104,7 +111,7 @@ def main() -> None:
 
     unit()
     measure("unit: one float32 GEMM", unit)
-    exact = measure("exact, Gaussian", lambda: olss.leverage_scores(A))
+    measure("exact, Gaussian", lambda: olss.leverage_scores(A))
     measure("sketched, Gaussian", lambda: olss.leverage_scores(A, method="sketched", seed=0))
     measure("ridge='auto', Gaussian", lambda: olss.leverage_scores(A, ridge="auto", size=2000))
     try:
@@ -112,8 +119,12 @@ def main() -> None:
         F = M.astype(np.float32) / 255
         measure("exact, permuted MNIST uint8", lambda: olss.leverage_scores(M))
         measure("exact, permuted MNIST float32", lambda: olss.leverage_scores(F))
-        measure("exact, MNIST twice (rank deficient)", lambda: olss.leverage_scores(np.vstack([F[:60_000]] * 2)))
-        measure("sketched, permuted MNIST uint8", lambda: olss.leverage_scores(M, method="sketched", seed=0))
+        twice = np.vstack([F[:60_000]] * 2)
+        measure("exact, MNIST twice (rank deficient)", lambda: olss.leverage_scores(twice))
+        measure(
+            "sketched, permuted MNIST uint8",
+            lambda: olss.leverage_scores(M, method="sketched", seed=0),
+        )
     except Exception as error:  # the data are optional here
         print(f"MNIST left out: {error}")
     scores = olss.leverage_scores(A).astype(np.float64)
@@ -130,10 +141,10 @@ def main() -> None:
         table.add_row(name, f"{units:.3f}", f"{seconds:.3f}", f"{extra:.0f}", ratio)
     Console(width=110).print(table)
     if options.growth:
-        growth(unit, exact)
+        growth(unit)
 
 
-def growth(unit: Callable[[], Any], _: float) -> None:
+def growth(unit: Callable[[], Any]) -> None:
     table = Table(title="Exact scores: time against rows")
     for name in ("rows", "seconds", "units", "microseconds a row"):
         table.add_column(name, justify="right")

@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array, is_torch_array
+from array_api_compat import (
+    array_namespace,
+    is_array_api_obj,
+    is_cupy_array,
+    is_numpy_array,
+    is_torch_array,
+    to_device,
+)
 from array_api_compat import device as device_of
 from numpy.typing import NDArray
 
@@ -28,6 +35,8 @@ def to_numpy(array: Any) -> NDArray[Any]:
     """Return an array of any kind as NumPy, without a copy where that is possible."""
     if is_torch_array(array):
         return np.asarray(array.detach().cpu())
+    if is_cupy_array(array):
+        return np.asarray(to_device(array, "cpu"))
     return np.asarray(array)
 
 
@@ -76,8 +85,8 @@ class Blocks:
 
     def _block(self, part: slice, dtype: np.dtype[Any]) -> Any:
         if self.scale is None:
-            return self._floats(self.source[part], dtype)
-        wide = self._floats(self.source[part], np.dtype(np.float64))
+            return self._floats(self._slice(part), dtype)
+        wide = self._floats(self._slice(part), np.dtype(np.float64))
         if self.sparse:
             return (wide @ sp.diags(self.scale)).astype(dtype).tocsr()
         return (to_numpy(wide) * self.scale).astype(dtype)
@@ -87,8 +96,12 @@ class Blocks:
         if self.integers:  # their squares cannot vanish, and the caller has seen no square
             return False
         for _, block in self.read(self.dtype):
-            chosen = block[:, columns]
-            if chosen.nnz if self.sparse else to_numpy(chosen).any():
+            if self.remote and not isinstance(block, np.ndarray):
+                xp = array_namespace(block)
+                block = xp.take(block, xp.asarray(columns, device=device_of(block)), axis=1)
+            else:
+                block = block[:, columns]
+            if block.nnz if self.sparse else to_numpy(block).any():
                 return True
         return False
 
@@ -96,11 +109,12 @@ class Blocks:
         """Return the largest magnitude in each column."""
         top = np.zeros(self.columns)
         for _, block in self.read(np.dtype(np.float64)):
-            size = (
-                abs(block).max(axis=0).toarray()[0] if self.sparse else abs(to_numpy(block)).max(0)
-            )
-            np.maximum(top, size, out=top)
+            size = abs(block if self.sparse else to_numpy(block)).max(axis=0)
+            np.maximum(top, np.ravel(size.toarray() if self.sparse else size), out=top)
         return top
+
+    def _slice(self, part: slice) -> Any:
+        return self.source[part] if self.sparse else self.source[part, ...]
 
     def _floats(self, block: Any, dtype: np.dtype[Any]) -> Any:
         if self.sparse:

@@ -127,7 +127,7 @@ def vanishes(parts: Sequence[Blocks], v: Floats, norms: Floats) -> bool:
     for blocks in parts:
         wide = 16 * np.sqrt(len(v)) * float(np.finfo(np.float64).eps)
         single = blocks.dtype == np.float32
-        input_error = 4 * float(np.finfo(np.float32).eps) if single else wide
+        input_error = float(np.finfo(np.float32).eps) if single else wide
         allowed = input_error * abs(v) + (1e-10 if single else wide) * uniform
         for part, block in blocks.read(_WIDE):
             bad = abs(to_numpy(times(block, v))) > to_numpy(times(abs(block), allowed))

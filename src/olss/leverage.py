@@ -63,7 +63,8 @@ def leverage_scores(
         ``"exact"`` gives the numbers an SVD gives, for any rank, within 1e-3 relative for
         float32 input. ``"sketched"`` is about four times faster; half of its scores are
         within 12%, 99 of 100 within 50%, and their sum is right. ``"bless"`` approximates
-        kernel ridge leverage and needs `ridge` (see `olss.bless.bless`).
+        kernel ridge leverage and needs `ridge`; `olss.bless.bless` also returns its
+        dictionary.
     ridge : float or "auto", optional
         Score x' (A'A + ridge I)^-1 x. A ridge keeps scores informative where there are few
         rows and many columns. ``"auto"`` chooses it so that the scores sum to `dimension`,
@@ -360,6 +361,5 @@ def _bless(
         raise InputError(f"method='bless' needs ridge as a number, found {ridge!r}.")
     if blocks.weights is not None:
         raise InputError("method='bless' takes no row weights.")
-    X = np.concatenate([to_numpy(block) for _, block in blocks.read(blocks.dtype)])
-    scores, _ = bless(X, ridge=ridge, kernel=kernel, gamma=gamma, seed=seed)
+    scores, _ = bless(blocks.source, ridge, kernel=kernel, gamma=gamma, seed=seed)
     return np.asarray(scores, dtype=np.float64)

@@ -46,7 +46,7 @@ def narrowed(parts: list[Blocks], columns: int) -> list[Blocks]:
         stacklevel=5,
     )
     rng = np.random.default_rng(wide)
-    bucket = rng.integers(columns, size=wide)
+    bucket = rng.permutation(wide) % columns  # as many columns in each
     sign = rng.choice([-1.0, 1.0], size=wide)
     S = sp.csr_array((sign, (np.arange(wide), bucket)), shape=(wide, columns))
     return [_Narrow(p, S) for p in parts]

@@ -1,0 +1,51 @@
+"""A light start: the memory half needs none of the heavy packages."""
+
+import subprocess
+import sys
+
+HEAVY = ("torch", "sklearn", "pandas", "matplotlib", "pyarrow", "dask", "optuna", "jinja2")
+
+WITHOUT = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {heavy!r}:
+            raise ImportError(name + " is not installed here")
+sys.meta_path.insert(0, Refuse())
+"""
+
+
+def python(code):
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_importing_olss_loads_nothing_heavy():
+    loaded = python(f"import sys, olss; print([m for m in {HEAVY} if m in sys.modules])")
+    assert loaded.strip() == "[]"
+
+
+def test_the_help_of_the_command_loads_nothing_heavy():
+    code = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from olss.cli import app\n"
+        "result = CliRunner().invoke(app, ['--help'])\n"
+        "assert result.exit_code == 0, result.output\n"
+        "print([m for m in %r if m in sys.modules])"
+    )
+    assert python(code % (HEAVY,)).strip() == "[]"
+
+
+def test_a_sketch_works_without_torch_or_scikit_learn():
+    refused = tuple(name for name in HEAVY if name != "pyarrow")
+    python(
+        WITHOUT.format(heavy=refused) + "import numpy as np, olss\n"
+        "X = np.random.default_rng(0).standard_normal((500, 4))\n"
+        "s = olss.Sketch(50, seed=0)\n"
+        "s.update(X, y=X[:, 0] > 0)\n"
+        "assert len(s) == 50\n"
+        "assert abs(olss.leverage_scores(X).sum() - 4) < 1e-6\n"
+        "olss.FrequentDirections(3).update(X).matrix\n"
+    )
