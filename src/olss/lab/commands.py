@@ -2,45 +2,169 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from olss.terminal import plain_errors
+from olss.terminal import Interrupted, plain_errors
+
+if TYPE_CHECKING:
+    from olss.lab.board import Board
+    from olss.lab.experiment import Experiment
 
 __all__ = ["add_to"]
 
 data = typer.Typer(no_args_is_help=True, help="Data sets: where they are, fetch them.")
 
+RUN_EXAMPLES = """\
+**Examples**
+
+`olss run experiments/digits-paper-permuted.toml`  seconds, no download
+
+`olss run FILE --jobs 2 --seeds 0-4`  two runs at a time, five seeds
+
+`olss run FILE --only olss --only sgd --set train.epochs=1`  a part of it, quicker
+
+`olss run FILE --set learner.olss.lr=0.3 --set name=try`  an idea, beside the rest
+
+The same command again goes on where it was: finished runs are kept, a killed one continues
+after its last task and ends with the same record.
+"""
+
+File = Annotated[Path, typer.Argument(help="Experiment file (.toml).", show_default=False)]
+Only = Annotated[
+    list[str] | None, typer.Option(help="This learner alone; may be repeated.", show_default=False)
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a value: train.epochs=1, learner.olss.lr=0.3."),
+]
+Into = Annotated[Path, typer.Option("--into", help="Folder of results.")]
+Jobs = Annotated[
+    int, typer.Option(min=0, help="Runs at a time; 0: as many as the cores have threads for.")
+]
+
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands on the main application."""
+    app.command(epilog=RUN_EXAMPLES)(run)
     app.add_typer(data, name="data")
+
+
+@plain_errors
+def run(
+    file: File,
+    jobs: Jobs = 1,
+    only: Only = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Instead of those in the file: 3, 0-4 or 0,2,5-7.")
+    ] = None,
+    changes: Set = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where nets are trained: cpu, cuda, cuda:1.")
+    ] = None,
+    into: Into = Path("runs"),
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Run on this Dask cluster instead.")
+    ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Log for TensorBoard, beside the results.")
+    ] = False,
+    mlflow: Annotated[bool, typer.Option("--mlflow", help="Log to MLflow.")] = False,
+) -> None:
+    """Run an experiment, or go on with it."""
+    from olss.lab.conduct import conduct
+    from olss.lab.experiment import load, safe
+
+    told = [*(changes or []), *([f"seeds={seeds!r}"] if seeds else [])]
+    told += [f"device={device!r}"] if device else []
+    experiment = load(file, told)
+    experiment = experiment.only(only) if only else experiment
+    out = _console()
+    out.print(f"[bold]{experiment.name}[/]  {experiment.protocol}", highlight=False)
+    folder = into / safe(experiment.name)
+    try:
+        board = conduct(
+            experiment,
+            into,
+            out,
+            jobs=_processes(jobs, experiment),
+            scheduler=scheduler,
+            watchers=_trackers(experiment, into, tensorboard, mlflow),
+        )
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "Stopped. Every task learned is saved: the same command goes on from there."
+        ) from None
+    _say_results(board, folder)
+    if board.failed():
+        raise typer.Exit(1)
+
+
+def _say_results(board: Board, folder: Path) -> None:
+    out = _console()
+    out.print()
+    out.print(board.table(now=False))
+    out.print()
+    out.print(f"Results are in {folder}; for a page of them: olss report {folder}", soft_wrap=True)
+    if failed := len(board.failed()):
+        typer.echo(f"{failed} of the runs failed; the same command tries them again.", err=True)
+
+
+def _processes(jobs: int, experiment: Experiment) -> int:
+    """Give the number of runs at a time; those asked for, with a word if they are too many."""
+    settings = [{**experiment.train, **spec.settings} for spec in experiment.learners]
+    threads = max(int(setting.get("threads", 1)) for setting in settings)
+    cores = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
+    fitting = max(1, (cores or 1) // threads)
+    if jobs > fitting:
+        typer.echo(
+            f"{jobs} runs of {threads} thread(s) on {cores} cores: they wait for each other.",
+            err=True,
+        )
+    return jobs or fitting
+
+
+def _trackers(experiment: Experiment, into: Path, tensorboard: bool, mlflow: bool) -> list[Any]:
+    from olss.lab import trackers
+
+    chosen: list[Any] = [trackers.TensorBoard(into)] if tensorboard else []
+    return [*chosen, trackers.MLflow(experiment)] if mlflow else chosen
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console()
 
 
 @data.command("list")
 @plain_errors
 def data_list() -> None:
     """Say which data sets olss knows and where each was found."""
-    from rich.console import Console
     from rich.table import Table
 
     from olss.streams import list_datasets
 
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("name", "what", "where"):
         table.add_column(heading, overflow="fold")
     for status in list_datasets():
         table.add_row(status.name, status.what, status.where or f"olss data get {status.name}")
-    Console().print(table)
+    _console().print(table)
 
 
 @data.command("get")
 @plain_errors
 def data_get(
-    name: Annotated[str, typer.Argument(help="As `olss data list` names it.")],
+    name: Annotated[str, typer.Argument(help="As `olss data list` names it.", show_default=False)],
+    into: Annotated[
+        Path | None, typer.Option("--into", help="Data folder instead of the cache folder.")
+    ] = None,
 ) -> None:
     """Fetch a data set into the cache folder; each file is checked against its sum."""
     from olss.streams import fetch
 
-    typer.echo(f"{name} is in {fetch(name)}")
+    typer.echo(f"{name} is in {fetch(name, into)}")

@@ -1,0 +1,107 @@
+"""Running an experiment: what is left to do, having it done, watching."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from olss.lab import runs
+from olss.lab.board import Board
+from olss.lab.events import Event, Executor
+from olss.lab.experiment import Experiment, Job
+from olss.lab.job import check_learners, stream_of
+from olss.lab.live import view_of
+from olss.lab.workers import Workers
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["conduct", "executor_for"]
+
+Watch = Callable[[Event], None]
+
+
+def executor_for(root: Path, jobs: int, scheduler: str | None) -> Executor:
+    """Give what does the runs: processes here, or the cluster of that address."""
+    if scheduler is None:
+        return Workers(root, jobs)
+    from olss.lab.cluster import Cluster
+
+    return Cluster(root, scheduler)
+
+
+def conduct(
+    experiment: Experiment,
+    root: Path,
+    console: Console,
+    *,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    watchers: Sequence[Watch] = (),
+) -> Board:
+    """Run an experiment, or what is left of it.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    root : Path
+        Folder of results, such as ``runs``.
+    console : rich.console.Console
+        Where to show what happens.
+    jobs : int
+        Runs at the same time.
+    scheduler : str, optional
+        Address of a Dask cluster to run on instead.
+    watchers : sequence of callables
+        Told every event, too.
+
+    Returns
+    -------
+    Board
+        What came of each run.
+    """
+    all_jobs = experiment.jobs()
+    board = Board(all_jobs, processes=max(1, jobs))
+    left = _left(board, root, all_jobs)
+    runs.note_experiment(root, experiment)
+    if not left:
+        return board
+    if len(left) < len(all_jobs):
+        console.print(f"{board.counts} were finished before and are kept.", style="dim")
+    board.processes = min(jobs, len(left))
+    with contextlib.closing(executor_for(root, board.processes, scheduler)) as executor:
+        check_learners(experiment)  # while the processes start
+        if scheduler is None:  # a cluster may have data this machine has not
+            board.tasks = len(stream_of(left[0]))
+        _watch(executor, left, board, console, watchers)
+    return board
+
+
+def _watch(
+    executor: Executor,
+    left: Sequence[Job],
+    board: Board,
+    console: Console,
+    watchers: Sequence[Watch],
+) -> None:
+    with view_of(board, console) as view:
+        for job in left:
+            executor.submit(job)
+        for event in executor.events():
+            view.show(event)
+            for watch in watchers:
+                watch(event)
+
+
+def _left(board: Board, root: Path, jobs: Sequence[Job]) -> list[Job]:
+    """Give the runs not yet finished, putting the others on the board."""
+    left = []
+    for job in jobs:
+        record = runs.finished_record(root / job.folder, job)
+        if record is None:
+            left.append(job)
+        else:
+            board.take(Event("done", job, record))
+    return left
