@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -92,6 +94,14 @@ def test_a_copy_goes_on_alike_and_by_itself(policy, kind):
     assert fingerprint(sketch) == start
     sketch.update(**last)
     assert fingerprint(sketch) == fingerprint(copy)
+
+
+@every_policy
+def test_it_can_be_pickled(policy):
+    *before, last = updates()
+    sketch = fed(Sketch(SIZE, policy, seed=0), before)
+    other = pickle.loads(pickle.dumps(sketch))
+    assert fingerprint(other.update(**last)) == fingerprint(sketch.update(**last))
 
 
 @every_policy

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import kstest
+from scipy.stats import betabinom, kstest
 
 from olss.errors import InputError
-from olss.novelty import Familiar
+from olss.novelty import Familiar, _beta_binomial_tail
 from olss.sketch import Sketch
 
 
@@ -109,15 +109,23 @@ def test_a_stream_without_boundaries_is_cut_where_it_changes():
 
 
 def test_false_alarms_are_as_rare_as_stated():
-    # 600 updates without a change at one in a thousand: 5 or more have a chance of 4e-4.
+    # 300 updates without a change at one in a thousand: 4 or more have a chance of 3e-4.
     alarms = 0
-    for seed in range(20):
+    for seed in range(10):
         rng = np.random.default_rng([7, seed])
         sketch = Sketch(200, "weighted", seed=seed)
         for _ in range(30):
             sketch.update(rows(rng, 40), task="auto")
         alarms += sketch._task
-    assert alarms < 5
+    assert alarms < 4
+
+
+@pytest.mark.parametrize(("n", "a", "b"), [(1, 1.0, 30.0), (40, 2.5, 48.5), (5_000, 15.0, 290.0)])
+def test_the_law_of_the_number_of_novel_rows(n, a, b):
+    for least in (0, 1, n // 10, n // 2, n):
+        np.testing.assert_allclose(
+            _beta_binomial_tail(least, n, a, b), betabinom.sf(least - 1, n, a, b), atol=1e-9
+        )
 
 
 def test_auto_numbers_tasks():

@@ -1,4 +1,4 @@
-"""What an update brings, checked and brought into aligned columns before anything is changed."""
+"""What a sketch is given, checked and brought into aligned columns before anything is changed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,45 @@ from numpy.typing import NDArray
 
 from olss.blocks import Blocks
 from olss.errors import DataError, InputError
+from olss.gram import check_number
 from olss.rows import Array, Rows, overlap
 
-__all__ = ["EXTRA", "incoming", "incoming_rows", "task_column"]
+__all__ = [
+    "EXTRA",
+    "checked_scores",
+    "checked_size",
+    "incoming",
+    "incoming_rows",
+    "task_column",
+]
 
 EXTRA = "extra:"  # prefix of the columns that ride along
 
+SCORES = ("auto", "exact", "ridge", "sketched")
 RESERVED = frozenset({"X", "y", "task", "weight", "index", "order"})
 
 Shape = tuple[int, ...]
 TaskIds = NDArray[np.int64] | NDArray[np.str_]
+
+
+def checked_size(size: Any) -> int:
+    """Return a number of rows to keep, or raise `InputError`."""
+    if isinstance(size, bool | np.bool_) or not isinstance(size, int | np.integer) or size < 1:
+        raise InputError(f"size must be a positive whole number or 'task', found {size!r}.")
+    return int(size)
+
+
+def checked_scores(scores: Any) -> str | float:
+    """Return the name of a way to score, or a ridge; or raise `InputError`."""
+    if isinstance(scores, str) and scores in SCORES:
+        return scores
+    if isinstance(scores, int | float | np.number) and not isinstance(scores, bool):
+        check_number("scores, as a ridge,", scores)
+        return float(scores)
+    raise InputError(
+        f"scores must be one of {', '.join(map(repr, SCORES))} or a number, the ridge, "
+        f"found {scores!r}."
+    )
 
 
 def incoming(

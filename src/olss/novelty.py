@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betaln, gammaln
 
 from olss.blocks import Blocks
 from olss.gram import COLUMN_LIMIT, Factor, Gram
@@ -80,11 +81,16 @@ class Familiar:
         Of b new rows exchangeable with m remembered ones, the number beyond the k-th most novel
         of those has the beta-binomial law with parameters b, k and m - k + 1.
         """
-        from scipy.stats import betabinom  # half a second to import: not for everybody
-
         k = max(1.0, TAIL * self.rows)
         beyond = int(np.count_nonzero(novelty > 1 - (k - 0.5) / self.rows))
-        return float(betabinom.sf(beyond - 1, len(novelty), k, max(self.rows - k, 0) + 1))
+        return _beta_binomial_tail(beyond, len(novelty), k, max(self.rows - k, 0.0) + 1)
+
+
+def _beta_binomial_tail(least: int, n: int, a: float, b: float) -> float:
+    """Return the probability of `least` or more of n under the beta-binomial law."""
+    j = np.arange(least, n + 1)
+    choose = gammaln(n + 1) - gammaln(j + 1) - gammaln(n - j + 1)
+    return float(np.exp(choose + betaln(j + a, n - j + b) - betaln(a, b)).sum())
 
 
 def _blocks(rows: Array) -> Iterator[tuple[slice, Array]]:

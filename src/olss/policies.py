@@ -3,14 +3,13 @@
 A policy is a function of the pool (the rows held and the new ones) and a generator. It is asked
 only when the pool is larger than the sketch, and answers with the rows to keep:
 
->>> import numpy as np
+>>> import numpy as np, olss
 >>> from olss.policies import Choice
->>> from olss.sketch import Sketch
 >>> def longest(pool, rng):
 ...     "Keep the rows of the largest norm."
 ...     norms = np.concatenate([np.linalg.norm(part, axis=1) for part in pool.features])
 ...     return Choice(np.argsort(norms)[-pool.size:])
->>> sketch = Sketch(size=2, policy=longest)
+>>> sketch = olss.Sketch(size=2, policy=longest)
 >>> sketch.update(np.array([[1.0], [4.0], [2.0], [3.0]])).X.ravel()
 array([4., 3.])
 

@@ -13,8 +13,14 @@ from numpy.typing import NDArray
 from olss import sketch_file
 from olss.description import Description
 from olss.errors import FormatError, InputError
-from olss.gram import check_number
-from olss.intake import EXTRA, incoming, incoming_rows, task_column
+from olss.intake import (
+    EXTRA,
+    checked_scores,
+    checked_size,
+    incoming,
+    incoming_rows,
+    task_column,
+)
 from olss.novelty import Familiar
 from olss.policies import name_of, named
 from olss.pool import Choice, Floats, Policy, Pool, checked, classes_of
@@ -22,7 +28,7 @@ from olss.rows import Array, Indices, Rows, as_numpy, take
 
 __all__ = ["Sketch"]
 
-SCORES = ("auto", "exact", "ridge", "sketched")
+EMPTY = "the sketch is empty: give it rows with update(X, y) first."
 FEATURE_BLOCK = 4096  # rows a feature map gets at a time
 FALSE_ALARMS = 1e-3  # share of updates without a change that begin a task under task="auto"
 
@@ -37,7 +43,8 @@ class Sketch:
     ----------
     size : int or "task"
         Rows to keep. ``"task"``: as many as the update just given has, the paper's setting, where
-        each update is one task. A size that grows keeps what there is.
+        each update is one task. ``sketch.size`` may be set between updates; a size that grows
+        keeps what there is.
     policy : str or callable
         Which rows stay.
 
@@ -81,10 +88,9 @@ class Sketch:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from olss.sketch import Sketch
+    >>> import numpy as np, olss
     >>> rng = np.random.default_rng(0)
-    >>> sketch = Sketch(size=100, seed=0)
+    >>> sketch = olss.Sketch(size=100, seed=0)
     >>> for task in range(3):
     ...     X = rng.standard_normal((1_000, 5)) + task
     ...     _ = sketch.update(X, y=X[:, 0] > task, task=task)
@@ -105,9 +111,9 @@ class Sketch:
         pad_y: tuple[int, ...] | None = None,
         seed: int | np.random.Generator | None = None,
     ) -> None:
-        self.size = _checked_size(size)
+        self.size: int | Literal["task"] = "task" if size == "task" else checked_size(size)
         self.policy = named(policy)
-        self.scores = _checked_scores(scores)
+        self.scores = checked_scores(scores)
         self.features = features
         self.pad = pad if pad is None else tuple(pad)
         self.pad_y = pad_y if pad_y is None else tuple(pad_y)
@@ -190,8 +196,9 @@ class Sketch:
         task : int, str or array (n,) of them, optional
             The task the rows belong to. Not given: that of the last update, 0 at the start; so a
             stream without tasks is one task. ``"auto"``: a new task, numbered one higher, begins
-            where rows come that are unlike those held of the current task (see `novelty`); of
-            updates that bring nothing new, one in a thousand is taken for a new task.
+            where an update brings rows unlike those held of the current task (see `novelty`).
+            Under ``"weighted"`` and ``"reservoir"``, one in a thousand updates that bring nothing
+            new is taken for a new task; under ``"paper"`` fewer, under ``"balanced"`` some more.
         extra : mapping of str to array (n, ...), optional
             Columns that ride along with the rows: identifiers, times.
 
@@ -210,7 +217,7 @@ class Sketch:
         new["weight"] = np.ones(n)
         new["index"] = np.arange(self._seen, self._seen + n)
         new["order"] = np.full(n, np.nan)
-        self._absorb(new, n if self.size == "task" else self.size)
+        self._absorb(new, n if self.size == "task" else checked_size(self.size))
         self._seen += n
         self._task = new["task"][-1].item()
         return self
@@ -316,7 +323,8 @@ class Sketch:
         >>> bool(drifts(rng.standard_normal((200, 10)) * 1.5))
         True
         """
-        self._column("X")  # says so if the sketch is empty
+        if not len(self):
+            raise InputError(EMPTY)
         X = incoming_rows(X, held=self._rows, pad=self.pad)
         return self._familiar_rows(task).novelty(self._map(X))
 
@@ -332,6 +340,8 @@ class Sketch:
         task  rows  stand for  a  b
            0     4          6  2  2
         """
+        if not len(self):
+            raise InputError(EMPTY)
         classes = None if self.y is None else classes_of(self.y)
         return Description.of(self.seen, self.task, classes, self.weight)
 
@@ -424,7 +434,7 @@ class Sketch:
 
     def _column(self, name: str) -> Any:
         if name not in self._rows:
-            raise InputError("the sketch is empty: give it rows with update(X, y) first.")
+            raise InputError(EMPTY)
         return self._rows[name]
 
     def _absorb(self, new: dict[str, Array], size: int) -> None:
@@ -497,26 +507,6 @@ class Sketch:
                 f"found shape {mapped.shape}."
             )
         return mapped
-
-
-def _checked_size(size: Any) -> int | Literal["task"]:
-    if size == "task":
-        return "task"
-    if isinstance(size, bool | np.bool_) or not isinstance(size, int | np.integer) or size < 1:
-        raise InputError(f"size must be a positive whole number or 'task', found {size!r}.")
-    return int(size)
-
-
-def _checked_scores(scores: Any) -> str | float:
-    if isinstance(scores, str) and scores in SCORES:
-        return scores
-    if isinstance(scores, int | float | np.number) and not isinstance(scores, bool):
-        check_number("scores, as a ridge,", scores)
-        return float(scores)
-    raise InputError(
-        f"scores must be one of {', '.join(map(repr, SCORES))} or a number, the ridge, "
-        f"found {scores!r}."
-    )
 
 
 def _title(policy: Policy) -> str:
