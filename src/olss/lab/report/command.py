@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from olss.terminal import plain_errors
+
 __all__ = ["add_to"]
 
 
@@ -15,6 +17,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(report)
 
 
+@plain_errors
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders that hold records.")],
     out: Annotated[Path, typer.Option(help="Folder to write the report into.")] = Path("report"),
@@ -22,4 +25,4 @@ def report(
     """Make a page, figures, tables and checked claims from the records of runs."""
     from olss.lab.report import write_report
 
-    typer.echo(write_report(runs, out))
+    typer.echo(f"The report is in {write_report(runs, out)}")

@@ -1,0 +1,133 @@
+"""Claims as statements that records can refute.
+
+A claim says in which range a difference or a ratio of two methods lies. It *holds* when the
+whole 95% interval over seeds lies in the range, does *not hold* when the whole interval lies
+outside, and otherwise *cannot be told* from that many seeds. Words of degree have one meaning
+throughout: "like" and "on par" allow `MARGIN`, "clearly" demands more than it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from olss.lab.report.collect import Group, Method
+from olss.lab.report.measures import MEASURES, seconds
+from olss.lab.report.statistics import Interval, difference, log_ratio
+from olss.learn.record import Record
+
+__all__ = ["MARGIN", "Claim", "ratio_claim", "score_claim", "verdict"]
+
+MARGIN = 0.02
+HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot be told"
+NOTHING = Interval(math.nan, math.nan, math.nan, math.nan, 0)
+Bounds = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim and what the records say.
+
+    Attributes
+    ----------
+    source : str
+        "paper" or "ours".
+    stream : str
+        Slug of the group it was checked on.
+    claimed, measured : str
+    verdict : str
+        "holds", "does not hold" or "cannot be told".
+    value : Interval
+        The difference (as a share, 0.01 a point) or the ratio behind it.
+    low, high : float
+        The range claimed for it.
+    kind : str
+        "points", "ratio" or "count".
+    setting : str
+        Whether the records were made as in the paper.
+    """
+
+    source: str
+    stream: str
+    claimed: str
+    measured: str
+    verdict: str
+    value: Interval
+    low: float
+    high: float
+    kind: str
+    setting: str = ""
+
+
+def verdict(value: Interval, low: float, high: float) -> str:
+    """Say whether a quantity lies between two bounds, given its confidence interval.
+
+    Examples
+    --------
+    >>> from olss.lab.report.statistics import interval
+    >>> verdict(interval([0.030, 0.031, 0.032]), 0.02, math.inf)
+    'holds'
+    >>> verdict(interval([0.030]), 0.02, math.inf)
+    'cannot be told'
+    """
+    if math.isnan(value.low) or math.isnan(value.high):
+        return UNKNOWN
+    if low <= value.low and value.high <= high:
+        return HOLDS
+    if value.high < low or high < value.low:
+        return FAILS
+    return UNKNOWN
+
+
+def score_claim(
+    group: Group, source: str, claimed: str, a: Method | None, b: Method | None, measure: str,
+    bounds: Bounds, setting: str,
+) -> Claim:  # fmt: skip
+    """Claim that a's measure minus b's lies within bounds."""
+    of = MEASURES[measure].of
+    value, measured = _compared(difference, of, a, b, lambda v: f"{_signed(v)} points", "−")
+    return Claim(
+        source, group.slug, claimed, measured, verdict(value, *bounds), value, *bounds, "points",
+        setting,
+    )  # fmt: skip
+
+
+def ratio_claim(
+    group: Group, claimed: str, a: Method | None, b: Method | None, bounds: Bounds, setting: str
+) -> Claim:
+    """Claim that a's seconds divided by b's lie within bounds."""
+    value, measured = _compared(log_ratio, seconds, a, b, _times, "/")
+    return Claim(
+        "paper", group.slug, claimed, measured, verdict(value, *bounds), value, *bounds, "ratio",
+        setting,
+    )  # fmt: skip
+
+
+def _compared(
+    compare: Callable[..., Interval], of: Callable[[Record], float], a: Method | None,
+    b: Method | None, say: Callable[[Interval], str], sign: str,
+) -> tuple[Interval, str]:  # fmt: skip
+    """Compare two methods over seeds; give the interval and its words."""
+    if a is None or b is None:
+        return NOTHING, "a method it speaks of was not run"
+    value = compare(*({run.seed: of(run.record) for run in method.runs} for method in (a, b)))
+    if math.isnan(value.mean):
+        return value, "not measured"
+    return value, f"{say(value)}, {a.label} {sign} {b.label}, {_seeds(value)}"
+
+
+def _signed(value: Interval) -> str:
+    spread = "" if math.isnan(value.half) else f" ± {100 * value.half:.1f}"
+    return f"{100 * value.mean:+.1f}{spread}".replace("-", "−")
+
+
+def _times(value: Interval) -> str:
+    spread = "" if math.isnan(value.low) else f" (95%: {value.low:.3g} to {value.high:.3g})"
+    return f"× {value.mean:.3g}{spread}"
+
+
+def _seeds(value: Interval) -> str:
+    if value.count < 2:
+        return "one seed"
+    return f"{value.count} {'shared ' if value.paired else ''}seeds"

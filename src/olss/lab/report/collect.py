@@ -1,0 +1,277 @@
+"""Finding records and putting together what may be compared.
+
+Runs share a `Group` when their protocol, their metric, the classes that compete and their
+stream (seeds aside) are equal; within it they share a `Method` when net, training and learner
+are. Nothing is ever averaged across groups or methods. What cannot be used is listed, never
+dropped in silence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from olss.errors import FormatError, InputError
+from olss.lab.report.naming import differing, in_order, slug, stream_title, told_apart
+from olss.learn.record import Record
+
+__all__ = ["Collection", "Group", "Method", "Problem", "Run", "collect"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A record, where it came from, and the seeds that tell it from its siblings."""
+
+    record: Record
+    folder: Path
+
+    @property
+    def seed(self) -> str:
+        """The run's seed, with the stream's where that is another."""
+        stream = self.record.config.get("stream", {}).get("seed", self.record.seed)
+        own = self.record.seed
+        return str(own) if stream == own else f"{own} (stream {stream})"
+
+
+@dataclass
+class Method:
+    """Runs that differ by their seeds alone."""
+
+    label: str
+    runs: list[Run]
+    missing: list[str] = field(default_factory=list)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Configuration of all runs, their seeds aside."""
+        return self.runs[0].record.config
+
+    @property
+    def learner(self) -> dict[str, Any]:
+        """Settings of the learner."""
+        return dict(self.config.get("learner", {}))
+
+    @property
+    def recipe(self) -> str:
+        """Name of the recipe."""
+        return str(self.learner.get("recipe", self.label))
+
+
+@dataclass
+class Group:
+    """Methods that may be compared: one protocol on one stream."""
+
+    slug: str
+    title: str
+    protocol: str
+    metric: str
+    compete: str
+    stream: dict[str, Any]
+    tasks: list[str]
+    methods: list[Method]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something found and not used, or expected and not found."""
+
+    where: str
+    what: str
+
+
+@dataclass
+class Collection:
+    """Everything found below the given folders."""
+
+    groups: list[Group]
+    problems: list[Problem]
+
+    @property
+    def labels(self) -> list[str]:
+        """Labels of all methods, each once, in the order of the groups."""
+        return list(dict.fromkeys(m.label for group in self.groups for m in group.methods))
+
+
+def collect(folders: Sequence[Path]) -> Collection:
+    """Read every record below the folders and sort them into groups.
+
+    Raises
+    ------
+    InputError
+        If a folder does not exist, or no record in all of them can be used.
+    """
+    problems: list[Problem] = []
+    runs = _usable(_found(folders, problems), problems)
+    together: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        together[_group_key(run.record)].append(run)
+    groups = [_group(members, problems) for members in together.values()]
+    if not groups:
+        raise InputError(_nothing(folders, problems))
+    _distinct(groups)
+    groups.sort(key=lambda group: group.title)
+    return Collection(groups, problems)
+
+
+# ------------------------------------------------------------------ finding
+
+
+def _found(folders: Sequence[Path], problems: list[Problem]) -> Iterable[Run]:
+    seen: set[Path] = set()
+    for folder in folders:
+        if not folder.is_dir():
+            raise InputError(f"runs must be folders, found {str(folder)!r}: no such folder.")
+        # A run is written into seed-<k>; without a record it has not come to its end.
+        for path in sorted({*folder.rglob("record.json"), *_unfinished(folder)}):
+            if path.resolve() in seen:
+                continue
+            seen.add(path.resolve())
+            if not path.exists():
+                problems.append(Problem(_short(path.parent), "not finished: run it again to go on"))
+                continue
+            try:
+                yield Run(Record.load(path.parent), path.parent)
+            except FormatError as error:
+                problems.append(Problem(_short(path.parent), _without(path, str(error))))
+
+
+def _unfinished(folder: Path) -> list[Path]:
+    candidates = [folder, *folder.rglob("seed-*")]
+    return [
+        path / "record.json"
+        for path in candidates
+        if path.is_dir() and path.name.startswith("seed-") and not (path / "record.json").exists()
+    ]
+
+
+def _usable(runs: Iterable[Run], problems: list[Problem]) -> list[Run]:
+    """Leave out empty, half-finished and repeated records."""
+    kept: dict[str, Run] = {}
+    runs = list(runs)
+    longest: dict[str, int] = defaultdict(int)
+    for run in runs:
+        stated = run.record.config.get("stream", {}).get("tasks")
+        tasks = stated if isinstance(stated, int) else len(run.record.accuracy)
+        key = _group_key(run.record)
+        longest[key] = max(longest[key], tasks)
+    for run in runs:
+        record = run.record
+        done, expected = len(record.accuracy), longest[_group_key(record)]
+        if done == 0 or done < expected:
+            what = f"half-finished: {done} of {expected} tasks" if expected else "empty: no task"
+            problems.append(Problem(_short(run.folder), what))
+            continue
+        key = json.dumps([_group_key(record), _method_key(record), run.seed])
+        if key in kept:
+            same = kept[key].record.content() == record.content()
+            what = "the same run again" if same else "another outcome of the same configuration"
+            problems.append(
+                Problem(_short(run.folder), f"{what}: {_short(kept[key].folder)} is used")
+            )
+            continue
+        kept[key] = run
+    return list(kept.values())
+
+
+def _nothing(folders: Sequence[Path], problems: list[Problem]) -> str:
+    names = ", ".join(str(folder) for folder in folders)
+    if not problems:
+        return f"no record.json was found below {names}: run an experiment first."
+    shown = "; ".join(f"{p.where}: {p.what}" for p in problems[:5])
+    more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
+    return f"no record below {names} can be used. {shown}{more}."
+
+
+# ------------------------------------------------------------------ grouping
+
+
+def _group(runs: list[Run], problems: list[Problem]) -> Group:
+    first = runs[0].record
+    together: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        together[_method_key(run.record)].append(run)
+    members = [sorted(m, key=lambda run: (run.record.seed, run.seed)) for m in together.values()]
+    labels = told_apart([m[0].record.config for m in members])
+    methods = [Method(label, m) for label, m in zip(labels, members, strict=True)]
+    stream = _without_seeds(first.config.get("stream", {}))
+    title = stream_title(stream, len(first.accuracy))
+    seeds = sorted({run.seed for run in runs}, key=lambda seed: (len(seed), seed))
+    for method in methods:
+        method.missing = [s for s in seeds if s not in {run.seed for run in method.runs}]
+        if method.missing:
+            problems.append(
+                Problem(f"{title}: {method.label}", f"missing seeds {', '.join(method.missing)}")
+            )
+    return Group(
+        slug(title), title, first.protocol, first.metric, _compete(first), stream,
+        _task_names(runs), in_order(methods),
+    )  # fmt: skip
+
+
+def _task_names(runs: list[Run]) -> list[str]:
+    """Give the tasks' names; where they depend on the seed (random angles), numbers."""
+    names = runs[0].record.tasks
+    if all(run.record.tasks == names for run in runs):
+        return list(names)
+    return [f"task {i + 1}" for i in range(len(names))]
+
+
+def _distinct(groups: list[Group]) -> None:
+    """Give each group a title and a file name of its own, by what tells them apart."""
+    by_title: dict[str, list[Group]] = defaultdict(list)
+    for group in groups:
+        by_title[group.title].append(group)
+    for title, same in by_title.items():
+        if len(same) == 1:
+            continue
+        apart = differing(
+            [
+                {"protocol": g.protocol, "metric": g.metric, "compete": g.compete, **g.stream}
+                for g in same
+            ]
+        )
+        for number, (group, words) in enumerate(zip(same, apart, strict=True), start=1):
+            group.title = f"{title} ({words})" if words else f"{title} ({number})"
+            group.slug = f"{slug(title)}-{number}"
+
+
+def _group_key(record: Record) -> str:
+    stream = _without_seeds(record.config.get("stream", {}))
+    return _canonical([record.protocol, record.metric, _compete(record), stream])
+
+
+def _method_key(record: Record) -> str:
+    return _canonical(
+        _without_seeds({key: value for key, value in record.config.items() if key != "stream"})
+    )
+
+
+def _compete(record: Record) -> str:
+    """Give which classes compete in an answer; the nearest mean is over all classes seen."""
+    head = str(record.config.get("training", {}).get("head", "seen"))
+    return "seen" if head == "nearest-mean" else head
+
+
+def _without_seeds(config: Any) -> Any:
+    if isinstance(config, dict):
+        return {key: _without_seeds(value) for key, value in config.items() if key != "seed"}
+    if isinstance(config, list):
+        return [_without_seeds(value) for value in config]
+    return config
+
+
+def _canonical(content: Any) -> str:
+    return json.dumps(content, sort_keys=True)
+
+
+def _short(path: Path) -> str:
+    """Give the last parts of a path: experiment, learner and seed."""
+    return "/".join(path.parts[-3:])
+
+
+def _without(path: Path, message: str) -> str:
+    return message.replace(str(path), path.name)

@@ -1,0 +1,193 @@
+"""The page of a report: one HTML file that needs nothing else, from disk, without network.
+
+Charts are drawn by a script of our own (``template/page.js``, some 20 kB) rather than by a
+library. A library small enough to embed (uPlot, 50 kB) draws on a canvas: no labels at the
+ends of lines, no style sheet for dark pages, nothing for screen readers. Those that do more
+(Plotly, Vega, ECharts) weigh 1 to 4 MB. Pictures drawn beforehand could neither leave out a
+method and rescale nor fit a phone. Without scripts the tables still have every number.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from olss.errors import MissingExtraError
+from olss.lab.report.tables import Table, to_latex
+
+__all__ = ["render"]
+
+# Class of the style sheet and sign of each verdict: never told by colour alone.
+VERDICTS = {
+    "holds": ("holds", "✓"),
+    "does not hold": ("fails", "✗"),
+    "cannot be told": ("open", "?"),
+}
+
+
+def render(
+    content: dict[str, Any],
+    tables: dict[str, list[Table]],
+    pictures: dict[str, list[dict[str, str]]],
+    beside: Sequence[str],
+) -> str:
+    """Give the page as text.
+
+    Parameters
+    ----------
+    content : dict
+        From `summarise`.
+    tables : dict
+        Tables of each stream, by its id.
+    pictures : dict
+        Images that stay and go, by the stream's id.
+    beside : sequence of str
+        Files written next to the page, relative to it.
+    """
+    try:
+        from jinja2 import Environment
+        from markupsafe import Markup
+    except ImportError as error:
+        raise MissingExtraError("jinja2", "lab", "A report") from error
+    template = files("olss.lab.report") / "template"
+    css, script, page = (
+        (template / name).read_text(encoding="utf-8")
+        for name in ("page.css", "page.js", "page.html")
+    )
+    streams = [
+        _stream(stream, content, tables[stream["id"]], pictures.get(stream["id"], []), Markup)
+        for stream in content["streams"]
+    ]
+    counts = _counts(content["claims"])
+    # "</" would end the script element; JSON reads "<\/" as the same.
+    data = json.dumps(_embedded(content), separators=(",", ":")).replace("</", "<\\/")
+    environment = Environment(autoescape=True, trim_blocks=True)
+    return environment.from_string(page).render(
+        title="Continual learning, measured",
+        lead=_lead(content),
+        streams=streams,
+        colours={m["label"]: m["colour"] for s in content["streams"] for m in s["methods"]},
+        problems=content["problems"],
+        counts=counts,
+        measures=[
+            (title, f"{text[0].upper()}{text[1:]}.") for title, text in content["measures"].values()
+        ],
+        files=beside,
+        version=content["olss"],
+        css=Markup(css),
+        script=Markup(script),
+        data=Markup(data),
+    )
+
+
+def _stream(
+    stream: dict[str, Any],
+    content: dict[str, Any],
+    tables: list[Table],
+    pictures: list[dict[str, str]],
+    markup: Any,
+) -> dict[str, Any]:
+    claims = [claim for claim in content["claims"] if claim["stream"] == stream["id"]]
+    by_name = {table.name: _shown(table) for table in tables}
+    return stream | {
+        "claims": [
+            claim
+            | {"class": VERDICTS[claim["verdict"]][0], "sign": VERDICTS[claim["verdict"]][1]}
+            | {"plot": markup(_forest(claim))}
+            for claim in claims
+        ],
+        "setting": next((claim["setting"] for claim in claims if claim["setting"]), ""),
+        "tables": by_name | {"measures": by_name["results"]},
+        "unit": "Accuracy in per cent" if stream["metric"] == "accuracy" else "R²",
+        "has_memory": any(any(map(any, m["memory_rows"])) for m in stream["methods"]),
+        "pictures": pictures,
+    }
+
+
+def _shown(table: Table) -> dict[str, Any]:
+    return vars(table) | {"latex": to_latex(table)}
+
+
+def _lead(content: dict[str, Any]) -> str:
+    streams = content["streams"]
+    runs = sum(len(m["seeds"]) for s in streams for m in s["methods"])
+    methods = len({m["label"] for s in streams for m in s["methods"]})
+    seeds = [len(m["seeds"]) for s in streams for m in s["methods"]]
+    spread = f"{min(seeds)} to {max(seeds)}" if min(seeds) < max(seeds) else f"{max(seeds)}"
+    return (
+        f"{runs} runs: {methods} {_plural('method', methods)} on {len(streams)} "
+        f"{_plural('stream', len(streams))} of tasks, {spread} {_plural('seed', max(seeds))} each. "
+        "Every number, figure and verdict here is computed from the records of these runs."
+    )
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
+
+
+def _counts(claims: list[dict[str, Any]]) -> dict[str, tuple[str, str, int]]:
+    found = [claim["verdict"] for claim in claims]
+    return {
+        verdict: (*look, found.count(verdict))
+        for verdict, look in VERDICTS.items()
+        if verdict in found
+    }
+
+
+def _embedded(content: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what no chart needs: single runs, and digits nobody sees."""
+    streams = [
+        {key: stream[key] for key in ("id", "title", "metric", "tasks")}
+        | {
+            "methods": [
+                {key: _short(value) for key, value in method.items() if key not in ("runs",)}
+                for method in stream["methods"]
+            ]
+        }
+        for stream in content["streams"]
+    ]
+    return {"streams": streams, "measures": content["measures"]}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, list):
+        return [_short(item) for item in value]
+    return {key: _short(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _forest(claim: dict[str, Any]) -> str:
+    """Draw a claim's range, shaded, and the measured interval over it."""
+    value = claim["value"]
+    if value["mean"] is None or claim["kind"] == "count":
+        return "<span></span>"
+    ratio = claim["kind"] == "ratio"
+    origin = 1.0 if ratio else 0.0
+    position = math.log if ratio else float
+    known = [v for v in (value["mean"], value["low"], value["high"], origin) if v is not None]
+    known += [v for v in (claim["low"], claim["high"]) if v is not None]
+    places = [position(v) for v in known if not ratio or v > 0]
+    low, high = min(places), max(places)
+    room = (high - low or 1) * 0.12
+    low, high = low - room, high + room
+
+    def x(v: float | None, other: float) -> float:
+        return other if v is None else round(180 * (position(v) - low) / (high - low), 1)
+
+    left, right = x(claim["low"], 0), x(claim["high"], 180)
+    width = round(right - left, 1)
+    parts = [
+        f'<rect class="range" x="{left}" y="3" width="{width}" height="20" rx="3"/>',
+        '<line class="axis" x1="0" x2="180" y1="13" y2="13"/>',
+        f'<line class="zero" x1="{x(origin, 0)}" x2="{x(origin, 0)}" y1="1" y2="25"/>',
+    ]
+    if value["low"] is not None:
+        ends = f'x1="{x(value["low"], 0)}" x2="{x(value["high"], 180)}"'
+        parts.append(f'<line class="whisker" {ends} y1="13" y2="13"/>')
+    parts.append(f'<circle cx="{x(value["mean"], 0)}" cy="13" r="4.5"/>')
+    # The words beside it say the same.
+    return f'<svg class="forest" viewBox="0 0 180 26" aria-hidden="true">{"".join(parts)}</svg>'

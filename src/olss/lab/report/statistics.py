@@ -1,0 +1,128 @@
+"""Means over seeds with confidence intervals, paired where seeds are shared.
+
+All intervals are Student's, at 95%: with the few seeds of a usual experiment the normal
+quantile would make them far too narrow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+__all__ = ["LEVEL", "Interval", "difference", "interval", "log_ratio"]
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and its confidence interval; the ends are NaN where one value is all there is.
+
+    Attributes
+    ----------
+    mean, low, high : float
+    sd : float
+        Sample standard deviation of the values (of the differences, if `paired`).
+    count : int
+        Values, or pairs of them, behind the mean.
+    paired : bool
+        Whether it is a difference of values that share their seeds.
+    """
+
+    mean: float
+    low: float
+    high: float
+    sd: float
+    count: int
+    paired: bool = False
+
+    @property
+    def half(self) -> float:
+        """Half the width of the interval."""
+        return (self.high - self.low) / 2
+
+    def mapped(self, function: Any) -> Interval:
+        """Give the interval of an increasing function of the mean; `sd` has no such meaning."""
+        mean, low, high = (function(value) for value in (self.mean, self.low, self.high))
+        return Interval(mean, low, high, math.nan, self.count, self.paired)
+
+
+def interval(values: Sequence[float] | Any) -> Interval:
+    """Give the mean of independent values with its interval, mean ± t(n - 1) sd / sqrt(n).
+
+    NaN values are left out: a measure that a run does not have says nothing.
+
+    Examples
+    --------
+    >>> result = interval([0.7, 0.8, 0.9])
+    >>> print(f"{result.mean:.2f} ± {result.half:.2f}")
+    0.80 ± 0.25
+    """
+    known = np.asarray(values, np.float64)
+    known = known[~np.isnan(known)]
+    count = len(known)
+    if count == 0:
+        return Interval(math.nan, math.nan, math.nan, math.nan, 0)
+    mean = float(known.mean())
+    if count == 1:
+        return Interval(mean, math.nan, math.nan, math.nan, 1)
+    sd = float(known.std(ddof=1))
+    half = _quantile(count - 1) * sd / math.sqrt(count)
+    return Interval(mean, mean - half, mean + half, sd, count)
+
+
+def difference(a: Mapping[Any, float], b: Mapping[Any, float]) -> Interval:
+    """Give the mean of a - b over seeds.
+
+    Parameters
+    ----------
+    a, b : mapping of seed to value
+        With two seeds or more in both, the differences of those seeds are averaged: what the
+        seed does to both cancels. Else, with two values on each side, Welch's interval.
+
+    Examples
+    --------
+    >>> round(difference({0: 0.9, 1: 0.8}, {0: 0.7, 1: 0.6, 2: 0.1}).mean, 3)
+    0.2
+    """
+    a = {seed: value for seed, value in a.items() if not math.isnan(value)}
+    b = {seed: value for seed, value in b.items() if not math.isnan(value)}
+    shared = [seed for seed in a if seed in b]
+    if len(shared) >= 2 or (len(shared) == 1 and min(len(a), len(b)) == 1):
+        paired = interval([a[seed] - b[seed] for seed in shared])
+        return Interval(paired.mean, paired.low, paired.high, paired.sd, paired.count, True)
+    return _welch(interval(list(a.values())), interval(list(b.values())))
+
+
+def log_ratio(a: Mapping[Any, float], b: Mapping[Any, float]) -> Interval:
+    """Give the geometric mean of a / b over seeds, by `difference` of the logarithms.
+
+    Examples
+    --------
+    >>> round(log_ratio({0: 20.0, 1: 80.0}, {0: 10.0, 1: 20.0}).mean, 3)
+    2.828
+    """
+    logs = [{seed: math.log(value) for seed, value in side.items() if value > 0} for side in (a, b)]
+    return difference(*logs).mapped(math.exp)
+
+
+def _welch(a: Interval, b: Interval) -> Interval:
+    """Welch (1947): variances need not be equal, degrees of freedom by Satterthwaite."""
+    mean, count = a.mean - b.mean, min(a.count, b.count)
+    if count < 2:
+        return Interval(mean, math.nan, math.nan, math.nan, count)
+    first, second = a.sd**2 / a.count, b.sd**2 / b.count
+    if first + second == 0:
+        return Interval(mean, mean, mean, 0.0, count)
+    freedom = (first + second) ** 2 / (first**2 / (a.count - 1) + second**2 / (b.count - 1))
+    half = _quantile(freedom) * math.sqrt(first + second)
+    return Interval(mean, mean - half, mean + half, math.nan, count)
+
+
+def _quantile(freedom: float) -> float:
+    return float(stdtrit(freedom, (1 + LEVEL) / 2))

@@ -1,0 +1,200 @@
+"""Everything a report says, as one JSON-able dictionary; tables, figures and page read it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.lab.report.collect import Collection, Group, Method
+from olss.lab.report.measures import MEASURES, seconds
+from olss.lab.report.naming import setting
+from olss.lab.report.own_claims import own_claims
+from olss.lab.report.palette import Style, styles
+from olss.lab.report.paper_claims import paper_claims
+from olss.lab.report.statistics import LEVEL, Interval, interval, log_ratio
+from olss.learn.record import PHASES, Record
+
+__all__ = ["plain", "summarise"]
+
+Floats = NDArray[np.float64]
+COMPETE = {
+    "seen": "all classes seen so far compete",
+    "task": "only the task’s own classes compete (task-aware)",
+    "all": "all classes of all tasks compete",
+}
+# Said once for the whole group where every method has the same value.
+PROTOCOL = ("net", "epochs", "batch", "lr", "optimizer", "momentum", "weight_decay", "schedule",
+            "loss", "head", "threads")  # fmt: skip
+SAID = {"epochs": "{} epochs", "batch": "batches of {}", "lr": "learning rate {}"}
+QUIET = {"momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "threads": 1}
+
+
+def summarise(collection: Collection) -> dict[str, Any]:
+    """Compute the whole content of a report."""
+    import olss
+
+    pairs = [(m.label, m.recipe) for group in collection.groups for m in group.methods]
+    looks = styles(pairs)
+    claims = [
+        claim
+        for group in collection.groups
+        for found in (paper_claims(group), own_claims(group))
+        for claim in found
+    ]
+    content = {
+        "format": "olss-report",
+        "version": 1,
+        "olss": olss.__version__,
+        "level": LEVEL,
+        "measures": {name: [m.title, m.definition] for name, m in MEASURES.items()},
+        "streams": [_group(group, looks) for group in collection.groups],
+        "claims": [asdict(claim) for claim in claims],
+        "problems": [asdict(problem) for problem in collection.problems],
+    }
+    clean: dict[str, Any] = plain(content)
+    return clean
+
+
+def plain(value: Any) -> Any:
+    """Give a value as JSON has it: no arrays, None for what is not a finite number."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, Interval):
+        return plain(asdict(value))
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return round(value, 6) if isinstance(value, float) else value
+
+
+def _group(group: Group, looks: dict[str, Style]) -> dict[str, Any]:
+    shared, own = _settings(group)
+    sgd = next((m for m in group.methods if m.recipe == "sgd"), None)
+    return {
+        "id": group.slug,
+        "title": group.title,
+        "protocol": group.protocol,
+        "protocol_words": _protocol(group, shared),
+        "metric": group.metric,
+        "stream": group.stream,
+        "tasks": group.tasks,
+        "methods": [
+            _method(method, looks[method.label], sgd) | {"settings": own[method.label]}
+            for method in group.methods
+        ],
+    }
+
+
+def _method(method: Method, look: Style, sgd: Method | None) -> dict[str, Any]:
+    def over_seeds(of: Callable[[Record], float]) -> Interval:
+        return interval([of(run.record) for run in method.runs])
+
+    def stacked(of: Callable[[Record], Any]) -> NDArray[Any]:
+        return np.stack([of(run.record) for run in method.runs])
+
+    own, base = (
+        {run.seed: seconds(run.record) for run in m.runs} if m else {} for m in (method, sgd)
+    )
+    return {
+        "label": method.label,
+        "recipe": method.recipe,
+        "colour": look.colour,
+        "dash": list(look.dash),
+        "seeds": [run.seed for run in method.runs],
+        "missing": method.missing,
+        "values": {name: over_seeds(measure.of) for name, measure in MEASURES.items()}
+        | {
+            "seconds": over_seeds(seconds),
+            "ratio": log_ratio(own, base),
+            **{p: over_seeds(lambda r, p=p: float(r.task_seconds[p].sum())) for p in PHASES},  # type: ignore[misc]
+            "stored": over_seeds(lambda r: float(r.stored_examples[-1])),
+            "bytes": over_seeds(lambda r: float(r.stored_bytes[-1])),
+            "peak": over_seeds(lambda r: float(r.peak_memory) or math.nan),
+            "steps": over_seeds(lambda r: float(r.steps.sum())),
+        },
+        "curves": {
+            "average": _curve(stacked(lambda r: r.average_accuracy)),
+            "first": _curve(stacked(lambda r: r.accuracy[:, 0])),
+            "final": _curve(stacked(lambda r: r.accuracy[-1])),
+        },
+        "accuracy": stacked(lambda r: r.accuracy).mean(axis=0),
+        "memory_rows": stacked(lambda r: r.memory_rows).mean(axis=0),
+        "runs": [
+            {
+                "seed": run.seed,
+                "average": run.record.average_accuracy,
+                "accuracy": run.record.accuracy,
+                "seconds": run.record.seconds,
+                "versions": run.record.versions,
+            }
+            for run in method.runs
+        ],
+    }
+
+
+def _curve(values: Floats) -> dict[str, list[float]]:
+    """Give mean and interval at each point of curves (seeds, points)."""
+    points = [interval(column) for column in values.T]
+    return {end: [getattr(point, end) for point in points] for end in ("mean", "low", "high")}
+
+
+def _settings(group: Group) -> tuple[dict[str, Any], dict[str, str]]:
+    """Give the training settings all methods share, and each method's own in words."""
+    whole = {
+        m.label: {"net": m.config.get("net")} | dict(m.config.get("training", {}))
+        for m in group.methods
+    }
+    values = list(whole.values())
+    shared = {
+        key: values[0][key]
+        for key in PROTOCOL
+        if values[0].get(key) is not None and all(v.get(key) == values[0][key] for v in values)
+    }
+    own = {}
+    for method in group.methods:
+        training = {
+            key: whole[method.label][key]
+            for key in PROTOCOL
+            if key not in shared and whole[method.label].get(key) not in (None, QUIET.get(key))
+        }
+        learner = {
+            key: value
+            for key, value in method.learner.items()
+            if key not in ("label", "recipe")
+            and value is not None
+            # A share is of a mix of current and remembered rows.
+            and not (key == "share" and method.learner.get("regime") != "mix")
+        }
+        own[method.label] = ", ".join(setting(k, v) for k, v in (training | learner).items())
+    return shared, own
+
+
+def _protocol(group: Group, shared: dict[str, Any]) -> list[str]:
+    """Say what was done, in short phrases: beside every table."""
+    stream = group.stream
+    rows = stream.get("train_rows")
+    words = [f"{len(group.tasks)} tasks"]
+    words.append(f"{rows:,} training rows a task" if isinstance(rows, int) else "all training rows")
+    tests = stream.get("test_rows")
+    words.append(f"{tests:,} test rows a task" if isinstance(tests, int) else "all test rows")
+    if group.metric == "accuracy":
+        words.append(COMPETE.get(group.compete, f"head {group.compete}"))
+    for key in PROTOCOL:
+        if key in shared and shared[key] != QUIET.get(key) and key not in ("head", "loss"):
+            words.append(SAID.get(key, setting(key, "{}")).format(shared[key]))
+    words += [
+        f"{setting(str(step.get('name', 'step')), '').strip()} "
+        + ", ".join(setting(k, v) for k, v in step.items() if k != "name")
+        for step in stream.get("steps", [])
+    ]
+    if "validation" in stream:
+        words.append("tested on held-out training rows (validation)")
+    return [*words, group.protocol] if group.protocol else words
