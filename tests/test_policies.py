@@ -255,6 +255,21 @@ def test_a_policy_of_ones_own_can_remember_numbers_and_weigh():
     assert (sketch.weight == 2).all()
 
 
+def test_a_policy_of_ones_own_can_look_at_all_columns():
+    def oldest(pool, rng):
+        assert pool.column("y").shape == (len(pool), 2)
+        return Choice(np.argsort(pool.column("age"))[-pool.size :])
+
+    ages = np.random.default_rng(0).permutation(20)
+    sketch = Sketch(4, oldest)
+    for part in (slice(0, 3), slice(3, 9), slice(9, 20)):
+        n = len(ages[part])
+        sketch.update(np.ones((n, 2)), np.ones((n, 2)), extra={"age": ages[part]})
+    assert sorted(sketch.extra["age"]) == [16, 17, 18, 19]
+    with pytest.raises(InputError, match="no column 'hair'"):
+        Sketch(1, lambda pool, rng: pool.column("hair")).update(np.eye(3))
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [

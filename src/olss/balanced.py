@@ -34,7 +34,8 @@ class Balanced:
     ----------
     order : {"herding", "leverage", "random"}
         How rows are ordered: by kernel herding (see `olss.herding`), so that each prefix looks
-        like the stratum; by successive draws in proportion to leverage; or at random.
+        like the stratum; by successive draws in proportion to leverage; or at random. Herding
+        compares rows by distance: give columns of like scale, or a feature map that does.
 
     Notes
     -----

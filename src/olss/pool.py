@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from olss.blocks import Blocks, to_numpy
 from olss.errors import InputError
+from olss.intake import EXTRA
 from olss.leverage import pool_scores
 from olss.rows import Array, Indices, as_numpy, take
 
@@ -81,10 +82,10 @@ class Pool:
         self._rng = rng
         self.size = size
         self.kept = len(held["index"])
-        self.weight: Floats = self._column("weight")
-        self.order: Floats = self._column("order")
-        self.task: NDArray[Any] = self._column("task")
-        self.index: Indices = self._column("index")
+        self.weight: Floats = self.column("weight")
+        self.order: Floats = self.column("order")
+        self.task: NDArray[Any] = self.column("task")
+        self.index: Indices = self.column("index")
 
     def __len__(self) -> int:
         return len(self.index)
@@ -178,8 +179,12 @@ class Pool:
             which = np.flatnonzero(is_new)
             yield self._new_features, rows[which] - self.kept, which
 
-    def _column(self, name: str) -> Any:
-        return np.concatenate([to_numpy(part[name]) for part in self._parts])
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a column as one array: "y", or one that rides along, by its name."""
+        name = name if name in self._parts[1] else EXTRA + name
+        if name not in self._parts[1]:
+            raise InputError(f"the rows have no column {name.removeprefix(EXTRA)!r}.")
+        return np.concatenate([as_numpy(part[name]) for part in self._parts])
 
 
 def checked(choice: Any, total: int, size: int) -> Choice:

@@ -489,7 +489,7 @@ class Sketch:
             X, weight = take(X, rows), weight[rows]
         familiar = Familiar.of(self._map(X), weight)
         if self.features is None:  # a feature map may change at any time
-            self._familiar[task] = familiar
+            self._familiar = {task: familiar}
         return familiar
 
     def _map(self, X: Array) -> Array:

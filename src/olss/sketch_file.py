@@ -26,7 +26,7 @@ __all__ = ["FORMAT", "generator", "read", "write"]
 
 FORMAT = 1
 KEY = b"olss"
-GROUP_BYTES = 64_000_000
+GROUP_BYTES = 16_000_000
 
 
 def write(path: str | os.PathLike[str], rows: Rows, state: dict[str, Any]) -> None:
