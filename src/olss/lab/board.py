@@ -26,10 +26,12 @@ class _Line:
     job: Job
     state: str = "to come"
     record: Record | None = None
-    seen: int = 0  # tasks learned before this command
-    seconds: float = 0.0  # spent by this command
-    since: float = 0.0
     text: str = ""
+
+    @property
+    def learned(self) -> int:
+        """Tasks learned so far."""
+        return 0 if self.record is None else len(self.record.tasks)
 
 
 @dataclass
@@ -57,21 +59,12 @@ class Board:
 
     def take(self, event: Event) -> None:
         """Note what happened."""
-        line, now = self.lines[event.job.folder], time.monotonic()
+        line = self.lines[event.job.folder]
         if event.kind == "note":
             return
-        if event.kind == "start":
-            line.state, line.since = "running", now
-        elif event.kind == "task":
-            assert event.record is not None
-            if line.record is None:
-                line.seen = len(event.record.tasks) - 1
-            line.record, line.seconds = event.record, now - line.since
-        elif event.kind == "waiting":
-            line.state = "elsewhere"
-        else:
-            line.state, line.text = event.kind, event.text
-            line.record = event.record or line.record
+        states = {"start": "running", "task": "running", "waiting": "elsewhere"}
+        line.state, line.text = states.get(event.kind, event.kind), event.text
+        line.record = event.record or line.record
 
     def finished(self) -> list[Record]:
         """Give the records of all finished runs."""
@@ -93,16 +86,16 @@ class Board:
         """Estimate, from the seconds a task of each learner takes; None while unknown."""
         paces: dict[str, list[float]] = {}
         for line in self.lines.values():
-            learned = 0 if line.record is None else len(line.record.tasks) - line.seen
-            if learned > 0 and line.seconds > 0:
-                paces.setdefault(line.job.label, []).append(line.seconds / learned)
+            if line.record is not None and sum(line.record.seconds.values()) > 0:
+                pace = sum(line.record.seconds.values()) / line.learned
+                paces.setdefault(line.job.label, []).append(pace)
         if not paces or self.tasks is None:
             return None
         typical = statistics.fmean(pace for of_one in paces.values() for pace in of_one)
-        left = 0.0
-        for line in (*self._in("running"), *self._in("to come")):
-            pace = statistics.fmean(paces.get(line.job.label, [typical]))
-            left += pace * (self.tasks - (0 if line.record is None else len(line.record.tasks)))
+        left = sum(
+            statistics.fmean(paces.get(line.job.label, [typical])) * (self.tasks - line.learned)
+            for line in (*self._in("running"), *self._in("to come"))
+        )
         return left / self.processes
 
     def table(self, *, now: bool = True) -> Table:
@@ -135,12 +128,11 @@ class Board:
         return _seeds(lines)
 
     def _progress(self, line: _Line) -> str:
-        learned = 0 if line.record is None else len(line.record.tasks)
         if self.tasks is None:
-            return f"seed {line.job.seed}: {learned} tasks"
-        done = round(10 * learned / self.tasks)
+            return f"seed {line.job.seed}: {line.learned} tasks"
+        done = round(10 * line.learned / self.tasks)
         bar = f"[cyan]{'━' * done}[/][dim]{'━' * (10 - done)}[/]"
-        return f"seed {line.job.seed} {bar} task {min(learned + 1, self.tasks)} of {self.tasks}"
+        return f"seed {line.job.seed} {bar} {line.learned}/{self.tasks}"
 
 
 def _seeds(lines: Sequence[_Line]) -> str:
@@ -155,9 +147,9 @@ def _seeds(lines: Sequence[_Line]) -> str:
 def _scores(lines: Sequence[_Line]) -> tuple[str, str, str, str]:
     """Say the means over finished seeds; before there are any, those of the runs under way."""
     records = [line.record for line in lines if line.state == "done" and line.record]
-    style = ""
+    style = "none"
     if not records:
-        records, style = [line.record for line in lines if line.record], "dim "
+        records, style = [line.record for line in lines if line.record], "dim"
     if not records:
         return ("", "", "", "")
     values = [
@@ -165,11 +157,10 @@ def _scores(lines: Sequence[_Line]) -> tuple[str, str, str, str]:
         [record.accuracy[-1, 0] for record in records],
         [record.accuracy[-1, -1] for record in records],
     ]
-    average, first, newest = (
-        f"[{style or 'not '}bold]{said_score(numbers, records[0].metric)}[/]" for numbers in values
-    )
+    told = [said_score(numbers, records[0].metric) for numbers in values]
     seconds = statistics.fmean(sum(record.seconds.values()) for record in records)
-    return average, first, newest, f"[{style or 'not '}bold]{seconds:.1f}[/]"
+    average, first, newest, spent = (f"[{style}]{text}[/]" for text in (*told, f"{seconds:.1f}"))
+    return average, first, newest, spent
 
 
 def said_score(values: Sequence[float], metric: str = "accuracy") -> str:

@@ -33,6 +33,8 @@ The same command again goes on where it was: finished runs are kept, a killed on
 after its last task and ends with the same record.
 """
 
+STOPPED = "Stopped. Every task learned is saved: the same command goes on from there."
+
 File = Annotated[Path, typer.Argument(help="Experiment file (.toml).", show_default=False)]
 Only = Annotated[
     list[str] | None, typer.Option(help="This learner alone; may be repeated.", show_default=False)
@@ -49,8 +51,22 @@ Jobs = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands on the main application."""
+    app.command()(demo)
     app.command(epilog=RUN_EXAMPLES)(run)
     app.add_typer(data, name="data")
+
+
+@plain_errors
+def demo(
+    into: Annotated[Path, typer.Option("--into", help="Folder of results.")] = Path("olss-demo"),
+) -> None:
+    """See forgetting, and not forgetting: under a minute, no download."""
+    from olss.lab.demo import demo as show
+
+    try:
+        show(into, _console())
+    except KeyboardInterrupt:
+        raise Interrupted(STOPPED) from None
 
 
 @plain_errors
@@ -95,9 +111,7 @@ def run(
             watchers=_trackers(experiment, into, tensorboard, mlflow),
         )
     except KeyboardInterrupt:
-        raise Interrupted(
-            "Stopped. Every task learned is saved: the same command goes on from there."
-        ) from None
+        raise Interrupted(STOPPED) from None
     _say_results(board, folder)
     if board.failed():
         raise typer.Exit(1)

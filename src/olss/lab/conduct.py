@@ -40,6 +40,7 @@ def conduct(
     jobs: int = 1,
     scheduler: str | None = None,
     watchers: Sequence[Watch] = (),
+    executor: Executor | None = None,
 ) -> Board:
     """Run an experiment, or what is left of it.
 
@@ -56,6 +57,8 @@ def conduct(
         Address of a Dask cluster to run on instead.
     watchers : sequence of callables
         Told every event, too.
+    executor : Executor, optional
+        One already there to do the runs; it is left open.
 
     Returns
     -------
@@ -71,7 +74,10 @@ def conduct(
     if len(left) < len(all_jobs):
         console.print(f"{board.counts} were finished before and are kept.", style="dim")
     board.processes = min(jobs, len(left))
-    with contextlib.closing(executor_for(root, board.processes, scheduler)) as executor:
+    with contextlib.ExitStack() as stack:
+        if executor is None:
+            executor = executor_for(root, board.processes, scheduler)
+            stack.callback(executor.close)
         check_learners(experiment)  # while the processes start
         if scheduler is None:  # a cluster may have data this machine has not
             board.tasks = len(stream_of(left[0]))

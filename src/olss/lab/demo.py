@@ -1,0 +1,125 @@
+"""The demo: forgetting, and not forgetting, in under a minute and without a download."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from olss.lab.board import Board, said_score
+from olss.lab.conduct import conduct
+from olss.lab.experiment import Experiment, parse
+from olss.lab.picture import draw_demo
+from olss.lab.workers import Workers
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["demo", "demo_experiments"]
+
+TASKS, ROWS = 10, 1_000
+STREAMS = {
+    "rotated": "Rotated digits: every task turns them a little further",
+    "permuted": "Permuted digits: every task shuffles the pixels anew",
+}
+LEARNERS: list[dict[str, Any]] = [
+    {"name": "sgd", "recipe": "sgd"},
+    {"name": "olss", "recipe": "olss"},
+    {"name": "reservoir", "recipe": "olss", "policy": "reservoir"},
+    {"name": "joint", "recipe": "joint"},
+]
+WHAT = f"""\
+A net learns {TASKS} tasks one after the other, {ROWS:,} handwritten digits each.
+What it learns last overwrites what it learned first, unless it also trains
+on a memory:
+
+  [bold]sgd[/]        no memory
+  [bold]olss[/]       a sketch of all tasks so far, {ROWS:,} rows drawn by leverage scores
+  [bold]reservoir[/]  as many rows, drawn evenly
+  [bold]joint[/]      keeps everything, at a cost that grows with each task
+
+Below, in % of test digits read right after the last task: the average over
+all tasks, task 1 and the newest task; mean and s.d. over seeds.
+"""
+
+
+def demo_experiments(seeds: str = "0-2", tasks: int = TASKS) -> list[Experiment]:
+    """Give the demo's two experiments."""
+    return [
+        parse(
+            {
+                "name": name,
+                "protocol": f"{tasks} tasks x {ROWS:,} rows, 5 epochs, batch 20, 64-100-100-10",
+                "seeds": seeds,
+                "net": "mlp-100-100",
+                "stream": {"name": name, "dataset": "digits", "tasks": tasks, "train_rows": ROWS},
+                "train": {"lr": 0.1, "epochs": 5, "batch": 20},
+                "learner": LEARNERS,
+            }
+        )
+        for name in STREAMS
+    ]
+
+
+def demo(root: Path, console: Console, seeds: str = "0-2", tasks: int = TASKS) -> None:
+    """Run the demo and show what came of it.
+
+    Parameters
+    ----------
+    root : Path
+        Folder for results, picture and page.
+    console : rich.console.Console
+        Where to talk.
+    seeds, tasks : str, int
+        How much of it.
+    """
+    console.print(WHAT, highlight=False)
+    boards: dict[str, Board] = {}
+    processes = min(2, os.cpu_count() or 1)
+    with contextlib.closing(Workers(root, processes)) as executor:
+        for experiment in demo_experiments(seeds, tasks):
+            console.print(f"[bold]{STREAMS[experiment.name]}[/]")
+            board = conduct(experiment, root, console, jobs=processes, executor=executor)
+            boards[experiment.name] = board
+            console.print(board.table(now=False))
+            console.print()
+    if any(board.failed() for board in boards.values()):
+        return
+    console.print(_lesson(boards), highlight=False)
+    console.print()
+    picture = root / "demo.png"
+    draw_demo({name: board.finished() for name, board in boards.items()}, STREAMS, picture)
+    console.print(f"Picture  {picture}", highlight=False, soft_wrap=True)
+    page = _page(root)
+    if page is not None:
+        console.print(f"Page     {page}", highlight=False, soft_wrap=True)
+
+
+def _lesson(boards: dict[str, Board]) -> str:
+    """Say in words what the numbers say, whatever they are."""
+
+    def task_one(learner: str) -> str:
+        return said_score([float(np.mean(first[learner]))])
+
+    first: dict[str, list[float]] = {}
+    for board in boards.values():
+        for record in board.finished():
+            label = record.config["learner"]["label"]
+            first.setdefault(label, []).append(float(record.accuracy[-1, 0]))
+    return (
+        f"Of the very first task, sgd still reads {task_one('sgd')} % at the end, olss "
+        f"{task_one('olss')} %,\na reservoir {task_one('reservoir')} %, and the net that keeps "
+        f"everything {task_one('joint')} %."
+    )
+
+
+def _page(root: Path) -> Path | None:
+    """Write the report page; None if what it needs is not installed."""
+    try:
+        from olss.lab.report import write_report
+    except ImportError:
+        return None
+    return write_report([root], root / "report")
