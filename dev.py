@@ -4,7 +4,7 @@
     python3 dev.py test      run all tests
     python3 dev.py lint      ruff and mypy
     python3 dev.py docs      build the documentation into site/
-    python3 dev.py olss ...  any olss command, e.g.  python3 dev.py olss run experiments/digits-rotated.toml
+    python3 dev.py olss ...  any olss command, for example  dev.py olss data list
 
 Needs Python 3.11 or newer with pip. Packages, caches and results stay inside this folder.
 """
@@ -66,7 +66,7 @@ def set_up(extra: str) -> None:
 
 def main() -> int:
     """Set up, run, and return the first exit code that is not 0."""
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036  this file runs before anything is installed
         print(f"olss needs Python 3.11 or newer; this is {sys.version.split()[0]}.")
         return 2
     if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:

@@ -14,7 +14,6 @@ import os
 import time
 import tracemalloc
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
