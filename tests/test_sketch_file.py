@@ -116,6 +116,8 @@ def test_own_policies_and_feature_maps_must_be_given_again(path):
     with pytest.raises(InputError, match=r"load\(path, policy=...\)"):
         Sketch.load(path).update(X)
     assert Sketch.load(path, policy="recent").update(X).seen == 100
+    with pytest.raises(InputError, match="policy must be one of"):
+        Sketch.load(path, policy="resent")
 
 
 def test_a_failed_save_leaves_the_old_file_and_nothing_else(sketch, path, monkeypatch):

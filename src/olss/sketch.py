@@ -416,11 +416,12 @@ class Sketch:
         device : torch device, optional
             Where to put tensors; the host by default.
         """
+        own = None if policy is None else named(policy)
         rows, state = sketch_file.read(path, device)
         try:
             sketch = cls(
                 state["size"],
-                policy or state["policy"] or _missing("policy"),
+                own or state["policy"] or _missing("policy"),
                 scores=state["scores"],
                 features=features or (_missing("features") if state["features"] else None),
                 pad=state["pad"],
