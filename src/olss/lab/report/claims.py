@@ -123,7 +123,7 @@ def _signed(value: Interval) -> str:
 
 
 def _times(value: Interval) -> str:
-    spread = "" if math.isnan(value.low) else f" (95%: {value.low:.3g} to {value.high:.3g})"
+    spread = "" if math.isnan(value.low) else f" ({value.low:.3g} to {value.high:.3g})"
     return f"× {value.mean:.3g}{spread}"
 
 

@@ -43,6 +43,7 @@ LOOK: dict[Any, Any] = {
     "ytick.color": INK,
     "lines.linewidth": 1.5,
     "text.color": INK,
+    "text.parse_math": False,  # names of methods are not formulas
     "svg.fonttype": "none",
     "svg.hashsalt": "olss",
     "figure.constrained_layout.use": True,
@@ -59,6 +60,7 @@ def draw_figures(stream: Stream, folder: Path) -> list[str]:
                 continue
             stem = f"{stream['id']}-{name}"
             figure.savefig(folder / f"{stem}.svg", metadata={"Date": None})
+            figure.set_layout_engine("none")  # laid out once is enough
             figure.savefig(folder / f"{stem}.png", dpi=200, metadata={"Software": None})
             names.append(stem)
     return names

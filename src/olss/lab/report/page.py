@@ -62,8 +62,8 @@ def render(
         for stream in content["streams"]
     ]
     counts = _counts(content["claims"])
-    # "</" would end the script element; JSON reads "<\/" as the same.
-    data = json.dumps(_embedded(content), separators=(",", ":")).replace("</", "<\\/")
+    # A "<" in a name could end the script element; JSON reads the escape as the same.
+    data = json.dumps(_embedded(content), separators=(",", ":")).replace("<", "\\u003c")
     environment = Environment(autoescape=True, trim_blocks=True)
     return environment.from_string(page).render(
         title="Continual learning, measured",

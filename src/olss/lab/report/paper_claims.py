@@ -27,7 +27,7 @@ RATIOS = {
 PAPER_STREAMS = {"rotated": "mnist", "permuted": "mnist", "incremental": "cifar100"}
 PAPER_ROWS = {"rotated": 60_000, "permuted": 60_000, "incremental": 2_500}
 PAPER_TRAINING = {"rotated": (5, 200), "permuted": (5, 200), "incremental": (10, 100)}
-WHAT = {"average": "average accuracy", "first": "accuracy on task 1 at the end"}
+WHAT = {"average": "average accuracy", "first": "final accuracy on task 1"}
 NAMES = {"sgd": "SGD", "ewc": "EWC", "gem": "GEM", "icarl": "iCaRL", "olss": "OLSS", "si": "SI"}
 
 
@@ -50,7 +50,7 @@ def paper_claims(group: Group) -> Iterator[Claim]:
     like = f"is like GEM’s or higher (at most {_margin()} below)"
     yield points("olss", "gem", "average", like, -MARGIN, math.inf)
     for rival in rivals:
-        clearly = f"is clearly above {NAMES[rival]}’s (by more than {_margin()})"
+        clearly = f"is clearly above {NAMES[rival]}’s (over {_margin()})"
         yield points("olss", rival, "average", clearly, MARGIN, math.inf)
     if kind == "incremental":
         below = "is slightly below GEM’s (at most 5 points)"
@@ -60,7 +60,7 @@ def paper_claims(group: Group) -> Iterator[Claim]:
         yield points("olss", "gem", "first", par, -MARGIN, math.inf)
     for subject in ("olss", "gem"):
         for rival in rivals:
-            clearly = f"is clearly above {NAMES[rival]}’s (by more than {_margin()})"
+            clearly = f"is clearly above {NAMES[rival]}’s (over {_margin()})"
             yield points(subject, rival, "first", clearly, MARGIN, math.inf)
     yield from _times(group, found, kind, note)
 
@@ -75,8 +75,9 @@ def _times(group: Group, found: dict[str, Method | None], kind: str, note: str) 
     for name, by_stream in RATIOS.items():
         if kind in by_stream:
             ratio = by_stream[kind]
-            claimed = f"{NAMES[name]} takes {ratio:.3g} times the time of SGD (within a factor of "
-            claimed += f"{FACTOR:g})"
+            claimed = (
+                f"{NAMES[name]} takes {ratio:.3g} times SGD’s time (give or take × {FACTOR:g})"
+            )
             bounds = (ratio / FACTOR, ratio * FACTOR)
             yield ratio_claim(group, claimed, found[name], found["sgd"], bounds, note)
 

@@ -96,7 +96,7 @@ function lines(host, stream, curve) {
   const low = Math.min(...values) - spread * 0.04, high = Math.min(percent(stream) ? 100 : Infinity, Math.max(...values) + spread * 0.04);
   const y = yAxis(svg, box, low, high, unit(stream));
   const x = taskAxis(svg, box, count, curve === "final" ? "task" : "tasks learned");
-  const cross = node(svg, "line", { class: "cross", y1: box.top, y2: box.bottom, x1: -9, x2: -9 });
+  const cross = node(svg, "line", { class: "cross", y1: box.top, y2: box.bottom, visibility: "hidden" });
   const places = apart(methods.map((m) => y(factor * (m.curves[curve].mean.at(-1) ?? low))), 15);
   methods.forEach((method, k) => {
     const g = group(svg, method), end = method.curves[curve];
@@ -109,12 +109,12 @@ function lines(host, stream, curve) {
   let at = null;
   const point = (i, left, top) => {
     at = Math.min(count - 1, Math.max(0, i));
-    cross.setAttribute("x1", x(at)); cross.setAttribute("x2", x(at));
+    for (const [name, value] of [["x1", x(at)], ["x2", x(at)], ["visibility", "visible"]]) cross.setAttribute(name, value);
     const rows = methods.map((m) => [m, ...["mean", "low", "high"].map((key) => m.curves[curve][key][at])]).sort((a, b) => b[1] - a[1]);
     const title = curve === "final" ? `Task ${at + 1}: ${stream.tasks[at]}` : `After ${at + 1} of ${count} tasks`;
     say(title, rows.map(([m, ...v]) => [m, score(stream, ...v)]), left, top);
   };
-  const leave = () => { cross.setAttribute("x1", -9); cross.setAttribute("x2", -9); quiet(); };
+  const leave = () => { cross.setAttribute("visibility", "hidden"); quiet(); };
   svg.setAttribute("tabindex", "0");
   svg.addEventListener("pointermove", (event) => {
     const area = svg.getBoundingClientRect();
@@ -135,30 +135,36 @@ function lines(host, stream, curve) {
 }
 
 function measures(host, stream) {
-  const methods = shown(stream), keys = ["forgetting", "backward", "forward"], factor = percent(stream) ? 100 : 1;
-  const gap = 26, top = 30, block = methods.length * gap + 52;
-  const [svg, width] = canvas(host, block * keys.length - 16, `${host.dataset.title}, see the table for values`);
+  const three = document.createElement("div");
+  three.className = "three";
+  host.append(three);
+  const keys = ["forgetting", "backward", "forward"];
+  // All places first: a chart is as wide as its place, and that depends on how many there are.
+  const places = keys.map(() => three.appendChild(document.createElement("div")));
+  keys.forEach((key, i) => whiskers(places[i], stream, key));
+}
+function whiskers(host, stream, key) {
+  const methods = shown(stream), factor = percent(stream) ? 100 : 1, title = data.measures[key][0], gap = 26, top = 26;
+  const bottom = top + methods.length * gap;
+  const [svg, width] = canvas(host, bottom + 34, `${title}, see the table for values`);
   const left = textWidth(methods) + 4, right = width - 14;
-  const every = methods.flatMap((m) => keys.flatMap((key) => Object.values(ends(m.values[key])))).filter(known).map((v) => factor * v);
-  const low = Math.min(0, ...every), high = Math.max(0, ...every), room = (high - low || 1) * 0.03;
+  const every = methods.flatMap((m) => Object.values(ends(m.values[key]))).filter(known).map((v) => factor * v);
+  const low = Math.min(0, ...every), high = Math.max(0, ...every), room = (high - low || 1) * 0.05;
   const x = (value) => left + ((value - low + room) / (high - low + 2 * room)) * (right - left);
-  keys.forEach((key, k) => {
-    const start = k * block;
-    node(svg, "text", { x: left, y: start + 14, style: "fill:var(--ink);font-weight:600" }, data.measures[key][0]);
-    const bottom = start + top + methods.length * gap;
-    for (const t of ticks(low, high, Math.max(3, width / 90))) {
-      node(svg, "line", { class: t === 0 ? "zero" : "grid-line", x1: x(t), x2: x(t), y1: start + top - 6, y2: bottom });
-      node(svg, "text", { x: x(t), y: bottom + 14, "text-anchor": "middle" }, plainTick(t));
-    }
-    methods.forEach((method, i) => {
-      const g = group(svg, method), y = start + top + gap * (i + 0.5) - 3, value = method.values[key];
-      node(g, "text", { class: "name", x: left - 10, y: y + 4, "text-anchor": "end" }, method.label);
-      if (!known(value.mean)) return;
-      if (known(value.low)) node(g, "line", { class: "whisker", x1: x(factor * value.low), x2: x(factor * value.high), y1: y, y2: y });
-      node(g, "circle", { class: "mark", cx: x(factor * value.mean), cy: y, r: 5 });
-      const area = node(g, "rect", { x: left, y: y - gap / 2, width: right - left, height: gap, fill: "transparent" });
-      hover(area, () => [`${method.label}`, [[data.measures[key][0], score(stream, value.mean, value.low, value.high)]]]);
-    });
+  node(svg, "text", { x: left, y: 14, style: "fill:var(--ink);font-weight:600" }, title);
+  for (const t of ticks(low, high, Math.max(2, (right - left) / 60))) {
+    node(svg, "line", { class: t === 0 ? "zero" : "grid-line", x1: x(t), x2: x(t), y1: top, y2: bottom });
+    node(svg, "text", { x: x(t), y: bottom + 15, "text-anchor": "middle" }, plainTick(t));
+  }
+  node(svg, "text", { x: (left + right) / 2, y: bottom + 31, "text-anchor": "middle" }, percent(stream) ? "points" : "R²");
+  methods.forEach((method, i) => {
+    const g = group(svg, method), y = top + gap * (i + 0.5), value = method.values[key];
+    node(g, "text", { class: "name", x: left - 10, y: y + 4, "text-anchor": "end" }, method.label);
+    if (!known(value.mean)) return;
+    if (known(value.low)) node(g, "line", { class: "whisker", x1: x(factor * value.low), x2: x(factor * value.high), y1: y, y2: y });
+    node(g, "circle", { class: "mark", cx: x(factor * value.mean), cy: y, r: 5 });
+    const area = node(g, "rect", { x: left, y: y - gap / 2, width: right - left, height: gap, fill: "transparent" });
+    hover(area, () => [method.label, [[title, score(stream, value.mean, value.low, value.high)]]]);
   });
 }
 const ends = (value) => ({ mean: value.mean, low: value.low, high: value.high });

@@ -1,0 +1,173 @@
+import math
+
+import numpy as np
+import pytest
+
+from olss.lab.report.claims import verdict
+from olss.lab.report.collect import collect
+from olss.lab.report.own_claims import own_claims
+from olss.lab.report.paper_claims import RATIOS, paper_claims
+from olss.lab.report.statistics import Interval, interval
+from tests.lab.report.made import made, saved
+
+
+def between(low, high):
+    return Interval((low + high) / 2, low, high, math.nan, 3)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.03, 0.05, "holds"),
+        (0.02, 0.05, "holds"),
+        (0.01, 0.05, "cannot be told"),
+        (-0.05, 0.01, "does not hold"),
+        (math.nan, math.nan, "cannot be told"),
+    ],
+)
+def test_verdict_is_where_the_whole_interval_lies(low, high, expected):
+    assert verdict(between(low, high), 0.02, math.inf) == expected
+
+
+def test_a_claim_at_the_edge_is_called_right_at_the_promised_rate():
+    """A difference just outside the range must hardly ever be said to lie within."""
+    rng = np.random.default_rng(0)
+    found = [verdict(interval(rng.normal(0.0, 0.01, 4)), 0.0, math.inf) for _ in range(4000)]
+    # One-sided error at a 95% interval: 2.5%, standard error 0.25%; four of them.
+    assert abs(found.count("holds") / 4000 - 0.025) < 0.01
+
+
+def claims_of(folder, give):
+    (group,) = collect([folder]).groups
+    return {claim.claimed: claim for claim in give(group)}
+
+
+@pytest.fixture
+def three(tmp_path):
+    for method in ("sgd", "ewc", "gem", "olss"):
+        for seed in range(3):
+            saved(tmp_path, method, seed)
+    return tmp_path
+
+
+def one(claims, *words):
+    (found,) = [claim for text, claim in claims.items() if all(word in text for word in words)]
+    return found
+
+
+def test_claims_of_the_paper_are_computed(three):
+    claims = claims_of(three, paper_claims)
+    a, b = (
+        [made(m, s).average_accuracy[-1] for s in range(3)] for m in ("olss", "sgd")
+    )  # the same numbers by another way
+    above = one(claims, "OLSS’s average accuracy", "SGD")
+    assert above.value.mean == pytest.approx(np.mean(np.subtract(a, b)))
+    assert above.verdict == "holds"
+    assert "3 shared seeds" in above.measured
+    assert above.setting == "not the paper’s setting"
+    assert one(claims, "SGD is faster than OLSS").verdict == "holds"
+    # The made GEM takes 40 times SGD's time: within a factor of 1.5 of 58.2, but only just.
+    assert one(claims, "GEM takes 58.2").value.mean == pytest.approx(40, rel=0.02)
+    assert one(claims, "GEM takes 58.2").verdict == "holds"
+    assert not any("iCaRL" in text for text in claims)
+
+
+def test_a_refuted_claim_does_not_hold(tmp_path):
+    for seed in range(3):
+        saved(tmp_path, "sgd", seed)
+        worse = made("olss", seed)
+        worse.accuracy -= 0.5
+        worse.task_seconds = {k: v / 100 for k, v in worse.task_seconds.items()}
+        worse.save(tmp_path / f"seed-{seed}")
+    claims = claims_of(tmp_path, paper_claims)
+    assert one(claims, "OLSS’s average accuracy", "SGD").verdict == "does not hold"
+    assert one(claims, "SGD is faster than OLSS").verdict == "does not hold"
+    missing = one(claims, "OLSS’s average accuracy", "GEM")
+    assert missing.verdict == "cannot be told"
+    assert missing.measured == "a method it speaks of was not run"
+
+
+def test_one_seed_tells_nothing(tmp_path):
+    for method in ("sgd", "gem", "ewc", "olss"):
+        saved(tmp_path, method, 0)
+    claims = claims_of(tmp_path, paper_claims)
+    assert {claim.verdict for claim in claims.values()} == {"cannot be told"}
+    assert "one seed" in one(claims, "OLSS’s average accuracy", "SGD").measured
+
+
+def test_the_papers_setting_is_recognised(tmp_path):
+    for seed in range(2):
+        record = made("olss", seed, tasks=20)
+        record.config["stream"]["dataset"] = "mnist"
+        record.config["training"] |= {"epochs": 5, "batch": 200}
+        record.save(tmp_path / f"seed-{seed}")
+    claims = claims_of(tmp_path, paper_claims)
+    assert {c.setting for c in claims.values()} == {"rows, epochs and batch as in the paper"}
+
+
+def test_only_the_papers_own_policy_is_the_papers_method(tmp_path):
+    saved(tmp_path, "sgd", 0)
+    saved(tmp_path, "balanced", 0)
+    assert claims_of(tmp_path, paper_claims) == {}
+
+
+def test_ratios_are_those_of_the_papers_seconds():
+    sgd = {"rotated": 158, "permuted": 152, "incremental": 780}
+    table = {
+        "ewc": (944, 896, 1213), "gem": (8688, 8846, 17868), "icarl": (None, None, 2802),
+        "olss": (496, 455, 1363),
+    }  # fmt: skip
+    for name, values in table.items():
+        found = {k: v / sgd[k] for k, v in zip(sgd, values, strict=True) if v}
+        assert RATIOS[name] == pytest.approx(found, rel=0.005)
+
+
+def test_incremental_streams_have_icarl_and_another_order(tmp_path):
+    for seed in range(2):
+        for method in ("sgd", "olss"):
+            saved(tmp_path, method, seed, stream="incremental")
+    claims = claims_of(tmp_path, paper_claims)
+    assert one(claims, "iCaRL takes 3.59")
+    assert one(claims, "EWC is faster than OLSS")
+    assert one(claims, "slightly below GEM")
+
+
+def test_a_memory_is_compared_with_a_reservoir_of_its_size_and_no_other(tmp_path):
+    for seed in range(3):
+        saved(tmp_path, "er", seed)
+        saved(tmp_path, "balanced", seed)
+        larger = made("er", seed)
+        larger.config["learner"] |= {"size": 5000, "label": "large reservoir"}
+        larger.save(tmp_path / "large" / f"seed-{seed}")
+    claims = claims_of(tmp_path, own_claims)
+    beats = [claim for text, claim in claims.items() if "beats a reservoir" in text]
+    assert [claim.claimed for claim in beats] == [
+        "olss-balanced beats a reservoir at equal memory (er)"
+    ]
+    assert beats[0].verdict == "holds"
+
+
+def test_mixing_and_distilling_are_compared_with_going_without(tmp_path):
+    variants = {
+        "plain": {"regime": "sketch"},
+        "mixed": {"regime": "mix", "share": 0.5},
+        "distilled": {"regime": "sketch", "alpha": 0.5, "beta": 0.5},
+    }
+    for label, settings in variants.items():
+        for seed in range(2):
+            record = made("balanced", seed)
+            record.config["learner"] |= settings | {"label": label}
+            record.save(tmp_path / label / f"seed-{seed}")
+    claims = claims_of(tmp_path, own_claims)
+    assert "mixed beats training on the sketch alone, at equal memory (plain)" in claims
+    assert "distilled beats the same memory without distillation (plain)" in claims
+    assert sum("beats" in text for text in claims) == 2
+
+
+def test_a_memory_that_grows_is_found_out(tmp_path):
+    record = made("balanced")
+    record.stored_examples[-1] = 1001
+    record.save(tmp_path)
+    claim = one(claims_of(tmp_path, own_claims), "never keeps more than 1,000")
+    assert claim.verdict == "does not hold"
+    assert "at most 1,001" in claim.measured

@@ -1,0 +1,132 @@
+import json
+
+import pytest
+
+from olss.errors import InputError
+from olss.lab.report.collect import collect
+from tests.lab.report.made import made, saved
+
+
+def test_runs_are_grouped_by_stream_and_method(runs):
+    groups = collect([runs]).groups
+    assert [group.title for group in groups] == [
+        "Permuted digits, 8 tasks",
+        "Rotated digits, 8 tasks",
+    ]
+    labels = [method.label for method in groups[0].methods]
+    assert labels == ["sgd", "ewc", "gem", "er", "olss", "olss-balanced"]
+    assert [run.seed for run in groups[0].methods[0].runs] == ["0", "1", "2"]
+
+
+def test_half_finished_and_missing_runs_are_told_and_not_used(runs):
+    collection = collect([runs])
+    told = {problem.where: problem.what for problem in collection.problems}
+    assert told["rotated/gem/seed-3"] == "half-finished: 5 of 8 tasks"
+    assert told["Rotated digits, 8 tasks: ewc"] == "missing seeds 2"
+    gem = collection.groups[1].methods[2]
+    assert [run.seed for run in gem.runs] == ["0", "1", "2"]
+
+
+def test_a_run_without_record_is_not_finished(tmp_path):
+    saved(tmp_path, "sgd", 0)
+    (tmp_path / "permuted" / "sgd" / "seed-1" / "checkpoint").mkdir(parents=True)
+    collection = collect([tmp_path])
+    assert [p.where for p in collection.problems] == ["permuted/sgd/seed-1"]
+    assert "not finished" in collection.problems[0].what
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"protocol": "validation rows"},
+        {"head": "task"},
+        {"stream": "rotated"},
+        {"tasks": 6},
+        {"metric": "r2"},
+    ],
+)
+def test_other_protocols_are_kept_apart(tmp_path, change):
+    saved(tmp_path / "a", "sgd", 0)
+    saved(tmp_path / "b", "sgd", 1, **change)
+    groups = collect([tmp_path]).groups
+    assert len(groups) == 2
+    assert len({group.title for group in groups}) == 2
+    assert len({group.slug for group in groups}) == 2
+    assert all(len(method.runs) == 1 for group in groups for method in group.methods)
+
+
+def test_nearest_mean_competes_among_classes_seen(tmp_path):
+    saved(tmp_path, "sgd", 0)
+    saved(tmp_path, "gem", 0, head="nearest-mean")
+    assert len(collect([tmp_path]).groups) == 1
+
+
+def test_equal_names_with_other_settings_are_told_apart(tmp_path):
+    for size in (200, 500):
+        record = made("er")
+        record.config["learner"]["size"] = size
+        record.save(tmp_path / str(size))
+    labels = [method.label for method in collect([tmp_path]).groups[0].methods]
+    assert labels == ["er (size 200)", "er (size 500)"]
+
+
+def test_the_same_run_twice_counts_once(tmp_path):
+    saved(tmp_path / "a", "sgd", 0)
+    saved(tmp_path / "b", "sgd", 0)
+    collection = collect([tmp_path, tmp_path / "a"])
+    assert len(collection.groups[0].methods[0].runs) == 1
+    assert [p.what for p in collection.problems] == [
+        "the same run again: permuted/sgd/seed-0 is used"
+    ]
+
+
+def test_stream_seeds_do_not_part_but_pair(tmp_path):
+    for seed in (0, 1):
+        record = made("sgd", seed)
+        record.config["stream"]["seed"] = 7
+        record.save(tmp_path / f"seed-{seed}")
+    method = collect([tmp_path]).groups[0].methods[0]
+    assert [run.seed for run in method.runs] == ["0 (stream 7)", "1 (stream 7)"]
+
+
+def test_task_names_that_depend_on_the_seed_become_numbers(tmp_path):
+    saved(tmp_path, "sgd", 0, tasks=2)
+    record = made("sgd", 2, tasks=2)
+    record.tasks = ["12 degrees", "98 degrees"]
+    record.save(tmp_path / "other")
+    assert collect([tmp_path]).groups[0].tasks == ["task 1", "task 2"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda text: text[: len(text) // 2], "damaged"),
+        (lambda text: json.dumps(json.loads(text) | {"version": 99}), "update olss"),
+        (lambda text: '{"format": "other"}', "not a record"),
+    ],
+)
+def test_unreadable_records_are_told_and_the_rest_used(tmp_path, spoil, words):
+    saved(tmp_path, "sgd", 0)
+    path = saved(tmp_path, "gem", 0) / "record.json"
+    path.write_text(spoil(path.read_text()))
+    collection = collect([tmp_path])
+    assert [method.label for method in collection.groups[0].methods] == ["sgd"]
+    assert words in collection.problems[0].what
+    assert str(tmp_path) not in collection.problems[0].what
+
+
+def test_nothing_to_report_is_an_error_that_says_why(tmp_path):
+    with pytest.raises(InputError, match=r"no record\.json was found"):
+        collect([tmp_path])
+    saved(tmp_path, "sgd", 0, done=2)
+    with pytest.raises(InputError, match="half-finished: 2 of 8 tasks"):
+        collect([tmp_path])
+    with pytest.raises(InputError, match="no such folder"):
+        collect([tmp_path / "nowhere"])
+
+
+def test_an_empty_record_is_not_used(tmp_path):
+    saved(tmp_path, "sgd", 0)
+    saved(tmp_path, "gem", 0, done=0)
+    collection = collect([tmp_path])
+    assert [p.what for p in collection.problems] == ["half-finished: 0 of 8 tasks"]

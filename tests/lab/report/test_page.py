@@ -1,0 +1,228 @@
+"""The page in a real browser; what needs none is checked without."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from olss.lab.report import write_report
+from tests.lab.report.browser import Browser, find_chromium
+from tests.lab.report.made import METHODS, made, saved
+
+PROGRAM = find_chromium()
+in_browser = pytest.mark.skipif(
+    PROGRAM is None, reason="no Chromium found: install the package chromium to test pages"
+)
+
+
+# Whether a chart has a number that is none.
+BROKEN = "[...document.querySelectorAll('svg')].some((s) => /NaN|Infinity|undef/.test(s.outerHTML))"
+
+
+class Elements(HTMLParser):
+    """Collects the elements of a page with their attributes."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+    def of(self, *tags):
+        return [attributes for tag, attributes in self.found if tag in tags]
+
+
+@pytest.fixture(scope="module")
+def page(report):
+    return (report / "index.html").read_text(encoding="utf-8")
+
+
+def test_page_needs_no_network_and_is_small(page):
+    elements = Elements(page)
+    assert len(page.encode()) < 3_000_000
+    sources = [e[k] for _, e in elements.found for k in ("src", "srcset", "data") if e.get(k)]
+    assert all(source.startswith("data:") for source in sources)
+    assert [e["href"] for e in elements.of("link")] == ["data:,"]
+    assert not any(e["href"].startswith("http") for e in elements.of("a"))
+    assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest", page)
+
+
+def test_page_is_for_everybody(page):
+    elements = Elements(page)
+    assert elements.of("html")[0]["lang"] == "en"
+    assert all(e.get("alt") for e in elements.of("img"))
+    assert all(e.get("scope") for e in elements.of("th"))
+    assert len(elements.of("h1")) == 1
+    assert len(elements.of("main")) == 1
+    assert "prefers-color-scheme" in page
+    assert "prefers-reduced-motion" in page
+
+
+def test_tables_are_there_without_scripts(page):
+    for label in ("sgd", "olss-balanced"):
+        assert f'data-method="{label}"' in page
+    assert "missing seeds 2" in page
+    assert "half-finished: 5 of 8 tasks" in page
+
+
+def test_files_beside_the_page_exist(page, report):
+    links = [e["href"] for e in Elements(page).of("a")]
+    assert len(links) > 30
+    assert all((report / link).is_file() for link in links)
+
+
+def test_strange_names_cannot_break_the_page(tmp_path):
+    label = "</script><script>alert(1)</script>&\"'"
+    record = made("sgd", tasks=2)
+    record.config["learner"]["label"] = label
+    record.save(tmp_path / "runs")
+    text = write_report([tmp_path / "runs"], tmp_path / "out").read_text()
+    assert "<script>alert" not in text
+    data = re.search(r'id="data">(.*?)</script>', text, re.S)[1]
+    assert json.loads(data)["streams"][0]["methods"][0]["label"] == label
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(PROGRAM, tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@in_browser
+class TestInBrowser:
+    @pytest.fixture(autouse=True)
+    def opened(self, browser, report):
+        browser.messages.clear()
+        browser.requests.clear()
+        browser.open(report / "index.html")
+        yield
+        assert browser.messages == []
+        assert all(r.startswith(("file://", "data:")) for r in browser.requests)
+
+    def chart(self, name):
+        return f'section[data-stream^="permuted"] figure[data-chart="{name}"]'
+
+    def test_every_chart_is_drawn(self, browser):
+        empty = browser.run(
+            "[...document.querySelectorAll('figure[data-chart]')]"
+            ".filter((f) => !f.querySelector('svg.chart')).map((f) => f.dataset.chart)"
+        )
+        assert empty == []
+        assert browser.run(BROKEN) is False
+
+    def test_hovering_says_the_values(self, browser, content):
+        browser.hover(self.chart("average") + " svg", 0.98, 0.4)
+        browser.wait("!document.getElementById('tip').hidden")
+        text = browser.run("document.getElementById('tip').innerText")
+        assert "After 8 of 8 tasks" in text
+        method = content["streams"][0]["methods"][-1]
+        assert f"{100 * method['values']['average']['mean']:.1f} ±" in text
+        browser.press("Escape")
+        assert browser.run("document.getElementById('tip').hidden")
+
+    @pytest.mark.parametrize("chart", ["measures", "costs", "time", "memory", "matrices"])
+    def test_hovering_works_on_every_kind(self, browser, chart):
+        marks = {"measures": "g rect", "costs": "g circle:last-child", "time": "g rect:last-child"}
+        across, down = {"matrices": (0.2, 0.8)}.get(chart, (0.5, 0.5))
+        browser.hover(f"{self.chart(chart)} svg {marks.get(chart, '')}".strip(), across, down)
+        browser.wait("!document.getElementById('tip').hidden")
+
+    def test_arrow_keys_read_values(self, browser):
+        browser.place(self.chart("first"))
+        browser.run(f"document.querySelector('{self.chart('first')} svg').focus()")
+        browser.press("ArrowRight")
+        browser.press("ArrowRight")
+        assert "After 2 of 8 tasks" in browser.run("document.getElementById('tip').innerText")
+
+    def test_table_and_chart_switch(self, browser):
+        card = self.chart("final")
+        browser.click(f"{card} button[data-show=table]")
+        assert browser.run(f"document.querySelector('{card} table').offsetHeight > 50")
+        assert browser.run(f"document.querySelector('{card} [data-part=chart]').hidden")
+        assert (
+            browser.run(f"document.querySelector('{card} button[data-show=table]').ariaPressed")
+            == "true"
+        )
+        browser.click(f"{card} button[data-show=chart]")
+        assert browser.run(f"document.querySelector('{card} svg').clientHeight > 50")
+
+    def test_choosing_methods_changes_charts_tables_and_latex(self, browser):
+        card = self.chart("average")
+        browser.click("nav label:has(input[value=sgd])")
+        names = browser.run(
+            f"[...document.querySelectorAll('{card} svg g')].map((g) => g.dataset.method)"
+        )
+        assert names == ["ewc", "gem", "er", "olss", "olss-balanced"]
+        rows = browser.run(f"[...document.querySelectorAll('{card} tbody tr:not(.hidden)')].length")
+        assert rows == len(METHODS) - 1
+        latex = browser.run(f"latex(document.querySelector('{card} table'))")
+        assert "\nsgd &" not in latex
+        assert "\newc &" in latex
+        assert "\\bottomrule" in latex
+        for method in ("ewc", "gem", "er", "olss", "olss-balanced"):
+            browser.click(f"nav label:has(input[value={method}])")
+        assert "No method is chosen" in browser.run(f"document.querySelector('{card}').innerText")
+
+    def test_choosing_streams_hides_sections_and_claims(self, browser):
+        browser.click("nav label:has(input[value^=rotated])")
+        parts = "[...document.querySelectorAll('section[data-stream], div.card[data-stream]')]"
+        shown = parts + ".filter((e) => e.offsetHeight).map((e) => e.dataset.stream)"
+        assert {s.split("-")[0] for s in browser.run(shown)} == {"permuted"}
+
+    def test_claims_are_chosen_by_verdict(self, browser):
+        count = "[...document.querySelectorAll('.claim')].filter((e) => e.offsetHeight).length"
+        before = browser.run(count)
+        holding = browser.run("document.querySelectorAll('.claim[data-verdict=holds]').length")
+        browser.click("button[data-verdict=holds]")
+        assert holding > 0
+        assert browser.run(count) == before - holding
+
+    def test_latex_is_copied(self, browser):
+        # A headless browser has no clipboard to look into; both ways of copying are watched.
+        browser.run("window.copied = null; navigator.clipboard && (navigator.clipboard.writeText "
+                    "= async (text) => { copied = text; })")  # fmt: skip
+        browser.run("document.addEventListener('copy', "
+                    "() => { copied = document.activeElement.value; })")  # fmt: skip
+        button = "section[data-stream] button[data-copy]"
+        browser.click(button)
+        browser.wait("copied !== null")
+        assert browser.run("copied").startswith("\\begin{table}")
+        browser.wait(f"document.querySelector('{button}').textContent === 'Copied'")
+
+    def test_keyboard_reaches_the_controls(self, browser):
+        browser.press("Tab")
+        assert browser.run("document.activeElement.name") == "stream"
+
+    @pytest.mark.parametrize(
+        ("width", "dark"), [(390, False), (390, True), (768, False), (1280, True)]
+    )
+    def test_fits_any_screen_light_and_dark(self, browser, report, width, dark):
+        browser.open(report / "index.html", width=width, height=844, dark=dark)
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        background = browser.run("getComputedStyle(document.body).backgroundColor")
+        light = sum(map(int, re.findall(r"\d+", background)[:3])) > 382
+        assert light is not dark
+
+
+@in_browser
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"methods": ["sgd"], "tasks": 3, "seeds": 1},
+        {"methods": ["olss", "sgd"], "tasks": 1, "seeds": 2},
+        {"methods": ["er"], "tasks": 2, "seeds": 1, "task_seconds": {}, "metric": "r2"},
+    ],
+)
+def test_small_reports_work_too(browser, tmp_path, case):
+    case = dict(case)
+    methods, seeds = case.pop("methods"), case.pop("seeds")
+    for method in methods:
+        for seed in range(seeds):
+            saved(tmp_path / "runs", method, seed, **case)
+    browser.messages.clear()
+    browser.open(write_report([tmp_path / "runs"], tmp_path / "out"))
+    assert browser.messages == []
+    assert browser.run(BROKEN) is False
