@@ -166,3 +166,39 @@ def test_one_row_at_a_time(policy):
     for i, row in enumerate(np.random.default_rng(0).standard_normal((20, 1, 3))):
         sketch.update(row, y=[i % 2], task=i // 10)
     assert len(sketch) == 5
+
+
+@every_policy
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.filterwarnings("ignore::olss.errors.OlssWarning")  # tiny sizes, on purpose
+def test_columns_stay_aligned_whatever_is_called_in_whatever_order(policy, seed):
+    rng = np.random.default_rng(seed)
+    sketch = Sketch(30, policy, seed=seed)
+    rows = {}
+
+    def update():
+        n = int(rng.integers(1, 60))
+        X = rng.integers(-3, 4, (n, 3)).astype(float) * (rng.random((n, 1)) < 0.8)
+        rows.update(zip(range(sketch.seen, sketch.seen + n), X, strict=True))
+        sketch.update(X, rng.integers(0, 3, n), task=int(rng.integers(0, 4)))
+
+    def remove():
+        sketch.remove(rng.choice(sketch.index, len(sketch) // 3, replace=False))
+
+    def resize():
+        sketch.size = int(rng.integers(1, 50))
+
+    def merge():
+        if getattr(sketch.policy, "mergeable", False):
+            other = sketch.copy()
+            rows.update({sketch.seen + i: rows[i] for i in other.index.tolist()})
+            sketch.merge(other)
+
+    update()
+    for _ in range(15):
+        rng.choice([update, update, remove, resize, merge])()
+        wanted = np.array([rows[i] for i in sketch.index.tolist()]).reshape(-1, 3)
+        np.testing.assert_array_equal(sketch.X, wanted)
+        assert len(set(sketch.index.tolist())) == len(sketch)
+    update()
+    assert len(sketch) <= sketch.size
