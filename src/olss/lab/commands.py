@@ -33,6 +33,19 @@ The same command again goes on where it was: finished runs are kept, a killed on
 after its last task and ends with the same record.
 """
 
+TUNE_EXAMPLES = """\
+**Examples**
+
+`olss tune FILE --jobs 2`  every learner, the grid of learning rates of the paper
+
+`olss tune FILE --only ewc --set tune.tasks=3 --write tuned.toml`  on three tasks; write the choice
+
+`olss tune FILE --set tune.method=tpe --set tune.trials=40`  let Optuna propose
+
+Scored on held-out training rows only; test rows are never looked at. The same command again
+goes on. The search space is in the file's `[tune]` table.
+"""
+
 STOPPED = "Stopped. Every task learned is saved: the same command goes on from there."
 
 File = Annotated[Path, typer.Argument(help="Experiment file (.toml).", show_default=False)]
@@ -53,6 +66,7 @@ def add_to(app: typer.Typer) -> None:
     """Register the commands on the main application."""
     app.command()(demo)
     app.command(epilog=RUN_EXAMPLES)(run)
+    app.command(epilog=TUNE_EXAMPLES)(tune)
     app.add_typer(data, name="data")
 
 
@@ -115,6 +129,54 @@ def run(
     _say_results(board, folder)
     if board.failed():
         raise typer.Exit(1)
+
+
+@plain_errors
+def tune(
+    file: File,
+    jobs: Jobs = 1,
+    only: Only = None,
+    changes: Set = None,
+    into: Into = Path("runs"),
+    write: Annotated[
+        Path | None,
+        typer.Option(help="Write an experiment file with the choice.", show_default=False),
+    ] = None,
+) -> None:
+    """Choose settings on validation rows, with Optuna."""
+    from olss.lab.experiment import load, safe
+    from olss.lab.tune import tune as search
+    from olss.lab.tune import tuned
+
+    experiment = load(file, changes or [])
+    experiment = experiment.only(only) if only else experiment
+    out = _console()
+    try:
+        content = search(experiment, into, out, _processes(jobs, experiment))
+    except KeyboardInterrupt:
+        raise Interrupted("Stopped. Every trial is saved: the same command goes on.") from None
+    out.print()
+    out.print(_choices(content))
+    out.print()
+    folder = into / f"{safe(experiment.name)}-tune"
+    out.print(f"Every trial is in {folder / 'tune.json'}", soft_wrap=True, highlight=False)
+    if write is not None:
+        write.write_text(tuned(experiment, content), encoding="utf-8")
+        out.print(f"The choice is in {write}: olss run {write}", soft_wrap=True, highlight=False)
+
+
+def _choices(content: dict[str, Any]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("learner", "chosen", "on validation rows", "trials"):
+        table.add_column(heading)
+    for name, search in content.items():
+        chosen = search["chosen"]
+        values = ", ".join(f"{k}={v}" for k, v in chosen["settings"].items()) if chosen else "none"
+        score = f"{100 * chosen['score']:.1f} %" if chosen else ""
+        table.add_row(name, values, score, str(len(search["trials"])))
+    return table
 
 
 def _say_results(board: Board, folder: Path) -> None:

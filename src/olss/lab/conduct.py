@@ -78,6 +78,7 @@ def conduct(
         if executor is None:
             executor = executor_for(root, board.processes, scheduler)
             stack.callback(executor.close)
+        executor.start()
         check_learners(experiment)  # while the processes start
         if scheduler is None:  # a cluster may have data this machine has not
             board.tasks = len(stream_of(left[0]))

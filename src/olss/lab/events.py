@@ -39,6 +39,9 @@ class Event:
 class Executor(Protocol):
     """Where runs are done: processes of this machine or a cluster."""
 
+    def start(self) -> None:
+        """Get ready, without waiting for it."""
+
     def submit(self, job: Job) -> None:
         """Have a run done, after those submitted before."""
 

@@ -54,7 +54,12 @@ class Workers:
         self._attempts: collections.Counter[Path] = collections.Counter()
         self._busy: dict[Connection, Job] = {}
         self._processes: dict[Connection, Any] = {}
-        self._idle = [self._new() for _ in range(processes)]
+        self._idle: list[Connection] = []
+
+    def start(self) -> None:
+        """Start the processes, which takes them seconds."""
+        while len(self._processes) < self.processes:
+            self._idle.append(self._new())
 
     def submit(self, job: Job) -> None:
         """Have a run done, after those submitted before."""

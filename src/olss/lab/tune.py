@@ -1,0 +1,289 @@
+"""Choosing settings on validation rows, with Optuna proposing what to try."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from olss.errors import InputError, MissingExtraError
+from olss.lab import toml
+from olss.lab.board import said_score
+from olss.lab.events import Event
+from olss.lab.experiment import Experiment, Job, LearnerSpec, safe
+from olss.lab.job import check_learners, stream_of
+from olss.lab.lock import locked
+from olss.lab.workers import Workers
+from olss.learn.record import write_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Search", "tune", "tuned"]
+
+
+@dataclass
+class _Trial:
+    """A trial under way: what Optuna knows it by, and the seeds still to be run."""
+
+    optuna: Any
+    params: dict[str, Any]
+    seeds: list[int]
+    scores: list[float] = field(default_factory=list)
+
+
+class Search:
+    """The search for one learner's settings.
+
+    Parameters
+    ----------
+    experiment : Experiment
+    spec : LearnerSpec
+    storage : optuna storage
+        Remembers all trials.
+    """
+
+    def __init__(self, experiment: Experiment, spec: LearnerSpec, storage: Any) -> None:
+        self.experiment, self.spec = experiment, spec
+        self.space = {**experiment.tune.space, **spec.tune}
+        self.optuna: Any = import_module("optuna")
+        self.study = self.optuna.create_study(
+            study_name=spec.name,
+            storage=storage,
+            direction="maximize",
+            load_if_exists=True,
+            sampler=self._sampler(len(_trials(storage, spec.name))),
+            pruner=self._pruner(),
+        )
+        self._check_same()
+        self._take_up()
+
+    def _sampler(self, known: int) -> Any:
+        # Another seed after a resumption, else the same values would be proposed again.
+        if self.experiment.tune.method == "tpe":
+            return self.optuna.samplers.TPESampler(seed=known)
+        return self.optuna.samplers.RandomSampler(seed=known)
+
+    def _pruner(self) -> Any:
+        if self.experiment.tune.prune:
+            return self.optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=1)
+        return self.optuna.pruners.NopPruner()
+
+    def _check_same(self) -> None:
+        """Never mix trials of two configurations."""
+        now = self.job({}, 0).content()
+        there = self.study.user_attrs.get("settings")
+        if there is None:
+            self.study.set_user_attr("settings", now)
+        elif there != now:
+            raise InputError(
+                f"the trials of {self.spec.name!r} so far were made with other settings: choose "
+                f"another name (--set name=...) or delete {safe(self.experiment.name)}-tune."
+            )
+
+    def _take_up(self) -> None:
+        """Enqueue the grid, and the trials that a process left behind when it ended."""
+        for trial in self.study.get_trials(deepcopy=False):
+            if trial.state.name == "RUNNING":
+                self.study.tell(trial.number, state=self.optuna.trial.TrialState.FAIL)
+                self.study.enqueue_trial(trial.params)
+        if self.experiment.tune.method != "grid":
+            return
+        for key, values in self.space.items():
+            if not isinstance(values, list):
+                raise InputError(f"the grid needs a list of values for {key}, found {values!r}.")
+        for values in itertools.product(*self.space.values()):
+            params = dict(zip(self.space, values, strict=True))
+            self.study.enqueue_trial(params, skip_if_exists=True)
+
+    def ask(self) -> _Trial | None:
+        """Give the next trial, None when there are enough."""
+        states = [trial.state.name for trial in self.study.get_trials(deepcopy=False)]
+        if "WAITING" not in states:
+            tried = sum(state in ("COMPLETE", "PRUNED", "RUNNING") for state in states)
+            if self.experiment.tune.method == "grid" or tried >= self.experiment.tune.trials:
+                return None
+        trial = self.study.ask(self._distributions())
+        return _Trial(trial, dict(trial.params), list(self.experiment.tune.seeds))
+
+    def _distributions(self) -> dict[str, Any]:
+        kinds = self.optuna.distributions
+        made = {}
+        for key, values in self.space.items():
+            if isinstance(values, list):
+                made[key] = kinds.CategoricalDistribution(values)
+            elif isinstance(values["low"], int) and isinstance(values["high"], int):
+                made[key] = kinds.IntDistribution(**values)
+            else:
+                made[key] = kinds.FloatDistribution(**values)
+        return made
+
+    def job(self, params: dict[str, Any], seed: int) -> Job:
+        """Give the run of a trial: on validation rows, under a name that says its values."""
+        tune = self.experiment.tune
+        label = self.spec.name + "".join(f" {key}={value}" for key, value in params.items())
+        spec = replace(self.spec, name=label, settings={**self.spec.settings, **params})
+        job = self.experiment.job(spec, seed)
+        return replace(
+            job,
+            experiment=f"{self.experiment.name}-tune",
+            stream={**job.stream, "validation": {"share": tune.share}},
+            first_tasks=tune.tasks,
+        )
+
+    def content(self) -> dict[str, Any]:
+        """Give every trial and, if there is one, the choice, ready for JSON."""
+        trials = [
+            {
+                "settings": trial.params,
+                "state": trial.state.name.lower(),
+                "score": trial.value if trial.state.name == "COMPLETE" else None,
+                "after each task": [
+                    value for _, value in sorted(trial.intermediate_values.items())
+                ],
+                **trial.user_attrs,
+            }
+            for trial in self.study.get_trials(deepcopy=False)
+            if trial.state.name in ("COMPLETE", "PRUNED")
+        ]
+        finished = [trial for trial in trials if trial["score"] is not None]
+        best = max(finished, key=lambda trial: trial["score"], default=None)
+        chosen = best and {"settings": best["settings"], "score": best["score"]}
+        return {"chosen": chosen, "space": self.space, "trials": trials}
+
+
+def tune(experiment: Experiment, root: Path, console: Console, jobs: int = 1) -> dict[str, Any]:
+    """Choose the settings of every learner; go on with what there is.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Its `tune` says how.
+    root : Path
+        Folder of results; trials go to ``NAME-tune`` in it.
+    console : rich.console.Console
+        Where to say how it goes.
+    jobs : int
+        Trials at the same time.
+
+    Returns
+    -------
+    dict
+        For each learner the choice, the space and every trial; also in ``tune.json``.
+    """
+    try:
+        optuna: Any = import_module("optuna")
+    except ImportError as error:
+        raise MissingExtraError("optuna", "tune", "olss tune") from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    folder = root / f"{safe(experiment.name)}-tune"
+    with contextlib.ExitStack() as stack:
+        if not stack.enter_context(locked(folder / ".lock")):
+            raise InputError(f"another olss tune is at {folder}; --jobs N does several at a time.")
+        workers = Workers(root, jobs)
+        stack.callback(workers.close)
+        workers.start()
+        check_learners(experiment)
+        backend = optuna.storages.journal.JournalFileBackend(str(folder / "optuna.journal"))
+        storage = optuna.storages.JournalStorage(backend)
+        searches = [Search(experiment, spec, storage) for spec in experiment.learners]
+        stream_of(searches[0].job({}, 0))  # says at once if the data are missing
+        _search(searches, workers, folder, console)
+        return _write(searches, folder)
+
+
+def tuned(experiment: Experiment, content: dict[str, Any]) -> str:
+    """Give an experiment file with the chosen settings; its runs have the new file's name."""
+    learners = tuple(
+        replace(spec, settings={**spec.settings, **chosen["settings"]})
+        if (chosen := content[spec.name]["chosen"])
+        else spec
+        for spec in experiment.learners
+    )
+    table = replace(experiment, learners=learners).content()
+    del table["name"]
+    text = toml.dumps(table)
+    share = f"{100 * experiment.tune.share:g} %"
+    return f"# {experiment.name}, with settings chosen on {share} of the training rows.\n{text}"
+
+
+def _search(searches: list[Search], workers: Workers, folder: Path, console: Console) -> None:
+    """Keep the workers busy until every search has enough trials."""
+    proposals = _proposals(searches)
+    under_way: dict[Path, tuple[Search, _Trial]] = {}
+
+    def submit(search: Search, trial: _Trial) -> None:
+        job = search.job(trial.params, trial.seeds.pop(0))
+        under_way[job.folder] = (search, trial)
+        workers.submit(job)
+
+    for search, trial in itertools.islice(proposals, workers.processes):
+        submit(search, trial)
+    for event in workers.events():
+        search, trial = under_way[event.job.folder]
+        if event.kind == "task" and not trial.scores and event.record is not None:
+            step = len(event.record.tasks) - 1
+            trial.optuna.report(float(event.record.average_accuracy[-1]), step)
+            if trial.optuna.should_prune():
+                workers.stop(event.job)
+        if event.kind not in ("done", "failed", "stopped"):
+            continue
+        del under_way[event.job.folder]
+        if event.kind == "done" and event.record is not None:
+            trial.scores.append(float(event.record.average_accuracy[-1]))
+            if trial.seeds:
+                submit(search, trial)
+                continue
+        _tell(search, trial, event, folder)
+        console.print(_line(search, trial, event), highlight=False, markup=False, soft_wrap=True)
+        _write(searches, folder)
+        for pair in itertools.islice(proposals, 1):
+            submit(*pair)
+
+
+def _proposals(searches: list[Search]) -> Iterator[tuple[Search, _Trial]]:
+    for search in searches:
+        while (trial := search.ask()) is not None:
+            yield search, trial
+
+
+def _tell(search: Search, trial: _Trial, event: Event, folder: Path) -> None:
+    if event.kind == "done":
+        search.study.tell(trial.optuna, statistics.fmean(trial.scores))
+        return
+    # What diverged is as good as pruned: known to be bad, and not to be tried again.
+    if event.kind == "failed":
+        trial.optuna.set_user_attr("failed", event.text)
+    search.study.tell(trial.optuna, state=search.optuna.trial.TrialState.PRUNED)
+    shutil.rmtree(folder.parent / event.job.folder / "checkpoint", ignore_errors=True)
+
+
+def _line(search: Search, trial: _Trial, event: Event) -> str:
+    values = ", ".join(f"{key}={value}" for key, value in trial.params.items())
+    said = {"failed": f"failed: {event.text}", "stopped": "stopped early"}.get(event.kind)
+    if said is None and event.record is not None:
+        said = said_score(trial.scores, event.record.metric)
+    return f"{search.spec.name}, {values}: {said}"
+
+
+def _write(searches: list[Search], folder: Path) -> dict[str, Any]:
+    content = {search.spec.name: search.content() for search in searches}
+    write_json(folder / "tune.json", content)
+    return content
+
+
+def _steps(trial: Any) -> list[int]:
+    return sorted(trial.intermediate_values)
+
+
+def _trials(storage: Any, name: str) -> list[Any]:
+    try:
+        return list(storage.get_all_trials(storage.get_study_id_from_name(name)))
+    except KeyError:
+        return []
