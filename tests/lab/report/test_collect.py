@@ -35,6 +35,35 @@ def test_a_run_without_record_is_not_finished(tmp_path):
     assert "not finished" in collection.problems[0].what
 
 
+def test_checkpoints_are_not_records(tmp_path):
+    saved(tmp_path, "sgd", 0)
+    going = tmp_path / "permuted" / "sgd" / "seed-1"
+    for done in (1, 2):
+        made("sgd", 1, done=done).save(going / "checkpoint" / f"after-{done:04d}")
+    collection = collect([tmp_path])
+    assert len(collection.groups[0].methods[0].runs) == 1
+    assert [(p.where, p.what) for p in collection.problems] == [
+        ("permuted/sgd/seed-1", "not finished, 2 tasks saved: run it again to go on")
+    ]
+
+
+def test_learners_an_experiment_names_and_never_ran_are_told(tmp_path):
+    saved(tmp_path, "sgd", 0)
+    experiment = {"name": "permuted", "learner": [{"name": "sgd"}, {"name": "a b"}]}
+    (tmp_path / "permuted" / "experiment.json").write_text(json.dumps(experiment))
+    (tmp_path / "experiment.json").write_text("[]")
+    assert [(p.where, p.what) for p in collect([tmp_path]).problems] == [
+        ("permuted/a b", "not run")
+    ]
+
+
+def test_a_stream_cut_short_on_purpose_is_whole(tmp_path):
+    record = made("sgd", done=3)
+    record.config["stream"]["first_tasks"] = 3
+    record.save(tmp_path)
+    assert collect([tmp_path]).problems == []
+
+
 @pytest.mark.parametrize(
     "change",
     [

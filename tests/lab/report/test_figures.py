@@ -1,7 +1,5 @@
-import numpy as np
-import pytest
-
 from olss.lab.report import figures
+from olss.lab.report.plots import PLOTS
 from tests.lab.report.made import LEARNERS
 
 
@@ -24,15 +22,7 @@ def test_lines_are_labelled_by_name_in_their_colour(report, content):
 
 
 def test_the_same_content_gives_the_same_bytes(report, content, tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "FIGURES", {k: figures.FIGURES[k] for k in ("curves", "memory")})
+    monkeypatch.setattr(figures, "PLOTS", {k: PLOTS[k] for k in ("curves", "memory")})
     for name in figures.draw_figures(content["streams"][0], tmp_path):
         for file in (f"{name}.svg", f"{name}.png"):
             assert (tmp_path / file).read_bytes() == (report / "figures" / file).read_bytes()
-
-
-@pytest.mark.parametrize("values", [[1.0, 1.0, 1.0], [5.0, 1.0, 1.1, 5.05], [3.0], []])
-def test_labels_are_moved_apart_in_order(values):
-    placed = figures._apart(values, 1.0)
-    order = np.argsort(values, kind="stable")
-    assert all(np.diff(np.array(placed)[order]) >= 1.0 - 1e-9)
-    assert sum(placed) == pytest.approx(sum(values))

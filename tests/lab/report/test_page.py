@@ -226,3 +226,22 @@ def test_small_reports_work_too(browser, tmp_path, case):
     browser.open(write_report([tmp_path / "runs"], tmp_path / "out"))
     assert browser.messages == []
     assert browser.run(BROKEN) is False
+
+
+@in_browser
+def test_many_methods_with_long_names_fit(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr("olss.lab.report.write.draw_figures", lambda stream, folder: [])
+    for number in range(25):
+        record = made("balanced", tasks=3)
+        record.config["learner"] |= {"label": f"replay policy=balanced-leverage {number}"}
+        record.save(tmp_path / "runs" / str(number))
+    page = write_report([tmp_path / "runs"], tmp_path / "out")
+    for width in (390, 1280):
+        browser.open(page, width=width)
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        overlaps = browser.run(
+            "[...document.querySelectorAll('figure[data-chart=average] text.name')]"
+            ".map((t) => t.getBoundingClientRect().top).sort((a, b) => a - b)"
+            ".some((top, i, all) => i && top - all[i - 1] < 10)"
+        )
+        assert overlaps is False

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from olss.errors import FormatError, InputError
+from olss.lab.experiment import safe
 from olss.lab.report.naming import differing, in_order, slug, stream_title, told_apart
 from olss.learn.record import Record
 
 __all__ = ["Collection", "Group", "Method", "Problem", "Run", "collect"]
+
+CHECKPOINT = "checkpoint"  # a folder inside a run's own, with records of tasks so far
 
 
 @dataclass(frozen=True)
@@ -125,13 +128,17 @@ def _found(folders: Sequence[Path], problems: list[Problem]) -> Iterable[Run]:
     for folder in folders:
         if not folder.is_dir():
             raise InputError(f"runs must be folders, found {str(folder)!r}: no such folder.")
+        problems += _never_run(folder)
+        records = [path for path in folder.rglob("record.json") if CHECKPOINT not in path.parts]
         # A run is written into seed-<k>; without a record it has not come to its end.
-        for path in sorted({*folder.rglob("record.json"), *_unfinished(folder)}):
+        for path in sorted({*records, *_unfinished(folder)}):
             if path.resolve() in seen:
                 continue
             seen.add(path.resolve())
             if not path.exists():
-                problems.append(Problem(_short(path.parent), "not finished: run it again to go on"))
+                done = len(list(path.parent.glob(f"{CHECKPOINT}/after-*")))
+                what = f"not finished, {done} tasks saved" if done else "not finished"
+                problems.append(Problem(_short(path.parent), f"{what}: run it again to go on"))
                 continue
             try:
                 yield Run(Record.load(path.parent), path.parent)
@@ -148,13 +155,27 @@ def _unfinished(folder: Path) -> list[Path]:
     ]
 
 
+def _never_run(folder: Path) -> Iterator[Problem]:
+    """Find learners that an experiment names and that have left nothing at all."""
+    for path in sorted(folder.rglob("experiment.json")):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            names = [str(learner["name"]) for learner in content["learner"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # not ours, or damaged: the records speak for themselves
+        for name in names:
+            if not (path.parent / safe(name)).is_dir():
+                yield Problem(f"{path.parent.name}/{name}", "not run")
+
+
 def _usable(runs: Iterable[Run], problems: list[Problem]) -> list[Run]:
     """Leave out empty, half-finished and repeated records."""
     kept: dict[str, Run] = {}
     runs = list(runs)
     longest: dict[str, int] = defaultdict(int)
     for run in runs:
-        stated = run.record.config.get("stream", {}).get("tasks")
+        stream = run.record.config.get("stream", {})
+        stated = stream.get("first_tasks", stream.get("tasks"))
         tasks = stated if isinstance(stated, int) else len(run.record.accuracy)
         key = _group_key(run.record)
         longest[key] = max(longest[key], tasks)

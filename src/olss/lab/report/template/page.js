@@ -62,7 +62,9 @@ function apart(values, gap) {
   for (const run of runs) run.forEach((i, k) => { out[i] = start(run) + gap * (k + 0.5); });
   return out;
 }
-const textWidth = (methods) => Math.min(150, Math.max(30, ...methods.map((method) => method.label.length * 6.9)) + 14);
+// Room for names beside a chart, and a name cut to fit it.
+const textWidth = (methods, width) => Math.min(width * 0.4, Math.max(30, ...methods.map((method) => method.label.length * 7)) + 14);
+const named = (label, room) => (label.length * 7 + 12 <= room ? label : `${label.slice(0, Math.max(3, Math.floor((room - 20) / 7)))}…`);
 function yAxis(svg, box, low, high, title) {
   const y = (value) => box.bottom - ((value - low) / (high - low || 1)) * (box.bottom - box.top);
   for (const t of ticks(low, high, 5)) {
@@ -89,8 +91,9 @@ const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(
 function lines(host, stream, curve) {
   const methods = shown(stream), count = stream.tasks.length, factor = percent(stream) ? 100 : 1;
   const ends = methods.map((m) => m.curves[curve]);
-  const [svg, width] = canvas(host, 300, `${host.dataset.title}: ` + methods.map((m) => `${m.label} ${score(stream, m.curves[curve].mean.at(-1))}`).join(", ") + ". Arrow keys read values.");
-  const box = { left: 40, right: width - textWidth(methods), top: 24, bottom: 258 };
+  const height = Math.max(300, methods.length * 15 + 70);
+  const [svg, width] = canvas(host, height, `${host.dataset.title}: ` + methods.map((m) => `${m.label} ${score(stream, m.curves[curve].mean.at(-1))}`).join(", ") + ". Arrow keys read values.");
+  const room = textWidth(methods, width), box = { left: 40, right: width - room, top: 24, bottom: height - 42 };
   const values = ends.flatMap((end) => [...end.mean, ...end.low, ...end.high]).filter(known).map((v) => v * factor);
   const spread = Math.max(...values) - Math.min(...values) || 1;
   const low = Math.min(...values) - spread * 0.04, high = Math.min(percent(stream) ? 100 : Infinity, Math.max(...values) + spread * 0.04);
@@ -104,7 +107,7 @@ function lines(host, stream, curve) {
     if (known(end.low[0])) node(g, "path", { class: "band", d: path([...points("high"), ...points("low").reverse()]) + "Z" });
     node(g, "path", { class: "line", d: path(points("mean")), "stroke-dasharray": method.dash.join(" ") || null });
     if (count === 1) node(g, "circle", { class: "mark", cx: x(0), cy: y(factor * end.mean[0]), r: 4 });
-    node(g, "text", { class: "name", x: box.right + 8, y: places[k] + 4 }, method.label);
+    node(g, "text", { class: "name", x: box.right + 8, y: places[k] + 4 }, named(method.label, room));
   });
   let at = null;
   const point = (i, left, top) => {
@@ -147,7 +150,7 @@ function whiskers(host, stream, key) {
   const methods = shown(stream), factor = percent(stream) ? 100 : 1, title = data.measures[key][0], gap = 26, top = 26;
   const bottom = top + methods.length * gap;
   const [svg, width] = canvas(host, bottom + 34, `${title}, see the table for values`);
-  const left = textWidth(methods) + 4, right = width - 14;
+  const names = textWidth(methods, width), left = names + 4, right = width - 14;
   const every = methods.flatMap((m) => Object.values(ends(m.values[key]))).filter(known).map((v) => factor * v);
   const low = Math.min(0, ...every), high = Math.max(0, ...every), room = (high - low || 1) * 0.05;
   const x = (value) => left + ((value - low + room) / (high - low + 2 * room)) * (right - left);
@@ -159,7 +162,7 @@ function whiskers(host, stream, key) {
   node(svg, "text", { x: (left + right) / 2, y: bottom + 31, "text-anchor": "middle" }, percent(stream) ? "points" : "R²");
   methods.forEach((method, i) => {
     const g = group(svg, method), y = top + gap * (i + 0.5), value = method.values[key];
-    node(g, "text", { class: "name", x: left - 10, y: y + 4, "text-anchor": "end" }, method.label);
+    node(g, "text", { class: "name", x: left - 10, y: y + 4, "text-anchor": "end" }, named(method.label, names));
     if (!known(value.mean)) return;
     if (known(value.low)) node(g, "line", { class: "whisker", x1: x(factor * value.low), x2: x(factor * value.high), y1: y, y2: y });
     node(g, "circle", { class: "mark", cx: x(factor * value.mean), cy: y, r: 5 });
@@ -182,8 +185,9 @@ function costs(host, stream) {
 function scatter(host, stream, cost, title) {
   const methods = shown(stream).filter((m) => known(m.values[cost].mean)), factor = percent(stream) ? 100 : 1;
   if (!methods.length) { host.textContent = `No ${cost} were recorded.`; return; }
-  const [svg, width] = canvas(host, 280, `Average score against ${title}, see the table for values`);
-  const box = { left: 40, right: width - textWidth(methods), top: 24, bottom: 238 };
+  const height = Math.max(280, methods.length * 14 + 70);
+  const [svg, width] = canvas(host, height, `Average score against ${title}, see the table for values`);
+  const names = textWidth(methods, width), box = { left: 40, right: width - names, top: 24, bottom: height - 42 };
   const every = methods.flatMap((m) => Object.values(ends(m.values.average))).filter(known).map((v) => factor * v);
   const spread = Math.max(...every) - Math.min(...every) || 2;
   const y = yAxis(svg, box, Math.min(...every) - spread * 0.08, Math.min(percent(stream) ? 100 : Infinity, Math.max(...every) + spread * 0.08), `average ${unit(stream)}`);
@@ -208,7 +212,7 @@ function scatter(host, stream, cost, title) {
     const g = group(svg, method), v = method.values.average, cx = x(method.values[cost].mean), cy = y(factor * v.mean);
     if (known(v.low)) node(g, "line", { class: "whisker", x1: cx, x2: cx, y1: y(factor * v.low), y2: y(factor * v.high) });
     node(g, "circle", { class: "mark", cx, cy, r: 6 });
-    node(g, "text", { class: "name", x: cx + 10, y: places[i] + 4 }, method.label);
+    node(g, "text", { class: "name", x: cx + 10, y: places[i] + 4 }, named(method.label, Math.max(names, width - cx - 10)));
     const area = node(g, "circle", { cx, cy, r: 16, fill: "transparent" });
     hover(area, () => [method.label, [["average", score(stream, v.mean, v.low, v.high)], ["seconds", known(method.values.seconds.mean) ? figures(method.values.seconds.mean) : "—"], ["stored examples", fixed(method.values.stored.mean, 0)]]]);
   });
@@ -218,7 +222,7 @@ function time(host, stream) {
   const methods = shown(stream).filter((m) => known(m.values.seconds.mean)), phases = ["select", "train", "evaluate"];
   if (!methods.length) { host.textContent = "No times were recorded."; return; }
   const gap = 32, [svg, width] = canvas(host, methods.length * gap + 26, "Seconds by method, see the table for values");
-  const left = textWidth(methods) + 4, right = width - 112;
+  const names = textWidth(methods, width), left = names + 4, right = width - 112;
   const total = (m) => phases.reduce((sum, phase) => sum + (m.values[phase].mean ?? 0), 0);
   const most = Math.max(...methods.map(total)) || 1, x = (v) => left + (v / most) * (right - left);
   for (const t of ticks(0, most, Math.max(2, (right - left) / 70))) {
@@ -227,7 +231,7 @@ function time(host, stream) {
   }
   methods.forEach((method, i) => {
     const g = group(svg, method), y = i * gap + 5;
-    node(g, "text", { class: "name", x: left - 10, y: y + 15, "text-anchor": "end" }, method.label);
+    node(g, "text", { class: "name", x: left - 10, y: y + 15, "text-anchor": "end" }, named(method.label, names));
     let foot = 0;
     for (const phase of phases) {
       const value = method.values[phase].mean ?? 0;

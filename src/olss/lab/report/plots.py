@@ -1,0 +1,291 @@
+"""The plots of a report, each a matplotlib figure drawn from what is said of a stream.
+
+Lines are labelled at their ends rather than in a legend, so that print and screen readers
+alike see which is which without looking back and forth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["INK", "PLOTS"]
+
+Stream = dict[str, Any]
+INK = "#333333"
+LINE = 0.125  # inches of a line of text
+PHASES = {"select": "#009E73", "train": "#0072B2", "evaluate": "#BBBBBB"}
+
+
+def _figure(rows: int, columns: int, width: float, height: float) -> tuple[Figure, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height))
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+# ------------------------------------------------------------------ curves
+
+
+def _curves(stream: Stream) -> Figure:
+    figure, axes = _figure(1, 2, 7.2, _height(stream))
+    _lines(axes[0, 0], stream, "average", "Average over tasks seen", "tasks learned")
+    _lines(axes[0, 1], stream, "first", "Task 1", "tasks learned")
+    return figure
+
+
+def _final(stream: Stream) -> Figure:
+    figure, axes = _figure(1, 1, 4.6, _height(stream))
+    _lines(axes[0, 0], stream, "final", "Each task after the last", "task")
+    return figure
+
+
+def _lines(axes: Axes, stream: Stream, curve: str, title: str, xlabel: str) -> None:
+    factor, unit = _unit(stream)
+    count = len(stream["tasks"])
+    x = np.arange(1, count + 1)
+    ends = []
+    for method in stream["methods"]:
+        mean, low, high = (_array(method["curves"][curve][end]) for end in ("mean", "low", "high"))
+        style: dict[str, Any] = {"color": method["colour"]}
+        if method["dash"]:
+            style["dashes"] = method["dash"]
+        marker = "o" if count == 1 else None
+        axes.plot(x, factor * mean, marker=marker, **style)
+        axes.fill_between(x, factor * low, factor * high, color=method["colour"], alpha=0.15, lw=0)
+        ends.append((factor * mean[-1], method))
+    axes.set(title=title, xlabel=xlabel, ylabel=unit, xlim=(1, max(count, 1.5)))
+    _whole(axes)
+    if factor == 100:
+        axes.set_ylim(top=min(101, axes.get_ylim()[1]))
+    _label_ends(axes, ends, _gap(stream))
+
+
+def _height(stream: Stream) -> float:
+    """Give inches enough for the names of all methods below each other."""
+    return max(2.9, 0.9 + LINE * len(stream["methods"]))
+
+
+def _gap(stream: Stream) -> float:
+    """Give the height of a line of text as a share of the axes."""
+    return LINE / (_height(stream) - 0.8)
+
+
+def _label_ends(axes: Axes, ends: list[tuple[float, dict[str, Any]]], gap: float) -> None:
+    """Write each line's name beside its end, moved apart where they would overlap."""
+    bottom, top = axes.get_ylim()
+    places = _apart([y for y, _ in ends], (top - bottom) * gap)
+    for (_, method), y in zip(ends, places, strict=True):
+        axes.annotate(
+            method["label"], (1, y), xycoords=("axes fraction", "data"), xytext=(4, 0),
+            textcoords="offset points", va="center", color=method["colour"], fontsize=7.5,
+            annotation_clip=False,
+        )  # fmt: skip
+
+
+def _apart(values: list[float], gap: float) -> list[float]:
+    """Move values apart to at least a gap, keeping their order and, on average, their place."""
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    placed: list[list[int]] = []  # runs of labels that touch
+    for i in order:
+        placed.append([i])
+        while len(placed) > 1 and _bottom(placed[-1], values, gap) < _top(placed[-2], values, gap):
+            last = placed.pop()
+            placed[-1] += last
+    result = [0.0] * len(values)
+    for run in placed:
+        for k, i in enumerate(run):
+            result[i] = _bottom(run, values, gap) + gap * (k + 0.5)
+    return result
+
+
+def _bottom(run: list[int], values: list[float], gap: float) -> float:
+    return sum(values[i] for i in run) / len(run) - gap * len(run) / 2
+
+
+def _top(run: list[int], values: list[float], gap: float) -> float:
+    return _bottom(run, values, gap) + gap * len(run)
+
+
+# ------------------------------------------------------------------ matrices and memory
+
+
+def _matrices(stream: Stream) -> Figure:
+    methods = stream["methods"]
+    factor, unit = _unit(stream)
+    columns = min(len(methods), 4)
+    rows = -(-len(methods) // columns)
+    figure, grid = _figure(rows, columns, 1.75 * columns + 0.8, 1.85 * rows + 0.4)
+    count = len(stream["tasks"])
+    low = min(np.nanmin(_array(m["accuracy"])) for m in methods)
+    for axes, method in zip(grid.flat, methods, strict=False):
+        picture = axes.imshow(
+            factor * _array(method["accuracy"]), cmap="cividis", vmin=factor * low,
+            vmax=100 if factor == 100 else None, extent=(0.5, count + 0.5, count + 0.5, 0.5),
+        )  # fmt: skip
+        axes.set_title(method["label"], fontsize=8, color=method["colour"])
+        axes.grid(visible=False)
+        _whole(axes, 4)
+    for axes in grid.flat[len(methods) :]:
+        axes.set_axis_off()
+    figure.supxlabel("tested on task", fontsize=8)
+    figure.supylabel("after task", fontsize=8)
+    figure.colorbar(picture, ax=grid, label=unit, shrink=0.8, aspect=30)
+    return figure
+
+
+def _memory(stream: Stream) -> Figure | None:
+    methods = [m for m in stream["methods"] if np.any(_array(m["memory_rows"]))]
+    if not methods:
+        return None
+    from matplotlib import colormaps
+
+    columns = min(len(methods), 4)
+    rows = -(-len(methods) // columns)
+    figure, grid = _figure(rows, columns, 1.75 * columns + 0.8, 1.6 * rows + 0.4)
+    count = len(stream["tasks"])
+    colours = colormaps["cividis"](np.linspace(0, 1, count))
+    for axes, method in zip(grid.flat, methods, strict=False):
+        held = _array(method["memory_rows"])
+        axes.stackplot(np.arange(1, count + 1), held.T, colors=colours, step="mid", lw=0)
+        axes.set_title(method["label"], fontsize=8, color=method["colour"])
+        _whole(axes, 4)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    for axes in grid.flat[len(methods) :]:
+        axes.set_axis_off()
+    figure.supxlabel("tasks learned", fontsize=8)
+    figure.supylabel("rows held", fontsize=8)
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    scale = ScalarMappable(Normalize(1, max(count, 2)), "cividis")
+    figure.colorbar(scale, ax=grid, label="rows of task", shrink=0.8, aspect=30)
+    return figure
+
+
+# ------------------------------------------------------------------ costs
+
+
+def _time(stream: Stream) -> Figure | None:
+    methods = [m for m in stream["methods"] if m["values"]["seconds"]["mean"] is not None]
+    if not methods:
+        return None
+    figure, grid = _figure(1, 1, 4.6, 0.28 * len(methods) + 0.95)
+    axes = grid[0, 0]
+    y = np.arange(len(methods))[::-1]
+    left = np.zeros(len(methods))
+    for phase, colour in PHASES.items():
+        width = np.array([m["values"][phase]["mean"] or 0 for m in methods])
+        axes.barh(y, width, 0.62, left, color=colour, label=phase, lw=0)
+        left += width
+    for place, total, method in zip(y, left, methods, strict=True):
+        times = method["values"]["ratio"]["mean"]
+        text = f"{total:,.3g} s" + (f", × {times:.3g}" if times else "")
+        axes.annotate(
+            text, (total, place), (3, 0), textcoords="offset points", va="center", fontsize=7
+        )
+    axes.set(xlabel="seconds", title="Where the time goes (× SGD: select + train)")
+    axes.set_yticks(y, [m["label"] for m in methods])
+    axes.margins(x=0.24)
+    axes.grid(axis="y", visible=False)
+    axes.legend(ncols=3, frameon=False, loc="lower right", fontsize=7)
+    return figure
+
+
+def _pareto(stream: Stream) -> Figure:
+    figure, axes = _figure(1, 2, 7.2, _height(stream))
+    _scatter(axes[0, 0], stream, "seconds", "Accuracy against time", "seconds, select + train")
+    _scatter(axes[0, 1], stream, "stored", "Accuracy against memory", "stored examples")
+    return figure
+
+
+def _scatter(axes: Axes, stream: Stream, cost: str, title: str, xlabel: str) -> None:
+    factor, unit = _unit(stream)
+    shown = [m for m in stream["methods"] if m["values"][cost]["mean"] is not None]
+    labelled = []
+    for method in shown:
+        x, y = method["values"][cost]["mean"], method["values"]["average"]
+        error = None if y["low"] is None else factor * (y["high"] - y["low"]) / 2
+        axes.errorbar(x, factor * y["mean"], error, fmt="o", ms=5, color=method["colour"], lw=1)
+        labelled.append((x, factor * y["mean"], method))
+    if cost == "seconds" and all(x > 0 for x, _, _ in labelled):
+        axes.set_xscale("log")
+    elif labelled:
+        axes.set_xscale("symlog", linthresh=max(1, _least([x for x, _, _ in labelled])))
+        axes.set_xlim(
+            left=-0.1 * axes.get_xlim()[1] if len({x for x, _, _ in labelled}) < 2 else None
+        )
+    axes.margins(x=0.16, y=0.12)
+    axes.set(title=title, xlabel=xlabel, ylabel=f"average {unit}")
+    bottom, top = axes.get_ylim()
+    heights = _apart([y for _, y, _ in labelled], (top - bottom) * _gap(stream))
+    for (x, _, method), y in zip(labelled, heights, strict=True):
+        axes.annotate(
+            method["label"], (x, y), (6, 0), textcoords="offset points", fontsize=7, va="center",
+            color=method["colour"],
+        )  # fmt: skip
+
+
+def _least(values: list[float]) -> float:
+    return min((value for value in values if value > 0), default=1.0)
+
+
+def _measures(stream: Stream) -> Figure | None:
+    if len(stream["tasks"]) < 2:
+        return None
+    factor, unit = _unit(stream)
+    methods = stream["methods"]
+    shown = {"forgetting": "Forgetting", "backward": "Backward transfer"} | {
+        "forward": "Forward transfer"
+    }
+    figure, grid = _figure(1, len(shown), 7.2, 0.24 * len(methods) + 0.95)
+    y = np.arange(len(methods))[::-1]
+    for axes, (key, title) in zip(grid[0], shown.items(), strict=True):
+        for place, method in zip(y, methods, strict=True):
+            value = method["values"][key]
+            if value["mean"] is None:
+                continue
+            error = None if value["low"] is None else factor * (value["high"] - value["low"]) / 2
+            axes.errorbar(
+                factor * value["mean"], place, xerr=error, fmt="o", ms=5, lw=1.2,
+                color=method["colour"],
+            )  # fmt: skip
+        axes.axvline(0, color=INK, lw=0.6)
+        axes.set_title(title)
+        axes.set_xlabel("points" if factor == 100 else unit)
+        axes.set_yticks(y, [m["label"] for m in methods] if axes is grid[0, 0] else [])
+        axes.set_ylim(-0.6, len(methods) - 0.4)
+    return figure
+
+
+def _whole(axes: Axes, most: int = 8) -> None:
+    """Put ticks at whole numbers only."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(most, integer=True))
+
+
+def _unit(stream: Stream) -> tuple[float, str]:
+    return (100, "accuracy, %") if stream["metric"] == "accuracy" else (1, "R²")
+
+
+def _array(values: Any) -> Any:
+    """Give lists with None as an array with NaN."""
+    return np.array(values, np.float64)
+
+
+PLOTS: dict[str, Callable[[Stream], Figure | None]] = {
+    "curves": _curves,
+    "final": _final,
+    "measures": _measures,
+    "matrices": _matrices,
+    "memory": _memory,
+    "time": _time,
+    "pareto": _pareto,
+}
