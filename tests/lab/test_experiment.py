@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from olss.errors import InputError
+from olss.lab import toml
+from olss.lab.experiment import Experiment, load, parse, safe
+from olss.lab.job import check_learners
+from olss.streams import Dataset, from_config
+from tests.lab.small import small_content, small_experiment, write_experiment
+
+FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*.toml"))
+GRID = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0}
+# Shape of a picture, classes, rows of a class.
+SHAPES = {
+    "digits": ((8, 8), 10, 200),
+    "mnist": ((28, 28), 10, 6_000),
+    "cifar100": ((3, 32, 32), 100, 500),
+}
+
+
+def stand_in(name: str) -> Dataset:
+    """A data set with the right shapes and no content: nothing is read from disk."""
+    shape, classes, each = SHAPES[name]
+    y = np.repeat(np.arange(classes), each)
+    X = np.broadcast_to(np.uint8(0), (len(y), *shape))
+    return Dataset(name, X, y, X[::10], y[::10], 255.0)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_experiment_builds_its_learners_and_its_stream(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("olss.streams.over.load_dataset", stand_in)
+    experiment = load(path)
+    assert experiment.name == path.stem
+    assert experiment.protocol
+    assert path.read_text(encoding="utf-8").startswith("# ")
+    check_learners(experiment)
+    stream = from_config(experiment.jobs()[0].stream)
+    assert len(stream) == experiment.stream["tasks"]
+    # Rows asked for are there: the last task can be drawn.
+    assert len(stream[len(stream) - 1].y) > 0
+    assert {job.settings["lr"] for job in experiment.jobs()} <= GRID
+
+
+def test_the_paper_s_settings_are_the_paper_s() -> None:
+    rates = {
+        "rotated-mnist": {"sgd": 0.1, "ewc": 0.3, "gem": 0.3, "olss": 0.3},
+        "permuted-mnist": {"sgd": 0.001, "ewc": 0.1, "gem": 0.1, "olss": 0.1},
+        "incremental-cifar100": {"sgd": 0.1, "ewc": 0.1, "gem": 0.3, "icarl": 0.01, "olss": 1.0},
+    }
+    folder = FILES[0].parent
+    for stream, by_learner in rates.items():
+        experiment = load(folder / f"paper-{stream}.toml")
+        found = {job.label: job.settings["lr"] for job in experiment.jobs()}
+        assert {name: found[name] for name in by_learner} == by_learner
+        passes = (experiment.train["epochs"], experiment.train["batch"])
+        assert passes == ((10, 100) if "cifar" in stream else (5, 200))
+        assert experiment.stream["tasks"] == 20
+        assert "train_rows" not in experiment.stream
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"steam": {}}, "no use for 'steam'. Did you mean 'stream'?"),
+        ({"stream": {}}, "must have a \\[stream\\]"),
+        ({"stream": 3}, "stream of the experiment must be a table, found 3"),
+        ({"learner": {"name": "sgd"}}, "two brackets"),
+        ({"learner": []}, "must have a \\[learner\\]"),
+        ({"learner": [{"lr": 0.1}]}, "learner 1 of the experiment must have a recipe"),
+        ({"learner": [{"name": "sgd"}, {"name": "SGD", "recipe": "sgd"}]}, "share a folder"),
+        ({"learner": [{"name": "er", "sweep": {"size": 3}}]}, "sweep.size of er must be a list"),
+        ({"seeds": "a"}, "seeds must be like"),
+        ({"seeds": []}, "seeds must name at least one"),
+        ({"seeds": [True]}, "seeds must be like"),
+        ({"net": 3}, "net of the experiment must be text, found 3"),
+        ({"tune": {"metod": "grid"}}, "no use for 'metod'. Did you mean 'method'"),
+        ({"tune": {"method": "guess"}}, "grid, random or tpe, found 'guess'"),
+        ({"tune": {"trials": 0}}, "tune.trials must be a positive whole number, found 0"),
+        ({"tune": {"space": {"lr": 3}}}, "space of lr in the experiment must be a list"),
+    ],
+)
+def test_mistakes_are_named(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        parse({**small_content(), **change})
+
+
+def test_mistakes_in_settings_name_the_learner() -> None:
+    experiment = small_experiment(learner=[{"name": "mine", "recipe": "olss", "polcy": "paper"}])
+    with pytest.raises(InputError, match=r"learner 'mine': .*'polcy'. Did you mean 'policy'"):
+        check_learners(experiment)
+
+
+def test_changes_from_the_command_line(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path)
+    changes = ["train.epochs=7", "learner.sketch.lr=0.3", "stream.name=rotated", "seeds=0-2"]
+    experiment = load(path, [*changes, "tune.space.lr=[1.0]", "name=other"])
+    assert experiment.train["epochs"] == 7
+    assert experiment.learner("sketch").settings["lr"] == 0.3
+    assert experiment.learner("sgd").settings == {}
+    assert experiment.stream["name"] == "rotated"
+    assert experiment.seeds == (0, 1, 2)
+    assert experiment.tune.space == {"lr": [1.0]}
+    assert experiment.name == "other"
+    assert [job.settings["lr"] for job in experiment.jobs()[:2]] == [0.1, 0.3]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("train.epochs", "--set takes a.b=value"),
+        (".epochs=1", "--set takes a.b=value"),
+        ("net.width=3", "net is not a table"),
+        ("learner.skecth.lr=1", "no learner 'skecth'. Did you mean 'sketch'"),
+        ("trian.epochs=1", "no use for 'trian'. Did you mean 'train'"),
+    ],
+)
+def test_wrong_changes_are_named(tmp_path: Path, change: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        load(write_experiment(tmp_path), [change])
+
+
+def test_files_that_are_no_experiments(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("a = = b")
+    with pytest.raises(InputError, match="not valid TOML"):
+        load(tmp_path / "bad.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="not a text file"):
+        load(tmp_path / "bytes.toml")
+
+
+def test_a_sweep_is_a_learner_for_each_combination() -> None:
+    sweep = {"policy": ["paper", "reservoir"], "size": [10, 20]}
+    experiment = small_experiment(learner=[{"name": "olss", "sweep": sweep, "lr": 0.3}])
+    assert [spec.name for spec in experiment.learners] == [
+        "olss policy=paper size=10",
+        "olss policy=paper size=20",
+        "olss policy=reservoir size=10",
+        "olss policy=reservoir size=20",
+    ]
+    last = experiment.learners[-1].settings
+    assert last == {"lr": 0.3, "policy": "reservoir", "size": 20}
+
+
+def test_the_run_s_seed_makes_the_stream_unless_it_has_its_own() -> None:
+    experiment = small_experiment(seeds="3,5")
+    assert [job.stream["seed"] for job in experiment.jobs()] == [3, 3, 5, 5]
+    fixed = small_experiment(stream={**small_content()["stream"], "seed": 9}, seeds=[3])
+    assert [job.stream["seed"] for job in fixed.jobs()] == [9, 9]
+
+
+def test_only_some_learners() -> None:
+    experiment = small_experiment().only(["sketch", "sketch"])
+    assert [spec.name for spec in experiment.learners] == ["sketch"]
+    with pytest.raises(InputError, match=r"no learner 'sktch'. Did you mean 'sketch'"):
+        experiment.only(["sktch"])
+
+
+def test_written_as_toml_it_is_the_same_experiment() -> None:
+    def again(experiment: Experiment) -> Experiment:
+        return parse(tomllib.loads(toml.dumps(experiment.content())))
+
+    learner = {"name": 'e, "w" ü', "recipe": "ewc", "tune": {"ewc_strength": [1.0, 2.0]}}
+    steps = [{"name": "label_noise", "share": 0.2}]
+    experiment = small_experiment(
+        learner=[learner], stream={**small_content()["stream"], "steps": steps}, tune={"tasks": 2}
+    )
+    assert again(experiment) == experiment
+    for path in FILES:
+        assert again(load(path)) == load(path)
+
+
+def test_folder_names_are_safe() -> None:
+    assert safe("../a/b c:d") == "a-b-c-d"
+    assert safe("///") == "unnamed"
