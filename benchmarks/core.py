@@ -85,6 +85,18 @@ def peers(A: np.ndarray[Any, Any]) -> dict[str, Callable[[], Any]]:
     return found
 
 
+def small_peer(A: np.ndarray[Any, Any]) -> None:
+    """Measure scikit-matter's CUR, which forms a rows x rows matrix, on as many as it can hold."""
+    try:
+        from skmatter.sample_selection import CUR
+    except ImportError:
+        print("scikit-matter is not installed: its CUR left out")
+        return
+    selector = CUR(n_to_select=100, recompute_every=0, k=1)
+    theirs, ours = best(lambda: selector.fit(A), lambda: olss.leverage_scores(A), 1)
+    print(f"scikit-matter's CUR on {len(A):,} rows: {theirs:.2f} s; exact scores: {ours:.2f} s")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--growth", action="store_true", help="show that time is linear in rows")
@@ -135,6 +147,7 @@ def main() -> None:
         for name, function in peers(A).items():
             seconds = measure(name, function, times=1)
             slowest = seconds if name == "numpy.linalg.svd" else slowest
+        small_peer(A[:8_000])
     for name, units, seconds, extra in rows:
         ratio = f"{slowest / seconds:.1f}" if slowest else ""
         table.add_row(name, f"{units:.3f}", f"{seconds:.3f}", f"{extra:.0f}", ratio)
