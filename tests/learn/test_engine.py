@@ -45,6 +45,7 @@ def test_a_record_holds_every_task_after_every_task():
     assert record.stored_examples.tolist() == [0, 0, 0]
     assert record.seed == 1
     assert record.metric == "accuracy"
+    assert record.protocol == "all classes seen so far compete"
     assert record.config["learner"] == {"recipe": "sgd", "regime": "task"}
     assert set(record.versions) == {"olss", "python", "numpy", "scipy", "torch"}
     assert record.peak_memory > 10_000_000

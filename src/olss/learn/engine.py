@@ -19,6 +19,7 @@ import torch
 
 from olss.errors import InputError
 from olss.learn.checkpoint import load_run, save_run
+from olss.learn.heads import HEADS
 from olss.learn.learner import Learner
 from olss.learn.record import Record
 
@@ -55,7 +56,7 @@ def run(
     device : str
         "cpu" or, where there is one, "cuda".
     protocol : str
-        Words for the record on what was measured.
+        Words for the record on what was measured; by default, which classes compete.
 
     Returns
     -------
@@ -99,6 +100,7 @@ def run(
 
 
 def _blank(stream: Any, learner: Learner, seed: int, protocol: str) -> Record:
+    regression = learner.training.regression
     config = {"stream": getattr(stream, "config", {"name": type(stream).__name__})}
     return Record(
         accuracy=np.empty((0, 0)),
@@ -109,8 +111,8 @@ def _blank(stream: Any, learner: Learner, seed: int, protocol: str) -> Record:
             "python": platform.python_version(),
             **{name: version(name) for name in ("olss", "numpy", "scipy", "torch")},
         },
-        protocol=protocol,
-        metric="r2" if learner.training.regression else "accuracy",
+        protocol=protocol or ("" if regression else HEADS[learner.training.head]),
+        metric="r2" if regression else "accuracy",
     )
 
 

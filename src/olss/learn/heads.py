@@ -9,7 +9,12 @@ from olss.errors import InputError
 
 __all__ = ["HEADS", "Head", "nearest_mean"]
 
-HEADS = ("seen", "task", "all", "nearest-mean")
+HEADS = {
+    "seen": "all classes seen so far compete",
+    "task": "only the classes of a row's own task compete, so the task is known",
+    "all": "all classes compete from the start",
+    "nearest-mean": "the nearest mean of remembered rows among all classes seen so far answers",
+}
 
 
 class Head:

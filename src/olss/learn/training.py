@@ -83,7 +83,11 @@ class Training:
             positive(name, getattr(self, name))
         if isinstance(self.lr, bool) or not isinstance(self.lr, (int, float)) or not self.lr > 0:
             raise InputError(f"lr must be a number above 0, found {self.lr!r}.")
-        for name, known in (("loss", tuple(LOSSES)), ("head", HEADS), ("schedule", SCHEDULES)):
+        for name, known in (
+            ("loss", tuple(LOSSES)),
+            ("head", tuple(HEADS)),
+            ("schedule", SCHEDULES),
+        ):
             if getattr(self, name) not in known:
                 raise InputError(
                     f"{name} must be one of {', '.join(known)}, found {getattr(self, name)!r}."
