@@ -22,22 +22,22 @@ def drawn(folder, rows, stream, **options):
     pictures = draw_images(group, folder / "out")
     if not pictures:
         return [], None
-    png = base64.b64decode(pictures[0]["source"].split(",")[1])
-    assert (folder / "out" / pictures[0]["file"]).read_bytes() == png
-    image = np.asarray(Image.open(io.BytesIO(png)).convert("L"), np.float64) / 255
-    return pictures, image
+    embedded = Image.open(io.BytesIO(base64.b64decode(pictures[0]["source"].split(",")[1])))
+    enlarged = Image.open(folder / "out" / pictures[0]["file"])
+    factor = enlarged.width // embedded.width
+    assert factor > 1
+    assert np.array_equal(np.asarray(enlarged)[::factor, ::factor], np.asarray(embedded))
+    return pictures, np.asarray(embedded.convert("L"), np.float64) / 255
 
 
 def tiles(image, shape, tasks):
     """Cut a picture into its images, (tasks, kept and gone, examples, height, width)."""
     height, width = shape
-    factor = image.shape[0] // (tasks * (height + GAP))
-    small = image[::factor, ::factor]
     side = EXAMPLES * (width + GAP)
     found = np.empty((tasks, 2, EXAMPLES, height, width))
     for t, s, e in np.ndindex(found.shape[:3]):
         top, left = t * (height + GAP), s * (side + 2 * GAP) + e * (width + GAP)
-        found[t, s, e] = small[top : top + height, left : left + width]
+        found[t, s, e] = image[top : top + height, left : left + width]
     return 1 - found
 
 

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from olss.lab.report import write_report
+from olss.lab.report.page import _affordable
 from tests.lab.report.browser import Browser, find_chromium
 from tests.lab.report.made import METHODS, made, saved
 
@@ -85,6 +86,15 @@ def test_strange_names_cannot_break_the_page(tmp_path):
     assert json.loads(data)["streams"][0]["methods"][0]["label"] == label
 
 
+def test_pictures_never_make_the_page_heavy():
+    many = {
+        name: [{"label": str(i), "source": "x" * 90_000} for i in range(20)] for name in ("a", "b")
+    }
+    chosen = _affordable(many)
+    assert len(chosen["a"]) + len(chosen["b"]) == 11
+    assert len(chosen["b"]) >= 5  # every stream has its share
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     with Browser(PROGRAM, tmp_path_factory.mktemp("profile")) as found:
@@ -148,6 +158,17 @@ class TestInBrowser:
         )
         browser.click(f"{card} button[data-show=chart]")
         assert browser.run(f"document.querySelector('{card} svg').clientHeight > 50")
+
+    def test_large_tables_are_made_when_asked_for(self, browser, report):
+        card = self.chart("matrices")
+        assert browser.run(f"document.querySelectorAll('{card} tbody tr').length") == 0
+        browser.click(f"{card} button[data-show=table]")
+        assert browser.run(f"document.querySelectorAll('{card} tbody tr').length") == 8 * len(
+            METHODS
+        )
+        latex = browser.run(f"latex(document.querySelector('{card} table'))")
+        file = report / "tables" / "permuted-digits-8-tasks-matrices.tex"
+        assert latex == file.read_text()
 
     def test_choosing_methods_changes_charts_tables_and_latex(self, browser):
         card = self.chart("average")

@@ -42,9 +42,9 @@ def draw_images(group: Group, folder: Path) -> list[dict[str, str]]:
             continue
         tasks, image = sheet
         name = f"{group.slug}-images-{len(pictures) + 1}.png"
-        png = _png(image)
-        (folder / name).write_bytes(png)
-        pictures.append(_picture(method, tasks, png, name))
+        # Files are enlarged by whole factors, so that no viewer blurs them; the page does its own.
+        (folder / name).write_bytes(_png(image, max(1, round(900 / image.shape[1]))))
+        pictures.append(_picture(method, tasks, _png(image, 1), name))
     return pictures
 
 
@@ -143,12 +143,10 @@ def _strip(images: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
     return strip
 
 
-def _png(image: NDArray[np.float64]) -> bytes:
+def _png(image: NDArray[np.float64], factor: int) -> bytes:
     from matplotlib.image import imsave
 
     buffer = io.BytesIO()
-    # Small pictures are enlarged by whole factors, so that no viewer blurs them.
-    factor = max(1, round(900 / image.shape[1]))
     pixels = np.rint(255 * image.clip(0, 1)).astype(np.uint8)
     imsave(buffer, pixels.repeat(factor, 0).repeat(factor, 1), format="png")
     return buffer.getvalue()

@@ -12,14 +12,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
 from olss.errors import MissingExtraError
-from olss.lab.report.tables import Table, to_latex
+from olss.lab.report.tables import Table, tex, to_latex
 
 __all__ = ["render"]
 
+MOST_PICTURES = 1_000_000  # bytes, of a page that should stay below 3 MB
+LARGE = ("matrices", "memory")  # tables with a row for each task
 # Class of the style sheet and sign of each verdict: never told by colour alone.
 VERDICTS = {
     "holds": ("holds", "✓"),
@@ -57,6 +60,7 @@ def render(
         (template / name).read_text(encoding="utf-8")
         for name in ("page.css", "page.js", "page.html")
     )
+    pictures = _affordable(pictures)
     streams = [
         _stream(stream, content, tables[stream["id"]], pictures.get(stream["id"], []), Markup)
         for stream in content["streams"]
@@ -108,7 +112,22 @@ def _stream(
 
 
 def _shown(table: Table) -> dict[str, Any]:
+    """Give a table ready for the template; the script makes the rows of large ones itself."""
+    if table.name in LARGE:
+        table = replace(table, rows=[])
     return vars(table) | {"latex": to_latex(table)}
+
+
+def _affordable(pictures: dict[str, list[dict[str, str]]]) -> dict[str, list[dict[str, str]]]:
+    """Leave pictures out of the page, not out of the files, once they would make it heavy."""
+    left = MOST_PICTURES
+    chosen: dict[str, list[dict[str, str]]] = {stream: [] for stream in pictures}
+    for place in range(max(map(len, pictures.values()), default=0)):
+        for stream, several in pictures.items():
+            if place < len(several) and len(several[place]["source"]) <= left:
+                left -= len(several[place]["source"])
+                chosen[stream].append(several[place])
+    return chosen
 
 
 def _lead(content: dict[str, Any]) -> str:
@@ -143,7 +162,8 @@ def _embedded(content: dict[str, Any]) -> dict[str, Any]:
         {key: stream[key] for key in ("id", "title", "metric", "tasks")}
         | {
             "methods": [
-                {key: _short(value) for key, value in method.items() if key not in ("runs",)}
+                {key: _short(value) for key, value in method.items() if key != "runs"}
+                | {"tex": tex(method["label"])}
                 for method in stream["methods"]
             ]
         }

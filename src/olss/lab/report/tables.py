@@ -10,7 +10,7 @@ from typing import Any
 
 from olss.lab.report.numbers import amount, duration, ratio, score, storage
 
-__all__ = ["Table", "claim_table", "stream_tables", "to_csv", "to_latex", "to_markdown"]
+__all__ = ["Table", "claim_table", "stream_tables", "tex", "to_csv", "to_latex", "to_markdown"]
 
 PLAIN = ("mean", "low", "high", "sd", "count")
 
@@ -239,19 +239,19 @@ def to_latex(table: Table) -> str:
     """Give a table in LaTeX (booktabs), the best of a column in bold."""
     rows = [
         [
-            f"\\textbf{{{_tex(cell)}}}" if table.best.get(j) == i else _tex(cell)
+            f"\\textbf{{{tex(cell)}}}" if table.best.get(j) == i else tex(cell)
             for j, cell in enumerate(row)
         ]
         for i, row in enumerate(table.rows)
     ]
     numeric = all(len(row[-1]) < 40 for row in table.rows)
     form = "l" + ("r" if numeric else "l") * (len(table.columns) - 1)
-    lines = [" & ".join(map(_tex, table.columns)), *(" & ".join(row) for row in rows)]
+    lines = [" & ".join(map(tex, table.columns)), *(" & ".join(row) for row in rows)]
     head, *body = (line + r" \\" for line in lines)
     return "\n".join(
         [
             r"\begin{table}", r"\centering",
-            f"\\caption{{{_tex(table.caption)}. {_tex(table.note)}}}",
+            f"\\caption{{{tex(table.caption)}. {tex(table.note)}}}",
             f"\\begin{{tabular}}{{{form}}}", r"\toprule", head, r"\midrule", *body,
             r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
         ]
@@ -266,5 +266,6 @@ TEX = {
 }  # fmt: skip
 
 
-def _tex(text: str) -> str:
+def tex(text: str) -> str:
+    """Give a text as LaTeX takes it."""
     return "".join(TEX.get(character, character) for character in text)

@@ -395,10 +395,29 @@ for (const button of all("button[data-verdict]")) {
 for (const button of all("button[data-show]")) {
   button.addEventListener("click", () => {
     const card = button.closest("figure");
+    fill(card);
     for (const other of all("button[data-show]", card)) other.setAttribute("aria-pressed", other === button);
     for (const part of all("[data-part]", card)) part.hidden = part.dataset.part !== button.dataset.show;
     draw(card);
   });
+}
+// Tables with a row for each task of each method are made when they are asked for.
+const LARGE = { matrices: "accuracy", memory: "memory_rows" };
+function fill(card) {
+  const key = LARGE[card.dataset.chart], table = card.querySelector("table"), body = table.tBodies[0];
+  if (!key || body.rows.length) return;
+  const stream = streams.get(card.dataset.stream), lines = [];
+  for (const method of stream.methods.filter((m) => m[key].flat().some((v) => v))) {
+    method[key].forEach((values, i) => {
+      const cells = [String(i + 1), ...values.map((v) => (key === "accuracy" ? score(stream, v) : fixed(v, 0)))];
+      const row = body.insertRow(), head = document.createElement("th");
+      row.dataset.method = method.label; row.classList.toggle("hidden", hidden.method.has(method.label));
+      head.scope = "row"; head.textContent = method.label; row.append(head);
+      for (const cell of cells) row.insertCell().textContent = cell;
+      lines.push(`${[method.tex, ...cells.map((c) => c.replace("—", "---").replace("−", "$-$"))].join(" & ")} \\\\`);
+    });
+  }
+  table.dataset.latex = table.dataset.latex.replace("\\midrule\n", () => `\\midrule\n${lines.join("\n")}\n`);
 }
 // The rows of hidden methods are left out: one line of LaTeX for each row of the table.
 function latex(table) {
@@ -419,7 +438,9 @@ async function copy(text) {
 for (const button of all("button[data-copy]")) {
   const name = button.textContent;
   button.addEventListener("click", async () => {
-    try { await copy(latex(button.closest("figure").querySelector("table"))); button.textContent = "Copied"; } catch { button.textContent = "Not allowed here"; }
+    const card = button.closest("figure");
+    fill(card);
+    try { await copy(latex(card.querySelector("table"))); button.textContent = "Copied"; } catch { button.textContent = "Not allowed here"; }
     button.focus();
     setTimeout(() => { button.textContent = name; }, 1500);
   });
