@@ -84,6 +84,14 @@ def test_other_protocols_are_kept_apart(tmp_path, change):
     assert all(len(method.runs) == 1 for group in groups for method in group.methods)
 
 
+def test_equal_streams_are_called_by_their_experiments(tmp_path):
+    for name in ("first", "second"):
+        made("sgd", protocol=f"protocol of {name}").save(tmp_path / name / "sgd" / "seed-0")
+        (tmp_path / name / "experiment.json").write_text("{}")
+    titles = [group.title for group in collect([tmp_path]).groups]
+    assert titles == ["Permuted digits, 8 tasks (first)", "Permuted digits, 8 tasks (second)"]
+
+
 def test_nearest_mean_competes_among_classes_seen(tmp_path):
     saved(tmp_path, "sgd", 0)
     saved(tmp_path, "gem", 0, head="nearest-mean")

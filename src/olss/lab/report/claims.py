@@ -43,7 +43,7 @@ class Claim:
     low, high : float
         The range claimed for it.
     kind : str
-        "points", "ratio" or "count".
+        "points", "ratio" or "share".
     setting : str
         Whether the records were made as in the paper.
     """

@@ -249,15 +249,24 @@ def _distinct(groups: list[Group]) -> None:
     for title, same in by_title.items():
         if len(same) == 1:
             continue
-        apart = differing(
-            [
-                {"protocol": g.protocol, "metric": g.metric, "compete": g.compete, **g.stream}
-                for g in same
-            ]
-        )
+        apart = [_experiment(group) for group in same]
+        if len(set(apart)) < len(same) or not all(apart):
+            apart = differing(
+                [
+                    {"protocol": g.protocol, "metric": g.metric, "compete": g.compete, **g.stream}
+                    for g in same
+                ]
+            )
         for number, (group, words) in enumerate(zip(same, apart, strict=True), start=1):
             group.title = f"{title} ({words})" if words else f"{title} ({number})"
             group.slug = f"{slug(title)}-{number}"
+
+
+def _experiment(group: Group) -> str:
+    """Give the name of the experiment all runs of a group are of, or nothing."""
+    folders = {run.folder.parent.parent for method in group.methods for run in method.runs}
+    folder = folders.pop()
+    return "" if folders or not (folder / "experiment.json").exists() else folder.name
 
 
 def _group_key(record: Record) -> str:

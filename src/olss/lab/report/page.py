@@ -65,7 +65,6 @@ def render(
         _stream(stream, content, tables[stream["id"]], pictures.get(stream["id"], []), Markup)
         for stream in content["streams"]
     ]
-    counts = _counts(content["claims"])
     # A "<" in a name could end the script element; JSON reads the escape as the same.
     data = json.dumps(_embedded(content), separators=(",", ":")).replace("<", "\\u003c")
     environment = Environment(autoescape=True, trim_blocks=True)
@@ -75,7 +74,9 @@ def render(
         streams=streams,
         colours={m["label"]: m["colour"] for s in content["streams"] for m in s["methods"]},
         problems=content["problems"],
-        counts=counts,
+        counts=_counts(content["claims"]),
+        count=_counts,
+        open=len(content["claims"]) <= 40,
         measures=[
             (title, f"{text[0].upper()}{text[1:]}.") for title, text in content["measures"].values()
         ],
@@ -183,7 +184,7 @@ def _short(value: Any) -> Any:
 def _forest(claim: dict[str, Any]) -> str:
     """Draw a claim's range, shaded, and the measured interval over it."""
     value = claim["value"]
-    if value["mean"] is None or claim["kind"] == "count":
+    if value["mean"] is None or claim["kind"] == "share":
         return "<span></span>"
     ratio = claim["kind"] == "ratio"
     origin = 1.0 if ratio else 0.0
