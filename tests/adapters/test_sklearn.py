@@ -184,6 +184,14 @@ def test_clone_set_params_and_pickle():
     assert model.estimator.C == 1.0
 
 
+def test_size_may_be_set_between_calls():
+    model = by_class(ContinualClassifier(SVC(), size=100))
+    assert len(model.set_params(size=60).partial_fit(X[TEST], y[TEST]).sketch_) == 60
+    with pytest.raises(InputError, match="size must be"):
+        model.set_params(size=-1).partial_fit(X[TEST], y[TEST])
+    assert len(model.sketch_) == 60
+
+
 def test_grid_search_chooses_settings_of_both():
     pipeline = make_pipeline(StandardScaler(), ContinualClassifier(SVC(), random_state=0))
     grid = {

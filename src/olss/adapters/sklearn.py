@@ -102,6 +102,7 @@ class _Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         named = hasattr(self, "feature_names_in_") and hasattr(X, "iloc")
         is_frame = self._is_frame if started else named
         rows = rows.astype(sketch.X.dtype, copy=False) if started else rows
+        sketch.size = self.size
         sketch.update(rows, y, task)
         target = sketch.y
         assert target is not None
@@ -169,8 +170,9 @@ class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
     Notes
     -----
     Rows are kept as float64, or float32 where they come so. Sparse rows and rows with NaN are
-    refused, since leverage scores of the latter do not exist. `size`, `policy`, `scores` and
-    `random_state` are looked at when a sketch begins: by the first `partial_fit`, and by `fit`.
+    refused, since leverage scores of the latter do not exist. `policy`, `scores` and `random_state`
+    are looked at when a sketch begins: by the first `partial_fit`, and by `fit`. `size` and
+    `estimator` may be set between two calls.
 
     Examples
     --------
@@ -306,8 +308,16 @@ class ContinualRegressor(RegressorMixin, _Continual):  # type: ignore[misc]
     ----------
     estimator : regressor
         Any. It is cloned, never changed.
-    size, policy, scores, use_weights, random_state :
-        As for `ContinualClassifier`.
+    size : int or "task"
+        Rows to remember, the same as for `Sketch`.
+    policy : str or callable
+        Which rows stay: "weighted", "balanced", "reservoir", "paper", "recent" or your own.
+    scores : str or float
+        The leverage scores used, the same as for `Sketch`.
+    use_weights : bool
+        Whether to fit with sample weights: how many rows each row remembered stands for.
+    random_state : int, RandomState or None
+        Of the sketch. The estimator has its own.
 
     Attributes
     ----------
@@ -382,8 +392,12 @@ class LeverageSampler(BaseEstimator):  # type: ignore[misc]
     ----------
     size : int
         Rows to choose; all are kept if there are no more.
-    policy, scores, random_state :
-        As for `ContinualClassifier`.
+    policy : str or callable
+        Which rows to choose: "weighted", "balanced", "reservoir", "paper" or your own.
+    scores : str or float
+        The leverage scores used, the same as for `Sketch`.
+    random_state : int, RandomState or None
+        Of the draw.
 
     Attributes
     ----------

@@ -1,0 +1,94 @@
+"""The pages: every Python block runs, every quick command runs, and the site builds without a flaw.
+
+A block that is not run is preceded by the comment ``<!-- not run: why -->``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+BLOCK = re.compile(
+    r"(?P<skip><!-- not run: [^>]+-->\s*)?^```(?P<kind>python|bash)\n(?P<code>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+
+
+def blocks(page):
+    """Yield (kind, code, line of its first line) of the blocks to run."""
+    text = page.read_text()
+    for found in BLOCK.finditer(text):
+        if not found["skip"]:
+            yield found["kind"], found["code"], text.count("\n", 0, found.start("code"))
+
+
+def commands(code):
+    """Yield the olss commands of a bash block; other lines are for reading."""
+    for line in code.replace("\\\n", " ").splitlines():
+        if line.startswith("olss "):
+            yield shlex.split(line, comments=True)
+
+
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if any(blocks(page))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__main__"}
+    for kind, code, line in blocks(page):
+        if kind == "python":
+            # Blank lines before it, so that an error names the line of the page.
+            exec(compile("\n" * line + code, page, "exec"), names)
+            continue
+        for command in commands(code):
+            olss = Path(sys.executable).with_name(command[0])
+            done = subprocess.run(
+                [olss, *command[1:]], env=ENVIRONMENT, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, f"{page}:{line}: {command}\n{done.stdout}{done.stderr}"
+
+
+def test_blocks_are_found_and_those_marked_are_left_out(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Title\n\n```python\na = 1\n```\n\n<!-- not run: an hour -->\n```bash\nolss run it\n```\n"
+        "```bash\npip install it\nolss data list  # quick\n```\n"
+    )
+    (python, first, line), (bash, second, _) = blocks(page)
+    assert (python, first, line) == ("python", "a = 1\n", 3)
+    assert bash == "bash"
+    assert list(commands(second)) == [["olss", "data", "list"]]
+
+
+def test_the_site_builds_strictly_and_asks_nothing_of_other_servers(tmp_path):
+    if not all(map(importlib.util.find_spec, ("mkdocs", "mkdocstrings", "latex2mathml"))):
+        pytest.skip("mkdocs is not installed")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    fetched = re.compile(r"""<(?:script|link|img)[^>]*(?:src|href)=["']?(?:https?:)?//[^"'> ]+""")
+    for page in tmp_path.rglob("*.html"):
+        links = [
+            link for link in fetched.findall(page.read_text()) if 'rel="canonical"' not in link
+        ]
+        assert not links, f"{page.name} fetches {links[0]}"
+    formulas = (tmp_path / "mathematics.html").read_text()
+    assert "<math" in formulas
+    assert "\\tau" not in formulas  # none was left as it is written
