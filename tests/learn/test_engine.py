@@ -46,7 +46,7 @@ def test_a_record_holds_every_task_after_every_task():
     assert record.seed == 1
     assert record.metric == "accuracy"
     assert record.protocol == "all classes seen so far compete"
-    assert record.config["learner"] == {"recipe": "sgd", "regime": "task"}
+    assert record.config["learner"] == {"recipe": "sgd"}
     assert set(record.versions) == {"olss", "python", "numpy", "scipy", "torch"}
     assert record.peak_memory > 10_000_000
     assert all((values > 0).all() for values in record.task_seconds.values())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from olss.errors import InputError
@@ -113,50 +113,42 @@ def recipe(name: str, **settings: Any) -> Learner:
     _check_fit(names)
     chosen = [INGREDIENTS[part] for part in names]
     lender = _memory_lender(chosen)
-    defaults: dict[str, Any] = {}
-    for ingredient in [*(i for i in chosen if i is not lender), *([lender] if lender else [])]:
-        defaults |= ingredient.defaults
-    values = defaults | settings
-    values.setdefault("regime", lender.regime if lender else "task")
     memory_type = lender.memory if lender and lender.memory else Memory
+    penalty_types = [i.penalty for i in chosen if i.penalty]
+    projection_types = [i.projection for i in chosen if i.projection]
+    parts: list[type] = [Training, memory_type, Regime, *penalty_types, *projection_types]
 
-    used: set[str] = set()
-    config: dict[str, Any] = {}
-
-    def make(part: Callable[..., Any], into: dict[str, Any]) -> Any:
-        taken = {key: values[key] for key in _settings_of(part) if key in values}
-        used.update(_settings_of(part))
-        into.update({key: _plain(value) for key, value in (_defaults_of(part) | taken).items()})
-        return part(**taken)
-
-    training_config: dict[str, Any] = {}
-    training = make(Training, training_config)
-    net = training_config.pop("net")
-    memory = make(memory_type, config)
-    regime = make(Regime, config)
-    penalties = [make(i.penalty, config) for i in chosen if i.penalty]
-    projections = [make(i.projection, config) for i in chosen if i.projection]
-    unknown = [key for key in settings if key not in used]
+    known = {key: default for part in parts for key, default in _settings_of(part).items()}
     if memory_type is not SketchMemory:
-        unknown += [key for key in ("regime", "share") if key in settings]
-        config.pop("share")
-    if unknown:
-        raise InputError(_unknown(name, unknown[0], used))
+        del known["regime"], known["share"]  # theirs is fixed
+    for key in settings:
+        if key not in known:
+            raise InputError(_unknown(name, key, known))
+
+    # The defaults of the method whose memory is used come before those of the others.
+    values = {"regime": lender.regime if lender else "task"}
+    for ingredient in sorted(chosen, key=lambda i: i is lender):
+        values |= ingredient.defaults
+    values |= settings
+
+    def make(part: Callable[..., Any]) -> Any:
+        return part(**{key: values[key] for key in _settings_of(part) if key in values})
+
+    training = make(Training)
     if training.head == "nearest-mean" and memory_type is Memory:
         raise InputError(f"head='nearest-mean' needs remembered rows, and {name!r} has none.")
+    plain = {key: _plain(values.get(key, default)) for key, default in known.items()}
+    net = plain.pop("net")
+    trained = {key: plain.pop(key) for key in _settings_of(Training) if key in plain}
     return Learner(
         name,
         training,
-        memory,
-        regime,
-        penalties,
-        projections[0] if projections else None,
+        make(memory_type),
+        make(Regime),
+        [make(penalty) for penalty in penalty_types],
+        make(projection_types[0]) if projection_types else None,
         restart=any(i.restart for i in chosen),
-        config={
-            "learner": {"recipe": name, **config},
-            "net": net,
-            "training": training_config,
-        },
+        config={"learner": {"recipe": name, **plain}, "net": net, "training": trained},
     )
 
 
@@ -210,13 +202,9 @@ def _memory_lender(chosen: list[Ingredient]) -> Ingredient | None:
     return min(having, key=lambda i: (i.lends, i.regime == "task"), default=None)
 
 
-def _settings_of(part: Callable[..., Any]) -> list[str]:
-    return [name for name in inspect.signature(part).parameters if name not in ("args", "kwargs")]
-
-
-def _defaults_of(part: Callable[..., Any]) -> dict[str, Any]:
-    parameters = inspect.signature(part).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+def _settings_of(part: Callable[..., Any]) -> dict[str, Any]:
+    """Give the settings a part takes with their defaults; every one of them has one."""
+    return {p.name: p.default for p in inspect.signature(part).parameters.values()}
 
 
 def _plain(value: Any) -> Any:
@@ -230,18 +218,14 @@ def _plain(value: Any) -> Any:
     return describe(value)
 
 
-def _unknown(name: str, setting: str, used: set[str]) -> str:
-    known = {key for i in INGREDIENTS.values() for key in _all_settings(i)}
-    users = [n for n, i in INGREDIENTS.items() if setting in _all_settings(i)]
-    if setting in known and users:
+def _unknown(name: str, setting: str, known: Iterable[str]) -> str:
+    users = [other for other, i in INGREDIENTS.items() if setting in _settings_brought(i)]
+    if users:
         return f"recipe {name!r} has no use for {setting!r}, a setting of {', '.join(users)}."
-    return f"recipe {name!r} takes no setting {setting!r}. {nearest(setting, used)}"
+    return f"recipe {name!r} takes no setting {setting!r}. {nearest(setting, known)}"
 
 
-def _all_settings(ingredient: Ingredient) -> set[str]:
-    parts = [ingredient.memory, ingredient.penalty, ingredient.projection]
-    found = {key for part in parts if part for key in _settings_of(part)}
-    return found | ({"regime", "share"} if ingredient.memory is SketchMemory else set())
-
-
-assert {f.name for f in fields(Training)}.isdisjoint(_all_settings(INGREDIENTS["olss"]))
+def _settings_brought(ingredient: Ingredient) -> set[str]:
+    parts: list[type | None] = [ingredient.memory, ingredient.penalty, ingredient.projection]
+    parts += [Regime] if ingredient.memory is SketchMemory else []
+    return {key for part in parts if part for key in _settings_of(part)}
