@@ -1,5 +1,14 @@
+from importlib.util import find_spec
+
 import pytest
 import torch
+
+if find_spec("torchvision") and torch.version.cuda is None:
+    # torchvision, which Avalanche imports, registers kernels for two operators that are not
+    # declared where its own library does not load: beside a CPU build of torch.
+    TORCHVISION = torch.library.Library("torchvision", "DEF")
+    for operator in ("nms", "qnms"):
+        TORCHVISION.define(f"{operator}(Tensor dets, Tensor scores, float limit) -> Tensor")
 
 
 @pytest.fixture(autouse=True)
