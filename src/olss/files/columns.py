@@ -151,10 +151,6 @@ def plan_columns(
     apart : names of the target and task, which are not scored
     """
     names = sample.schema.names
-    for option, given in (("columns", columns or ()), ("exclude", exclude)):
-        for name in given:
-            if name not in names:
-                raise InputError(f"{option}: there is no column {name!r}; found {_list(names)}.")
     plan = []
     for name in names:
         kind = str(sample.schema.field(name).type)
@@ -351,11 +347,6 @@ def _item_type(kind: str) -> str:
     if kind.startswith("fixed_size_list<"):
         return kind.split(": ", 1)[1].split(">")[0].removesuffix(" not null")
     return kind
-
-
-def _list(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:20])
-    return shown + (", ..." if len(names) > 20 else "")
 
 
 def check_finite(plan: Plan, batch: Any, place: str, start: int) -> None:

@@ -161,7 +161,6 @@ class Draw:
         self._held: list[Rows] = []
         self._waiting = 0
         self._limit = np.inf if policy in BY_KEY else 0.0
-        self._step = float(rng.random())
         self.seen = 0
 
     def offer(self, score: Floats) -> tuple[Indices, Floats]:
@@ -173,13 +172,18 @@ class Draw:
             return rows, np.ones(len(rows))
         if not self._limit:
             return np.arange(len(score)), np.ones(len(score))
+        # A new start for each block: when a draw comes depends on what the blocks before gave,
+        # so going on where they ended would not be by chance.
+        start = rng.random()
+        if policy == "reservoir":
+            count = int(len(score) / self._limit + start)
+            rows = np.sort(rng.choice(len(score), count, replace=False, shuffle=False))
+            return rows, np.full(len(rows), self._limit)
         pi = np.minimum(1, score / self._limit)
         # Systematic sampling in random order: as many rows as sum(pi), within one.
         line = rng.permutation(len(pi))
-        # Where one block ends the next one goes on, so that this holds for all of them together.
-        steps = np.cumsum(pi[line]) + self._step
-        self._step = float(steps[-1] % 1)
-        rows = np.sort(line[np.diff(np.floor(steps), prepend=0) > 0])
+        steps = np.floor(np.cumsum(pi[line]) + start)
+        rows = np.sort(line[np.diff(steps, prepend=0) > 0])
         return rows, 1 / pi[rows]
 
     def hold(self, rows: Rows) -> None:

@@ -21,7 +21,7 @@ Batches = Iterator[Any]
 
 # Column chunks are read through buffers of this size, so that memory does not grow with the row
 # groups.
-BUFFER_BYTES = 1 << 20
+BUFFER_BYTES = 1 << 18
 CSV_BLOCK_BYTES = 8 << 20
 ARRAY_COLUMN = "X"
 

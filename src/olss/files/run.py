@@ -24,8 +24,9 @@ __all__ = ["Progress", "Run", "Summary"]
 
 Progress = Callable[[str, int, int], None]
 
-SAMPLE_ROWS = 65_536
-SAMPLE_PIECES = 16
+# Text needs more places than numbers to show its values.
+SAMPLE_ROWS = 16_384
+SAMPLE_PIECES, SAMPLE_PIECES_TEXT = 4, 16
 CLASSES = 32  # a target of at most so many different whole numbers is a class
 THREADS = 4
 
@@ -180,12 +181,13 @@ class Run:
         from olss.files.table_file import ORIGIN
 
         names = self.schema.names
-        for option in ("target", "task"):
-            name = self.state.settings[option]
-            if name is not None and name not in names:
-                raise InputError(
-                    f"{option}: there is no column {name!r}; found {', '.join(names[:20])}."
-                )
+        for option in ("target", "task", "columns", "exclude"):
+            given = self.state.settings[option] or []
+            for name in [given] if isinstance(given, str) else given:
+                if name not in names:
+                    raise InputError(
+                        f"{option}: there is no column {name!r}; found {', '.join(names[:20])}."
+                    )
         for name in ORIGIN:
             if name in names:
                 raise InputError(
@@ -243,15 +245,18 @@ class Run:
         from olss.files.columns import plan_columns
 
         settings = self.state.settings
-        sample = _sample(self.pieces, self.schema)
-        apart = [name for name in (settings["target"], settings["task"]) if name is not None]
+        target = settings["target"]
+        if not scored and target is None:
+            return
+        sample = _sample(self.pieces, self.schema, None if scored else [target])
+        if target is not None:
+            self.state.classes = _is_class(sample.column(target))
+        if not scored:
+            return
+        apart = [name for name in (target, settings["task"]) if name is not None]
         plan = plan_columns(
             sample, columns=settings["columns"], exclude=settings["exclude"], apart=apart
         )
-        if settings["target"] is not None:
-            self.state.classes = _is_class(sample.column(settings["target"]))
-        if not scored:
-            return
         if not plan.width:
             raise DataError(
                 "no column can be scored: none holds numbers, dates or a few different texts. "
@@ -331,16 +336,18 @@ class Run:
         return Summary(self.path, rows, self.state.seen, new, self.notes, self.state.uses())
 
 
-def _sample(pieces: Sequence[Piece], schema: Any) -> Any:
+def _sample(pieces: Sequence[Piece], schema: Any, columns: list[str] | None) -> Any:
     """Return sample rows: the first of a few pieces, spread evenly over the input."""
     import pyarrow as pa
+    import pyarrow.types as kinds
 
-    spread = np.linspace(0, len(pieces) - 1, min(len(pieces), SAMPLE_PIECES)).astype(int)
-    share = SAMPLE_ROWS // len(spread)
+    text = any(not kinds.is_primitive(field.type) for field in schema)
+    count = min(len(pieces), SAMPLE_PIECES_TEXT if text else SAMPLE_PIECES)
+    share = SAMPLE_ROWS // count
     batches = []
-    for at in spread:
+    for at in np.linspace(0, len(pieces) - 1, count).astype(int):
         got = 0
-        for _, batch in pieces[at].read(schema):
+        for _, batch in pieces[at].read(schema, columns):
             batches.append(batch.slice(0, share - got))
             got += batches[-1].num_rows
             if got >= share:
