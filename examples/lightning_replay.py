@@ -59,7 +59,7 @@ def train(remembered):
             seed=number,
         )
         trainer = lightning.Trainer(
-            max_epochs=5,
+            max_epochs=3,
             accelerator="cpu",
             logger=False,
             enable_checkpointing=False,

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -21,6 +22,7 @@ BLOCK = re.compile(
     r"(?P<skip><!-- not run: [^>]+-->\s*)?^```(?P<kind>python|bash)\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+# One thread: small computations on a busy machine wait for each other otherwise.
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "100"}
 
 
@@ -42,9 +44,19 @@ def commands(code):
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if any(blocks(page))]
 
 
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "experiments").symlink_to(ROOT / "experiments")
     names = {"__name__": "__main__"}
     for kind, code, line in blocks(page):
         if kind == "python":
