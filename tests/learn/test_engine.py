@@ -169,6 +169,24 @@ def test_a_run_that_was_stopped_goes_on_and_ends_byte_identical(name, tmp_path):
     assert text(done) == text(whole)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"features": "penultimate"},
+        {"features": "gradient"},
+        {"policy": "balanced"},
+        {"regime": "mix"},
+        {"regime": "replay", "policy": "balanced"},
+    ],
+)
+def test_memories_of_every_kind_go_on_from_a_checkpoint(settings, tmp_path):
+    settings = {"policy": "weighted"} | settings
+    with pytest.raises(StopError):
+        run(stream(3), make(**settings), checkpoint=tmp_path, on_task=stop_after(1))
+    record = run(stream(3), make(**settings), checkpoint=tmp_path)
+    assert text(record) == text(run(stream(3), make(**settings)))
+
+
 KILLED = """
 import os, signal, sys
 from olss.learn import recipe, run

@@ -1,5 +1,4 @@
 import math
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -225,23 +224,14 @@ def test_icarl_keeps_old_answers_as_targets():
     assert learner.penalties[0].old.tolist() == [True, True, False, False, False, False]
 
 
-def test_a_step_costs_the_same_however_many_tasks_there_were():
-    flat = Flat(mlp(784, 10, (400, 400)))
-    seconds = []
-    for tasks in (1, 60):
-        penalty = Ewc()
+def test_what_a_step_reads_does_not_grow_with_the_number_of_tasks():
+    flat = Flat(mlp(8, 3, (4,)))
+    for penalty in (Ewc(), OnlineEwc()):
         penalty.information = lambda learner, rows: torch.rand_like(flat.theta)
         penalty.start(None)
-        for _ in range(tasks):
+        for _ in range(60):
             penalty.end_task(SimpleNamespace(flat=flat), None)
-        begin = time.perf_counter()
-        penalty.begin_task(None, None)
-        for _ in range(20):
-            penalty.after_step(flat, 0.1)
-        seconds.append(time.perf_counter() - begin)
         assert sum(v.numel() for v in penalty.state.values()) == 2 * flat.theta.numel()
-    # A penalty for each task would take 60 times as long.
-    assert seconds[1] < 10 * seconds[0]
 
 
 @pytest.mark.parametrize(
