@@ -266,3 +266,9 @@ def test_many_methods_with_long_names_fit(browser, tmp_path, monkeypatch):
             ".some((top, i, all) => i && top - all[i - 1] < 10)"
         )
         assert overlaps is False
+        outside = browser.run(
+            "[...document.querySelectorAll('figure[data-chart] svg.chart text')].some((t) => {"
+            "const a = t.getBoundingClientRect(), b = t.closest('figure').getBoundingClientRect();"
+            "return a.left < b.left || a.right > b.right || a.top < b.top + 30; })"
+        )
+        assert outside is False

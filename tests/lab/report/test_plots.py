@@ -4,9 +4,15 @@ import pytest
 from olss.lab.report.plots import _apart
 
 
-@pytest.mark.parametrize("values", [[1.0, 1.0, 1.0], [5.0, 1.0, 1.1, 5.05], [3.0], []])
-def test_labels_are_moved_apart_in_order(values):
-    placed = _apart(values, 1.0)
+@pytest.mark.parametrize(
+    "values", [[1.0, 1.0, 1.0], [5.0, 1.0, 1.1, 5.05], [9.9, 9.8, 9.95, 0.0], [3.0], []]
+)
+def test_labels_are_moved_apart_in_order_and_within_bounds(values):
+    placed = np.array(_apart(values, 1.0, 0.0, 10.0))
     order = np.argsort(values, kind="stable")
-    assert all(np.diff(np.array(placed)[order]) >= 1.0 - 1e-9)
-    assert sum(placed) == pytest.approx(sum(values))
+    assert all(np.diff(placed[order]) >= 1.0 - 1e-9)
+    assert all((placed >= 0.5 - 1e-9) & (placed <= 9.5 + 1e-9))
+
+
+def test_labels_with_room_stay_where_they_are():
+    assert _apart([2.0, 7.0, 4.5], 1.0, 0.0, 10.0) == [2.0, 7.0, 4.5]

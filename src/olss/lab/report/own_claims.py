@@ -83,8 +83,12 @@ def _constant(group: Group) -> Iterator[Claim]:
         return
     label, most = max(fullest.items(), key=lambda item: item[1])
     value = Interval(most, most, most, 0.0, len(fullest))
-    measured = f"at most {most:.1%} of the size after any task ({label}), {len(fullest)} methods"
+    measured = f"at most {most:.1%} of the size after any task ({label}), {_methods(len(fullest))}"
     yield Claim(
         "ours", group.slug, "No memory ever holds more rows than its size", measured,
         verdict(value, 0, 1), value, 0, 1, "share",
     )  # fmt: skip
+
+
+def _methods(count: int) -> str:
+    return "one method" if count == 1 else f"{count} methods"

@@ -72,7 +72,7 @@ def render(
         title="Continual learning, measured",
         lead=_lead(content),
         streams=streams,
-        colours={m["label"]: m["colour"] for s in content["streams"] for m in s["methods"]},
+        swatches={m["label"]: _swatch(m) for s in content["streams"] for m in s["methods"]},
         problems=content["problems"],
         counts=_counts(content["claims"]),
         count=_counts,
@@ -164,13 +164,26 @@ def _embedded(content: dict[str, Any]) -> dict[str, Any]:
         | {
             "methods": [
                 {key: _short(value) for key, value in method.items() if key != "runs"}
-                | {"tex": tex(method["label"])}
+                | {"tex": tex(method["label"]), "swatch": _swatch(method)}
                 for method in stream["methods"]
             ]
         }
         for stream in content["streams"]
     ]
     return {"streams": streams, "measures": content["measures"]}
+
+
+def _swatch(method: dict[str, Any]) -> str:
+    """Give the style of a method's sign: its colour, with gaps where its line has them."""
+    colour = f"--c:{method['colour']}"
+    if not method["dash"]:
+        return colour
+    stops, place = [], 0.0
+    for k, length in enumerate(method["dash"]):
+        ink = "transparent" if k % 2 else "var(--c)"
+        stops.append(f"{ink} {place:g}px {place + length:g}px")
+        place += length
+    return f"{colour};--dash:repeating-linear-gradient(90deg,{','.join(stops)})"
 
 
 def _short(value: Any) -> Any:

@@ -80,7 +80,7 @@ def _gap(stream: Stream) -> float:
 def _label_ends(axes: Axes, ends: list[tuple[float, dict[str, Any]]], gap: float) -> None:
     """Write each line's name beside its end, moved apart where they would overlap."""
     bottom, top = axes.get_ylim()
-    places = _apart([y for y, _ in ends], (top - bottom) * gap)
+    places = _apart([y for y, _ in ends], (top - bottom) * gap, bottom, top)
     for (_, method), y in zip(ends, places, strict=True):
         axes.annotate(
             method["label"], (1, y), xycoords=("axes fraction", "data"), xytext=(4, 0),
@@ -89,28 +89,24 @@ def _label_ends(axes: Axes, ends: list[tuple[float, dict[str, Any]]], gap: float
         )  # fmt: skip
 
 
-def _apart(values: list[float], gap: float) -> list[float]:
-    """Move values apart to at least a gap, keeping their order and, on average, their place."""
-    order = sorted(range(len(values)), key=lambda i: values[i])
-    placed: list[list[int]] = []  # runs of labels that touch
-    for i in order:
-        placed.append([i])
-        while len(placed) > 1 and _bottom(placed[-1], values, gap) < _top(placed[-2], values, gap):
-            last = placed.pop()
-            placed[-1] += last
-    result = [0.0] * len(values)
-    for run in placed:
-        for k, i in enumerate(run):
-            result[i] = _bottom(run, values, gap) + gap * (k + 0.5)
-    return result
+def _apart(values: list[float], gap: float, low: float, high: float) -> list[float]:
+    """Move values apart to at least a gap, in their order, near their place, within bounds.
 
+    Where there are too many for the bounds, they go beyond the upper one.
+    """
 
-def _bottom(run: list[int], values: list[float], gap: float) -> float:
-    return sum(values[i] for i in run) / len(run) - gap * len(run) / 2
+    def start(run: list[int]) -> float:
+        wanted = sum(values[i] for i in run) / len(run) - gap * len(run) / 2
+        return max(low, min(high - gap * len(run), wanted))
 
-
-def _top(run: list[int], values: list[float], gap: float) -> float:
-    return _bottom(run, values, gap) + gap * len(run)
+    runs: list[list[int]] = []  # of labels that touch
+    for i in sorted(range(len(values)), key=lambda i: values[i]):
+        runs.append([i])
+        while len(runs) > 1 and start(runs[-1]) < start(runs[-2]) + gap * len(runs[-2]):
+            last = runs.pop()
+            runs[-1] += last
+    places = {i: start(run) + gap * (k + 0.5) for run in runs for k, i in enumerate(run)}
+    return [places[i] for i in range(len(values))]
 
 
 # ------------------------------------------------------------------ matrices and memory
@@ -224,7 +220,7 @@ def _scatter(axes: Axes, stream: Stream, cost: str, title: str, xlabel: str) -> 
     axes.margins(x=0.16, y=0.12)
     axes.set(title=title, xlabel=xlabel, ylabel=f"average {unit}")
     bottom, top = axes.get_ylim()
-    heights = _apart([y for _, y, _ in labelled], (top - bottom) * _gap(stream))
+    heights = _apart([y for _, y, _ in labelled], (top - bottom) * _gap(stream), bottom, top)
     for (x, _, method), y in zip(labelled, heights, strict=True):
         axes.annotate(
             method["label"], (x, y), (6, 0), textcoords="offset points", fontsize=7, va="center",

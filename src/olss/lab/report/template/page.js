@@ -46,11 +46,14 @@ function canvas(host, height, label) {
 function group(svg, method) {
   return node(svg, "g", { class: "m", style: `--c:${method.colour}`, "data-method": method.label });
 }
-// Moves labels apart to at least a gap, keeping their order and, on average, their place.
-function apart(values, gap) {
+// Moves labels apart to at least a gap, in their order, near their place and between two bounds.
+function apart(values, gap, low, high) {
   const order = values.map((_, i) => i).sort((a, b) => values[a] - values[b]);
   const runs = [];
-  const start = (run) => run.reduce((sum, i) => sum + values[i], 0) / run.length - (gap * run.length) / 2;
+  const start = (run) => {
+    const wanted = run.reduce((sum, i) => sum + values[i], 0) / run.length - (gap * run.length) / 2;
+    return Math.max(low, Math.min(high - gap * run.length, wanted));
+  };
   for (const i of order) {
     runs.push([i]);
     while (runs.length > 1 && start(runs.at(-1)) < start(runs.at(-2)) + gap * runs.at(-2).length) {
@@ -100,7 +103,7 @@ function lines(host, stream, curve) {
   const y = yAxis(svg, box, low, high, unit(stream));
   const x = taskAxis(svg, box, count, curve === "final" ? "task" : "tasks learned");
   const cross = node(svg, "line", { class: "cross", y1: box.top, y2: box.bottom, visibility: "hidden" });
-  const places = apart(methods.map((m) => y(factor * (m.curves[curve].mean.at(-1) ?? low))), 15);
+  const places = apart(methods.map((m) => y(factor * (m.curves[curve].mean.at(-1) ?? low))), 15, box.top - 8, box.bottom + 8);
   methods.forEach((method, k) => {
     const g = group(svg, method), end = method.curves[curve];
     const points = (key) => end[key].flatMap((v, i) => (known(v) ? [[x(i), y(factor * v)]] : []));
@@ -207,7 +210,7 @@ function scatter(host, stream, cost, title) {
   }
   if (none) node(svg, "text", { x: x(0), y: box.bottom + 17, "text-anchor": "middle" }, "none");
   node(svg, "text", { x: (box.left + box.right) / 2, y: box.bottom + 34, "text-anchor": "middle" }, title);
-  const places = apart(methods.map((m) => y(factor * m.values.average.mean)), 14);
+  const places = apart(methods.map((m) => y(factor * m.values.average.mean)), 14, box.top - 8, box.bottom + 8);
   methods.forEach((method, i) => {
     const g = group(svg, method), v = method.values.average, cx = x(method.values[cost].mean), cy = y(factor * v.mean);
     if (known(v.low)) node(g, "line", { class: "whisker", x1: cx, x2: cx, y1: y(factor * v.low), y2: y(factor * v.high) });
@@ -340,7 +343,7 @@ function say(title, rows, left, top) {
     const row = table.insertRow(), name = row.insertCell();
     if (what.label) {
       const swatch = document.createElement("span");
-      swatch.className = "swatch"; swatch.style.setProperty("--c", what.colour); name.append(swatch, what.label);
+      swatch.className = "swatch"; swatch.style.cssText = what.swatch; name.append(swatch, what.label);
     } else name.textContent = what;
     row.insertCell().textContent = value;
   }
