@@ -309,6 +309,13 @@ class TestSampler:
         assert target.shape == (30, 2)
         assert LeverageSampler(30).fit_resample(X).shape == (30, 64)
 
+    def test_it_fits_into_a_pipeline_of_imbalanced_learn(self):
+        make = pytest.importorskip("imblearn.pipeline").make_pipeline
+        sampler = LeverageSampler(200, policy="balanced", random_state=0)
+        pipeline = make(sampler, SVC()).fit(X[TRAIN], y[TRAIN])
+        assert pipeline[-1].shape_fit_ == (200, 64)
+        assert pipeline.score(X[TEST], y[TEST]) > 0.8
+
     def test_few_rows_all_stay(self):
         rows, _ = LeverageSampler(30).fit_resample(X[:9], y[:9])
         np.testing.assert_array_equal(rows, X[:9])
