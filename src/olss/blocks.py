@@ -32,8 +32,13 @@ BLOCK_BYTES = 12_000_000
 
 
 def to_numpy(array: Any) -> NDArray[Any]:
-    """Return an array of any kind as NumPy, without a copy where that is possible."""
+    """Return an array of any kind as NumPy, without a copy where that is possible.
+
+    Torch's bfloat16, which NumPy has not, comes as float32.
+    """
     if is_torch_array(array):
+        if str(array.dtype) == "torch.bfloat16":
+            array = array.float()
         return np.asarray(array.detach().cpu())
     if is_cupy_array(array):
         return np.asarray(to_device(array, "cpu"))

@@ -119,7 +119,8 @@ def pool_scores(
     """Leverage of the rows of several tables taken as one, without stacking them.
 
     The scores are x' (G + ridge I)^+ x with G = sum w x x' over all parts: not multiplied by
-    the row's own weight. The other arguments are those of `leverage_scores`.
+    the row's own weight, which must be above zero. The other arguments are those of
+    `leverage_scores`.
 
     Returns
     -------
@@ -127,6 +128,8 @@ def pool_scores(
     """
     rows = [None] * len(parts) if weights is None else weights
     blocks = [Blocks(part, w, name="X") for part, w in zip(parts, rows, strict=True)]
+    if any(b.weights is not None and not b.weights.all() for b in blocks):
+        raise InputError("weights must be above zero, found 0: leave such rows out.")
     columns = {b.columns for b in blocks}
     if len(columns) > 1:
         raise DataError(f"all parts must have the same number of columns, found {columns}.")

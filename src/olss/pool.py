@@ -14,7 +14,7 @@ from olss.blocks import Blocks, to_numpy
 from olss.errors import InputError
 from olss.intake import EXTRA
 from olss.leverage import pool_scores
-from olss.rows import Array, Indices, as_numpy, take
+from olss.rows import Array, Indices, take
 
 __all__ = ["Choice", "Floats", "Policy", "Pool", "checked", "classes_of"]
 
@@ -184,7 +184,7 @@ class Pool:
         name = name if name in self._parts[1] else EXTRA + name
         if name not in self._parts[1]:
             raise InputError(f"the rows have no column {name.removeprefix(EXTRA)!r}.")
-        return np.concatenate([as_numpy(part[name]) for part in self._parts])
+        return np.concatenate([to_numpy(part[name]) for part in self._parts])
 
 
 def checked(choice: Any, total: int, size: int) -> Choice:
@@ -211,7 +211,7 @@ def checked(choice: Any, total: int, size: int) -> Choice:
 
 def classes_of(y: Array) -> NDArray[Any] | None:
     """(n,) classes of labels or one-hot rows; None for real targets and several labels a row."""
-    y = as_numpy(y)
+    y = to_numpy(y)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim == 1:

@@ -13,9 +13,9 @@ import numpy as np
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.blocks import BLOCK_BYTES, to_numpy
+from olss.blocks import BLOCK_BYTES
 
-__all__ = ["Array", "Indices", "Rows", "as_numpy", "copy_rows", "overlap", "take"]
+__all__ = ["Array", "Indices", "Rows", "copy_rows", "overlap", "take"]
 
 Array: TypeAlias = Any  # numpy.ndarray or torch.Tensor
 Indices: TypeAlias = NDArray[np.int64]
@@ -139,13 +139,6 @@ def copy_rows(target: Array, slots: Indices, source: Array, indices: Indices) ->
             target[_torch_indices(to)] = block
         else:
             target[to] = block
-
-
-def as_numpy(array: Array) -> NDArray[Any]:
-    """Return an array as NumPy; torch's bfloat16, which NumPy has not, as float32."""
-    if is_torch_array(array) and str(array.dtype) == "torch.bfloat16":
-        array = array.float()
-    return to_numpy(array)
 
 
 def overlap(first: Array, second: Array) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss import sketch_file
+from olss.blocks import to_numpy
 from olss.description import Description
 from olss.errors import FormatError, InputError
 from olss.intake import (
@@ -24,7 +25,8 @@ from olss.intake import (
 from olss.novelty import Familiar
 from olss.policies import name_of, named
 from olss.pool import Choice, Floats, Policy, Pool, checked, classes_of
-from olss.rows import Array, Indices, Rows, as_numpy, take
+from olss.rows import Array, Indices, Rows, take
+from olss.uninterrupted import uninterrupted
 
 __all__ = ["Sketch"]
 
@@ -217,9 +219,8 @@ class Sketch:
         new["weight"] = np.ones(n)
         new["index"] = np.arange(self._seen, self._seen + n)
         new["order"] = np.full(n, np.nan)
-        self._absorb(new, n if self.size == "task" else checked_size(self.size))
-        self._seen += n
-        self._task = new["task"][-1].item()
+        size = n if self.size == "task" else checked_size(self.size)
+        self._absorb(new, size, seen=n, task=new["task"][-1].item())
         return self
 
     def merge(self, other: Sketch) -> Self:
@@ -252,9 +253,10 @@ class Sketch:
             new["weight"] = other.weight.copy()
             new["index"] = other.index + self._seen
             new["order"] = other._rows["order"].copy()
-            self._absorb(new, max(len(self), len(other)) if self.size == "task" else self.size)
-            self._task = other._task
-        self._seen += other.seen
+            size = max(len(self), len(other)) if self.size == "task" else self.size
+            self._absorb(new, size, seen=other.seen, task=other._task)
+        else:
+            self._seen += other.seen
         return self
 
     def remove(self, index: Any) -> int:
@@ -438,8 +440,11 @@ class Sketch:
             raise InputError(EMPTY)
         return self._rows[name]
 
-    def _absorb(self, new: dict[str, Array], size: int) -> None:
-        """Let the policy choose among the rows held and `new`, then put the chosen into place."""
+    def _absorb(self, new: dict[str, Array], size: int, *, seen: int, task: int | str) -> None:
+        """Let the policy choose among the rows held and `new`, then put the chosen into place.
+
+        The new rows stand for `seen` rows of the stream, the last of them of this `task`.
+        """
         held = {name: self._rows[name] for name in self._rows}
         held = held or {name: column[:0] for name, column in new.items()}
         total = len(self) + len(new["index"])
@@ -454,15 +459,19 @@ class Sketch:
             kept = choice.rows[choice.rows < len(self)]
             chosen = choice.rows[choice.rows >= len(self)] - len(self)
             reserve = min(size, 2 * total) if len(self) else 0
-            slots = self._rows.replace(kept, new, chosen, reserve)
+            with uninterrupted():
+                slots = self._rows.replace(kept, new, chosen, reserve)
+                if choice.weight is not None:
+                    self._rows["weight"][slots] = choice.weight
+                if choice.order is not None:
+                    self._rows["order"][slots] = choice.order
+                self._familiar.clear()
+                self._seen += seen
+                self._task = task
+                state = self._rng.bit_generator.state
         except BaseException:
             self._rng.bit_generator.state = state
             raise
-        if choice.weight is not None:
-            self._rows["weight"][slots] = choice.weight
-        if choice.order is not None:
-            self._rows["order"][slots] = choice.order
-        self._familiar.clear()
 
     def _detected_task(self, X: Array) -> int | str:
         """Return the current task, or the next one if the rows are unlike those held of it."""
@@ -498,7 +507,7 @@ class Sketch:
         if self.features is None:
             return X
         blocks = [
-            as_numpy(self.features(X[start : start + FEATURE_BLOCK]))
+            to_numpy(self.features(X[start : start + FEATURE_BLOCK]))
             for start in range(0, len(X), FEATURE_BLOCK)
         ]
         mapped = np.concatenate(blocks) if blocks else np.empty((0, 1))

@@ -18,9 +18,10 @@ import numpy as np
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
+from olss.blocks import to_numpy
 from olss.errors import FormatError
 from olss.intake import EXTRA
-from olss.rows import Array, Rows, as_numpy
+from olss.rows import Array, Rows
 
 __all__ = ["FORMAT", "generator", "read", "write"]
 
@@ -134,7 +135,7 @@ def _kind(column: Array) -> dict[str, Any]:
 def _to_arrow(column: Array) -> Any:
     import pyarrow as pa
 
-    values = as_numpy(column)
+    values = to_numpy(column)
     if values.dtype == np.float16:  # not known to all readers; float32 holds it exactly
         values = values.astype(np.float32)
     if values.ndim == 1:
