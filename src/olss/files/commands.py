@@ -86,6 +86,7 @@ def _compress(
 
     from olss.files import compress
 
+    console = Console(stderr=True)
     shown = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -93,8 +94,8 @@ def _compress(
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=quiet,
+        console=console,
+        disable=quiet or not console.is_terminal,
         transient=True,
     )
     try:

@@ -11,8 +11,8 @@ Two kinds of draw:
 - by key ("paper", "recent"): the rows of the smallest keys stay. With keys Exp(1) / leverage this
   is the law of successive draws in proportion to leverage.
 
-Before a draw, rows of a block that the t of the last draw would hardly let in are thinned: t can
-only grow. So the draws themselves are rare.
+Before a draw, the rows of a block are thinned by the t of the last draw: it can only grow. So the
+draws themselves are rare.
 """
 
 from __future__ import annotations
@@ -147,6 +147,26 @@ def strata_of(table: Any, columns: tuple[str, ...]) -> Indices:
     return code
 
 
+def _thin(q: Floats, limit: float, rng: Any) -> tuple[Indices, Floats]:
+    """Return (rows, weights) of new rows of which those with q < limit are drawn.
+
+    Laid end to end in random order, these are cut into stretches of length `limit` and a last,
+    shorter one. In each, at the same place, a row is picked, whose q becomes the stretch's length:
+    each q is right on average, and their sum is exactly what it was.
+    """
+    big = np.flatnonzero(q >= limit)
+    line = rng.permutation(np.flatnonzero(q < limit))
+    if not len(line):
+        return big, np.ones(len(big))
+    ends = np.cumsum(q[line]) / limit
+    whole, rest = divmod(float(ends[-1]), 1)
+    length = np.append(np.ones(int(whole)), rest)
+    picked = np.searchsorted(ends, np.arange(len(length)) + rng.random() * length, side="right")
+    rows, which = np.unique(line[np.minimum(picked, len(line) - 1)], return_inverse=True)
+    weight = limit * np.bincount(which, length) / q[rows]
+    return np.concatenate([big, rows]), np.concatenate([np.ones(len(big)), weight])
+
+
 class Draw:
     """Draws from blocks of rows as they come.
 
@@ -172,19 +192,11 @@ class Draw:
             return rows, np.ones(len(rows))
         if not self._limit:
             return np.arange(len(score)), np.ones(len(score))
-        # A new start for each block: when a draw comes depends on what the blocks before gave,
-        # so going on where they ended would not be by chance.
-        start = rng.random()
         if policy == "reservoir":
-            count = int(len(score) / self._limit + start)
-            rows = np.sort(rng.choice(len(score), count, replace=False, shuffle=False))
-            return rows, np.full(len(rows), self._limit)
-        pi = np.minimum(1, score / self._limit)
-        # Systematic sampling in random order: as many rows as sum(pi), within one.
-        line = rng.permutation(len(pi))
-        steps = np.floor(np.cumsum(pi[line]) + start)
-        rows = np.sort(line[np.diff(steps, prepend=0) > 0])
-        return rows, 1 / pi[rows]
+            whole, rest = divmod(len(score) / self._limit, 1)
+            rows = rng.choice(len(score), int(whole) + 1, replace=False)
+            return rows, self._limit * np.append(np.ones(int(whole)), rest)
+        return _thin(score, self._limit, rng)
 
     def hold(self, rows: Rows) -> None:
         """Take in rows, and draw when as many wait as are to be kept."""

@@ -320,9 +320,6 @@ class Run:
         if state.seen <= job.size:
             self.notes.append(f"size is {job.size:,}, of {state.seen:,} rows seen all are kept")
         drawn = drawn.take(np.argsort(drawn.order, kind="stable"))
-        if job.policy == "reservoir" and np.ptp(drawn.weight) < 1e-3 * drawn.weight[0]:
-            # Thinning counts to within a few rows; a uniform sample stands for all seen.
-            drawn.weight[:] = state.seen / len(drawn)
         at = len(self.schema.names)
         table = drawn.table.add_column(at, WEIGHT, pa.array(drawn.weight)).combine_chunks()
         write(self.path, table, state)
