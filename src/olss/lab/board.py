@@ -106,6 +106,7 @@ class Board:
         now : bool
             Whether to say what each is doing, beside what is known.
         """
+        from rich.markup import escape
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False, header_style="dim")
@@ -115,7 +116,9 @@ class Board:
         table.add_column("seeds" if not now else "now")
         for label in dict.fromkeys(job.label for job in self.jobs):
             lines = [line for line in self.lines.values() if line.job.label == label]
-            table.add_row(label, *_scores(lines), self._doing(lines) if now else _seeds(lines))
+            table.add_row(
+                escape(label), *_scores(lines), self._doing(lines) if now else _seeds(lines)
+            )
         return table
 
     def _doing(self, lines: Sequence[_Line]) -> str:

@@ -113,7 +113,8 @@ def run(
     experiment = load(file, told)
     experiment = experiment.only(only) if only else experiment
     out = _console()
-    out.print(f"[bold]{experiment.name}[/]  {experiment.protocol}", highlight=False)
+    out.print(experiment.name, style="bold", end="  ", markup=False, highlight=False)
+    out.print(experiment.protocol, markup=False, highlight=False, soft_wrap=True)
     folder = into / safe(experiment.name)
     try:
         board = conduct(

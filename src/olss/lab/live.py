@@ -91,11 +91,14 @@ class LiveTable:
 
     def show(self, event: Event) -> None:
         """Redraw; failures and notes stay above the table."""
+        from rich.text import Text
+
         self.board.take(event)
         if event.kind in ("failed", "note"):
             colour = "red" if event.kind == "failed" else "yellow"
             who = f"{event.job.label}, seed {event.job.seed}"
-            self.live.console.print(f"[{colour}]{who}:[/]", event.text, highlight=False)
+            text = Text.assemble((f"{who}: ", colour), event.text)
+            self.live.console.print(text, highlight=False)
 
     def _drawn(self) -> Any:
         from rich.console import Group

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from olss.errors import InputError
+from olss.lab.experiment import load
+from olss.lab.lock import locked
+from olss.lab.tune import Search, tune, tuned
+from olss.streams import from_config
+from tests.lab.small import small_experiment
+
+optuna = pytest.importorskip("optuna")
+
+SPACE = {"lr": [0.001, 0.1, 1e30]}
+
+
+def storage(path: Path) -> Any:
+    backend = optuna.storages.journal.JournalFileBackend(str(path))
+    return optuna.storages.JournalStorage(backend)
+
+
+def searching(path: Path, **how: Any) -> Search:
+    experiment = small_experiment(tune=how)
+    return Search(experiment, experiment.learner("sgd"), storage(path))
+
+
+def test_trials_are_scored_on_held_out_training_rows_only(tmp_path: Path) -> None:
+    search = searching(tmp_path / "j", share=0.2, space=SPACE)
+    job = search.job({"lr": 0.1}, 0)
+    stream, ours = from_config(job.stream), from_config(small_experiment().jobs()[0].stream)
+    assert stream.config["validation"]["share"] == 0.2
+    assert job.label == "sgd lr=0.1"
+
+    def pictures(X: Any) -> set[bytes]:
+        """Permuting pixels keeps their values, so sorted values know a picture again."""
+        return {np.sort(row.ravel()).tobytes() for row in X}
+
+    assert not np.array_equal(stream[0].X_test, ours[0].X_test)
+    held, tests = pictures(stream[0].X_test), pictures(ours[0].X_test)
+    assert len(held & tests) < 0.02 * len(held) + 1  # but for pictures of the same greys
+
+
+def test_the_whole_way_from_grid_to_a_written_file_and_again(tmp_path: Path) -> None:
+    out = io.StringIO()
+    experiment = small_experiment(tune={"space": SPACE, "tasks": 2, "seeds": [0, 1]})
+    experiment = experiment.only(["sgd"])
+    found = tune(experiment, tmp_path, Console(file=out), jobs=2)["sgd"]
+    assert found["chosen"]["settings"] == {"lr": 0.1}
+    by_rate = {trial["settings"]["lr"]: trial for trial in found["trials"]}
+    assert set(by_rate) == {0.001, 0.1, 1e30}
+    assert "smaller learning rate" in by_rate[1e30]["failed"]
+    assert by_rate[1e30]["score"] is None
+    scores = []
+    for seed in (0, 1):
+        path = tmp_path / "small-tune" / "sgd-lr=0.1" / f"seed-{seed}" / "record.json"
+        record = json.loads(path.read_text())
+        assert len(record["tasks"]) == 2
+        assert record["config"]["stream"]["first_tasks"] == 2
+        scores.append(np.mean(record["accuracy"][-1]))
+    assert by_rate[0.1]["score"] == pytest.approx(np.mean(scores))
+    assert json.loads((tmp_path / "small-tune" / "tune.json").read_text())["sgd"] == found
+
+    written = tmp_path / "tuned.toml"
+    written.write_text(tuned(experiment, {"sgd": found}), encoding="utf-8")
+    assert load(written).learner("sgd").settings["lr"] == 0.1
+    assert load(written).name == "tuned"
+
+    again = io.StringIO()
+    assert tune(experiment, tmp_path, Console(file=again))["sgd"] == found
+    assert again.getvalue() == ""  # nothing was left to try
+    other = small_experiment(tune={"space": SPACE, "tasks": 3}).only(["sgd"])
+    with pytest.raises(InputError, match="made with other settings"):
+        tune(other, tmp_path, Console(file=again))
+
+
+def test_the_paper_s_grid_is_the_default(tmp_path: Path) -> None:
+    search = searching(tmp_path / "j")
+    rates = []
+    while (trial := search.ask()) is not None:
+        rates.append(trial.params["lr"])
+    assert rates == [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0]
+
+
+@pytest.mark.parametrize("method", ["random", "tpe"])
+def test_ranges_and_the_number_of_trials(tmp_path: Path, method: str) -> None:
+    space = {"lr": {"low": 0.001, "high": 1.0, "log": True}, "batch": {"low": 10, "high": 40}}
+    search = searching(tmp_path / "j", method=method, trials=4, space=space)
+    for _ in range(3):
+        trial = search.ask()
+        assert trial is not None
+        assert 0.001 <= trial.params["lr"] <= 1
+        assert trial.params["batch"] in range(10, 41)
+        search.study.tell(trial.optuna, 0.5)
+    # A new process goes on, and does not propose the same again.
+    more = searching(tmp_path / "j", method=method, trials=4, space=space)
+    last = more.ask()
+    assert last is not None
+    assert more.ask() is None
+    tried = [trial.params for trial in more.study.get_trials()]
+    assert len({trial["lr"] for trial in tried}) == 4
+
+
+def test_a_trial_left_behind_is_tried_again(tmp_path: Path) -> None:
+    first = searching(tmp_path / "j", space=SPACE).ask()  # and its process is gone
+    assert first is not None
+    search = searching(tmp_path / "j", space=SPACE)
+    rates = []
+    while (trial := search.ask()) is not None:
+        rates.append(trial.params["lr"])
+    assert sorted(rates) == SPACE["lr"]
+
+
+def test_a_grid_needs_values(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="grid needs a list of values for lr"):
+        searching(tmp_path / "j", space={"lr": {"low": 0.1, "high": 1.0}})
+
+
+def test_one_command_at_a_time(tmp_path: Path) -> None:
+    with locked(tmp_path / "small-tune" / ".lock"), pytest.raises(InputError, match="another olss"):
+        tune(small_experiment(), tmp_path, Console(file=io.StringIO()))

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import olss
+from olss.cli import app
+
+COMMANDS = ("demo", "run", "tune", "report", "compress", "inspect", "data")
+HEAVY = ("torch", "sklearn", "pandas", "matplotlib", "pyarrow", "jinja2", "dask", "optuna")
+
+
+def test_help_names_every_command() -> None:
+    result = CliRunner().invoke(app, ["--help"])
+    assert result.exit_code == 0
+    for command in COMMANDS:
+        assert f" {command} " in result.output, command
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert "Usage" in result.output
+
+
+def test_run_and_tune_teach_by_examples() -> None:
+    for command in ("run", "tune"):
+        assert f"olss {command} FILE" in CliRunner().invoke(app, [command, "--help"]).output
+
+
+def test_version() -> None:
+    assert CliRunner().invoke(app, ["--version"]).output == f"olss {olss.__version__}\n"
+
+
+def test_without_arguments_it_helps_and_ends_with_2() -> None:
+    result = CliRunner().invoke(app, [])
+    assert result.exit_code == 2
+    assert "Usage" in result.output
+    assert CliRunner().invoke(app, ["rnu"]).exit_code == 2
+
+
+def test_completion_can_be_installed() -> None:
+    result = CliRunner().invoke(app, ["--show-completion", "bash"])
+    assert result.exit_code == 0
+    assert "complete" in result.output
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom olss.cli import app\n"
+        "assert CliRunner().invoke(app, ['run', '--help']).exit_code == 0\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "[]\n"
