@@ -23,8 +23,7 @@ try:
     )
     from sklearn.dummy import DummyClassifier
     from sklearn.pipeline import Pipeline
-    from sklearn.utils import check_random_state, get_tags
-    from sklearn.utils._indexing import _safe_indexing
+    from sklearn.utils import _safe_indexing, check_random_state, get_tags
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets, type_of_target
     from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
