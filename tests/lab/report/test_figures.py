@@ -9,6 +9,7 @@ def test_every_figure_is_there_in_both_forms(report, content):
             svg = (report / "figures" / f"{stream['id']}-{name}.svg").read_text()
             png = (report / "figures" / f"{stream['id']}-{name}.png").read_bytes()
             assert svg.rstrip().endswith("</svg>")
+            assert "mathdefault" not in svg  # a formula left unread
             assert png.startswith(b"\x89PNG")
 
 

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from olss.lab.report.placing import apart, clusters
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
 __all__ = ["INK", "PLOTS"]
 
@@ -80,33 +83,13 @@ def _gap(stream: Stream) -> float:
 def _label_ends(axes: Axes, ends: list[tuple[float, dict[str, Any]]], gap: float) -> None:
     """Write each line's name beside its end, moved apart where they would overlap."""
     bottom, top = axes.get_ylim()
-    places = _apart([y for y, _ in ends], (top - bottom) * gap, bottom, top)
+    places = apart([y for y, _ in ends], (top - bottom) * gap, bottom, top)
     for (_, method), y in zip(ends, places, strict=True):
         axes.annotate(
             method["label"], (1, y), xycoords=("axes fraction", "data"), xytext=(4, 0),
             textcoords="offset points", va="center", color=method["colour"], fontsize=7.5,
             annotation_clip=False,
         )  # fmt: skip
-
-
-def _apart(values: list[float], gap: float, low: float, high: float) -> list[float]:
-    """Move values apart to at least a gap, in their order, near their place, within bounds.
-
-    Where there are too many for the bounds, they go beyond the upper one.
-    """
-
-    def start(run: list[int]) -> float:
-        wanted = sum(values[i] for i in run) / len(run) - gap * len(run) / 2
-        return max(low, min(high - gap * len(run), wanted))
-
-    runs: list[list[int]] = []  # of labels that touch
-    for i in sorted(range(len(values)), key=lambda i: values[i]):
-        runs.append([i])
-        while len(runs) > 1 and start(runs[-1]) < start(runs[-2]) + gap * len(runs[-2]):
-            last = runs.pop()
-            runs[-1] += last
-    places = {i: start(run) + gap * (k + 0.5) for run in runs for k, i in enumerate(run)}
-    return [places[i] for i in range(len(values))]
 
 
 # ------------------------------------------------------------------ matrices and memory
@@ -149,7 +132,8 @@ def _memory(stream: Stream) -> Figure | None:
     colours = colormaps["cividis"](np.linspace(0, 1, count))
     for axes, method in zip(grid.flat, methods, strict=False):
         held = _array(method["memory_rows"])
-        axes.stackplot(np.arange(1, count + 1), held.T, colors=colours, step="mid", lw=0)
+        edges, steps = np.arange(count + 1) + 0.5, np.vstack([held, held[-1:]])
+        axes.stackplot(edges, steps.T, colors=colours, step="post", lw=0)
         axes.set_title(method["label"], fontsize=8, color=method["colour"])
         _whole(axes, 4)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
@@ -161,7 +145,7 @@ def _memory(stream: Stream) -> Figure | None:
     from matplotlib.colors import Normalize
 
     scale = ScalarMappable(Normalize(1, max(count, 2)), "cividis")
-    figure.colorbar(scale, ax=grid, label="rows of task", shrink=0.8, aspect=30)
+    figure.colorbar(scale, ax=grid, label="rows of task", shrink=0.8, aspect=30, ticks=_ticks(8))
     return figure
 
 
@@ -190,7 +174,7 @@ def _time(stream: Stream) -> Figure | None:
     axes.set_yticks(y, [m["label"] for m in methods])
     axes.margins(x=0.24)
     axes.grid(axis="y", visible=False)
-    axes.legend(ncols=3, frameon=False, loc="lower right", fontsize=7)
+    figure.legend(ncols=3, frameon=False, loc="outside lower right", fontsize=7)
     return figure
 
 
@@ -203,33 +187,48 @@ def _pareto(stream: Stream) -> Figure:
 
 def _scatter(axes: Axes, stream: Stream, cost: str, title: str, xlabel: str) -> None:
     factor, unit = _unit(stream)
+    axes.set(title=title, xlabel=xlabel, ylabel=f"average {unit}")
     shown = [m for m in stream["methods"] if m["values"][cost]["mean"] is not None]
+    if not shown:
+        return
     labelled = []
     for method in shown:
         x, y = method["values"][cost]["mean"], method["values"]["average"]
         error = None if y["low"] is None else factor * (y["high"] - y["low"]) / 2
         axes.errorbar(x, factor * y["mean"], error, fmt="o", ms=5, color=method["colour"], lw=1)
         labelled.append((x, factor * y["mean"], method))
-    if cost == "seconds" and all(x > 0 for x, _, _ in labelled):
-        axes.set_xscale("log")
-    elif labelled:
-        axes.set_xscale("symlog", linthresh=max(1, _least([x for x, _, _ in labelled])))
-        axes.set_xlim(
-            left=-0.1 * axes.get_xlim()[1] if len({x for x, _, _ in labelled}) < 2 else None
-        )
+    _costs_axis(axes, [x for x, _, _ in labelled])
     axes.margins(x=0.16, y=0.12)
-    axes.set(title=title, xlabel=xlabel, ylabel=f"average {unit}")
     bottom, top = axes.get_ylim()
-    heights = _apart([y for _, y, _ in labelled], (top - bottom) * _gap(stream), bottom, top)
-    for (x, _, method), y in zip(labelled, heights, strict=True):
-        axes.annotate(
-            method["label"], (x, y), (6, 0), textcoords="offset points", fontsize=7, va="center",
-            color=method["colour"],
-        )  # fmt: skip
+    across = (axes.transScale + axes.transLimits).transform([(x, 1) for x, _, _ in labelled])[:, 0]
+    for near in clusters(across.tolist(), 0.14):
+        heights = apart([labelled[i][1] for i in near], (top - bottom) * _gap(stream), bottom, top)
+        for i, y in zip(near, heights, strict=True):
+            x, _, method = labelled[i]
+            axes.annotate(
+                method["label"], (x, y), (6, 0), textcoords="offset points", fontsize=7,
+                va="center", color=method["colour"],
+            )  # fmt: skip
 
 
-def _least(values: list[float]) -> float:
-    return min((value for value in values if value > 0), default=1.0)
+def _costs_axis(axes: Axes, costs: list[float]) -> None:
+    """Make an axis for costs of different magnitude, with a place for none at all."""
+    from matplotlib.ticker import LogLocator, NullFormatter, SymmetricalLogLocator
+
+    some = [cost for cost in costs if cost > 0]
+    if not some:
+        axes.set_xticks([0])
+        return
+    if len(some) == len(costs):
+        axes.set_xscale("log")
+        narrow = max(some) < 100 * min(some)
+        axes.xaxis.set_major_locator(LogLocator(subs=[1, 2, 5] if narrow else [1]))
+    else:
+        axes.set_xscale("symlog", linthresh=min(some))
+        axes.xaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=min(some)))
+    # Plain numbers: 20 is easier to read than a power of ten.
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _measures(stream: Stream) -> Figure | None:
@@ -262,9 +261,13 @@ def _measures(stream: Stream) -> Figure | None:
 
 def _whole(axes: Axes, most: int = 8) -> None:
     """Put ticks at whole numbers only."""
+    axes.xaxis.set_major_locator(_ticks(most))
+
+
+def _ticks(most: int) -> MaxNLocator:
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(most, integer=True))
+    return MaxNLocator(most, integer=True)
 
 
 def _unit(stream: Stream) -> tuple[float, str]:

@@ -210,7 +210,16 @@ function scatter(host, stream, cost, title) {
   }
   if (none) node(svg, "text", { x: x(0), y: box.bottom + 17, "text-anchor": "middle" }, "none");
   node(svg, "text", { x: (box.left + box.right) / 2, y: box.bottom + 34, "text-anchor": "middle" }, title);
-  const places = apart(methods.map((m) => y(factor * m.values.average.mean)), 14, box.top - 8, box.bottom + 8);
+  // Labels are moved apart only from those that are near enough to overlap.
+  const places = [], near = [], across = methods.map((m) => x(m.values[cost].mean));
+  for (const i of methods.map((_, k) => k).sort((a, b) => across[a] - across[b])) {
+    if (near.length && across[i] - across[near.at(-1).at(-1)] < names / 2) near.at(-1).push(i);
+    else near.push([i]);
+  }
+  for (const group of near) {
+    const heights = apart(group.map((i) => y(factor * methods[i].values.average.mean)), 14, box.top - 8, box.bottom + 8);
+    group.forEach((i, k) => { places[i] = heights[k]; });
+  }
   methods.forEach((method, i) => {
     const g = group(svg, method), v = method.values.average, cx = x(method.values[cost].mean), cy = y(factor * v.mean);
     if (known(v.low)) node(g, "line", { class: "whisker", x1: cx, x2: cx, y1: y(factor * v.low), y2: y(factor * v.high) });
