@@ -32,6 +32,10 @@ def test_run_and_tune_teach_by_examples() -> None:
         assert f"olss {command} FILE" in CliRunner().invoke(app, [command, "--help"]).output
 
 
+def test_help_teaches_by_examples() -> None:
+    assert "olss run FILE.toml" in CliRunner().invoke(app, ["--help"]).output
+
+
 def test_version() -> None:
     assert CliRunner().invoke(app, ["--version"]).output == f"olss {olss.__version__}\n"
 

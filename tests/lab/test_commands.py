@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from olss.errors import OlssError
 from olss.lab.commands import add_to
 from olss.lab.events import Event
 from olss.lab.experiment import Job
-from olss.lab.job import perform_in
+from olss.lab.job import check, perform_in
 from olss.learn.record import Record
 from tests.lab.small import write_experiment
 
@@ -25,8 +25,8 @@ class Inline:
         self.jobs: list[Job] = []
         self.interrupt = False
 
-    def start(self) -> None:
-        pass
+    def check(self, jobs: Sequence[Job]) -> int:
+        return check(jobs)
 
     def submit(self, job: Job) -> None:
         self.jobs.append(job)

@@ -10,7 +10,7 @@ from rich.console import Console
 from olss.lab.board import Board
 from olss.lab.demo import STREAMS, _lesson, demo, demo_experiments
 from olss.lab.events import Event
-from olss.lab.job import check_learners
+from olss.lab.job import check
 from olss.lab.picture import draw_demo, spread
 from olss.learn.record import Record
 
@@ -34,7 +34,7 @@ def test_the_demo_from_beginning_to_picture(
 
 def test_its_experiments_are_sound() -> None:
     for experiment in demo_experiments():
-        check_learners(experiment)
+        assert check(experiment.jobs()) == 10
         assert len(experiment.jobs()) == 12
         assert experiment.stream["dataset"] == "digits"  # no download
 

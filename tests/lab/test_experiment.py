@@ -10,7 +10,7 @@ import pytest
 from olss.errors import InputError
 from olss.lab import toml
 from olss.lab.experiment import Experiment, load, parse, safe
-from olss.lab.job import check_learners
+from olss.lab.job import check
 from olss.streams import Dataset, from_config
 from tests.lab.small import small_content, small_experiment, write_experiment
 
@@ -41,9 +41,8 @@ def test_every_experiment_builds_its_learners_and_its_stream(
     assert experiment.name == path.stem
     assert experiment.protocol
     assert path.read_text(encoding="utf-8").startswith("# ")
-    check_learners(experiment)
+    assert check(experiment.jobs()) == experiment.stream["tasks"]
     stream = from_config(experiment.jobs()[0].stream)
-    assert len(stream) == experiment.stream["tasks"]
     # Rows asked for are there: the last task can be drawn.
     assert len(stream[len(stream) - 1].y) > 0
     assert {job.settings["lr"] for job in experiment.jobs()} <= GRID
@@ -95,7 +94,7 @@ def test_mistakes_are_named(change: dict[str, Any], said: str) -> None:
 def test_mistakes_in_settings_name_the_learner() -> None:
     experiment = small_experiment(learner=[{"name": "mine", "recipe": "olss", "polcy": "paper"}])
     with pytest.raises(InputError, match=r"learner 'mine': .*'polcy'. Did you mean 'policy'"):
-        check_learners(experiment)
+        check(experiment.jobs())
 
 
 def test_changes_from_the_command_line(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from olss.errors import InputError, MissingExtraError, OlssError
 from olss.lab import runs
 from olss.lab.events import Event
 from olss.lab.experiment import Job
-from olss.lab.job import perform
+from olss.lab.job import check, perform
 from olss.lab.lock import locked
 from olss.learn.record import Record
 
@@ -57,8 +57,12 @@ class Cluster:
         self._put_off: list[Job] = []
         self._numbers = itertools.count()
 
-    def start(self) -> None:
-        """Do nothing: a cluster is there already."""
+    def check(self, jobs: Sequence[Job]) -> int:
+        """Raise an InputError if they cannot be run as they are; give the number of tasks."""
+        try:
+            return int(self._client.submit(_check_there, list(jobs), pure=False).result())
+        except RuntimeError as error:
+            raise InputError(str(error)) from error
 
     def submit(self, job: Job) -> None:
         """Have a run done."""
@@ -124,6 +128,15 @@ class Cluster:
         return Event("done", job, record)
 
 
+def _check_there(jobs: Sequence[Job]) -> int:
+    """Check on a worker, which has the data."""
+    try:
+        return check(jobs)
+    except OlssError as error:
+        # Errors with constructors of their own do not travel.
+        raise RuntimeError(str(error)) from None
+
+
 def _perform_there(job: Job, key: str) -> Any:
     """Do a run on a worker, telling the client of each task."""
     worker = import_module("distributed").get_worker()
@@ -136,5 +149,4 @@ def _perform_there(job: Job, key: str) -> Any:
         try:
             return perform(job, on_task=on_task)
         except OlssError as error:
-            # Errors with constructors of their own do not travel.
-            raise RuntimeError(str(error)) from None
+            raise RuntimeError(str(error)) from None  # as above

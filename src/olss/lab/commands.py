@@ -18,6 +18,18 @@ __all__ = ["add_to"]
 
 data = typer.Typer(no_args_is_help=True, help="Data sets: where they are, fetch them.")
 
+EXAMPLES = """\
+**First steps**
+
+`olss demo`  see forgetting, and not forgetting, in under a minute
+
+`olss run FILE.toml`  run an experiment, or go on with it; `olss report runs/NAME`  a page of it
+
+`olss compress big.parquet --into small.parquet --size 10000`  a training set that fits
+
+`olss COMMAND --help`  all about a command, with examples
+"""
+
 RUN_EXAMPLES = """\
 **Examples**
 
@@ -64,6 +76,7 @@ Jobs = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands on the main application."""
+    app.info.epilog = EXAMPLES
     app.command()(demo)
     app.command(epilog=RUN_EXAMPLES)(run)
     app.command(epilog=TUNE_EXAMPLES)(tune)

@@ -11,7 +11,6 @@ from olss.lab import runs
 from olss.lab.board import Board
 from olss.lab.events import Event, Executor
 from olss.lab.experiment import Experiment, Job
-from olss.lab.job import check_learners, stream_of
 from olss.lab.live import view_of
 from olss.lab.workers import Workers
 
@@ -78,10 +77,7 @@ def conduct(
         if executor is None:
             executor = executor_for(root, board.processes, scheduler)
             stack.callback(executor.close)
-        executor.start()
-        check_learners(experiment)  # while the processes start
-        if scheduler is None:  # a cluster may have data this machine has not
-            board.tasks = len(stream_of(left[0]))
+        board.tasks = executor.check(left)
         _watch(executor, left, board, console, watchers)
     return board
 

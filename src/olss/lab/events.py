@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -39,8 +39,8 @@ class Event:
 class Executor(Protocol):
     """Where runs are done: processes of this machine or a cluster."""
 
-    def start(self) -> None:
-        """Get ready, without waiting for it."""
+    def check(self, jobs: Sequence[Job]) -> int:
+        """Raise an InputError if they cannot be run as they are; give the number of tasks."""
 
     def submit(self, job: Job) -> None:
         """Have a run done, after those submitted before."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from olss.errors import InputError, OlssError
 from olss.lab import runs
-from olss.lab.experiment import Experiment, Job
+from olss.lab.experiment import Job
 from olss.lab.lock import locked
 from olss.learn.record import Record
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from olss.learn.learner import Learner
     from olss.streams import Stream, Task
 
-__all__ = ["Watched", "check_learners", "learner_of", "perform", "perform_in", "stream_of"]
+__all__ = ["Watched", "check", "learner_of", "perform", "perform_in", "stream_of"]
 
 OnTask = Callable[[int, Record], None]
 Say = Callable[[str], None]
@@ -75,13 +75,20 @@ def learner_of(job: Job) -> Learner:
     return learner
 
 
-def check_learners(experiment: Experiment) -> None:
-    """Make every learner once, so that mistakes are found before anything runs."""
-    for spec in experiment.learners:
+def check(jobs: Sequence[Job]) -> int:
+    """Make every learner and the stream once, so that mistakes are found before anything runs.
+
+    Returns
+    -------
+    int
+        Tasks of the stream.
+    """
+    for job in {job.label: job for job in jobs}.values():
         try:
-            learner_of(experiment.job(spec, experiment.seeds[0]))
+            learner_of(job)
         except InputError as error:
-            raise InputError(f"learner {spec.name!r}: {error}") from error
+            raise InputError(f"learner {job.label!r}: {error}") from error
+    return len(stream_of(jobs[0]))
 
 
 def perform(

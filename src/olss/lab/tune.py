@@ -17,7 +17,6 @@ from olss.lab import toml
 from olss.lab.board import said_score
 from olss.lab.events import Event
 from olss.lab.experiment import Experiment, Job, LearnerSpec, safe
-from olss.lab.job import check_learners, stream_of
 from olss.lab.lock import locked
 from olss.lab.workers import Workers
 from olss.learn.record import write_json
@@ -188,12 +187,10 @@ def tune(experiment: Experiment, root: Path, console: Console, jobs: int = 1) ->
             raise InputError(f"another olss tune is at {folder}; --jobs N does several at a time.")
         workers = Workers(root, jobs)
         stack.callback(workers.close)
-        workers.start()
-        check_learners(experiment)
+        workers.check(experiment.jobs())
         backend = optuna.storages.journal.JournalFileBackend(str(folder / "optuna.journal"))
         storage = optuna.storages.JournalStorage(backend)
         searches = [Search(experiment, spec, storage) for spec in experiment.learners]
-        stream_of(searches[0].job({}, 0))  # says at once if the data are missing
         _search(searches, workers, folder, console)
         return _write(searches, folder)
 

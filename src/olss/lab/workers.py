@@ -14,16 +14,16 @@ import signal
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, cast
 
-from olss.errors import OlssError
+from olss.errors import InputError, OlssError
 from olss.lab.events import Event
 from olss.lab.experiment import Job
-from olss.lab.job import perform_in
+from olss.lab.job import check, perform_in
 from olss.learn.record import Record
 
 __all__ = ["Workers"]
@@ -60,6 +60,19 @@ class Workers:
         """Start the processes, which takes them seconds."""
         while len(self._processes) < self.processes:
             self._idle.append(self._new())
+
+    def check(self, jobs: Sequence[Job]) -> int:
+        """Raise an InputError if they cannot be run as they are; give the number of tasks."""
+        self.start()
+        connection = self._idle[-1]
+        connection.send(("check", list(jobs)))
+        try:
+            tasks, error = connection.recv()
+        except EOFError:
+            raise InputError("the process that checks the experiment ended.") from None
+        if error is not None:
+            raise InputError(error)
+        return int(tasks)
 
     def submit(self, job: Job) -> None:
         """Have a run done, after those submitted before."""
@@ -100,7 +113,7 @@ class Workers:
     def _give(self, job: Job, patient: bool) -> None:
         connection = self._idle.pop() if self._idle else self._new()
         self._busy[connection] = job
-        connection.send((job, patient))
+        connection.send(("run", job, patient))
 
     def _new(self) -> Connection:
         # A fresh interpreter: torch's threads do not survive a fork.
@@ -162,8 +175,21 @@ def _work(connection: Connection, root: Path) -> None:
             message = connection.recv()
         except EOFError:
             return
-        if message is not None:  # else: asked to stop what is already done
-            connection.send(_outcome(connection, root, *message))
+        if message is None:  # asked to stop what is already done
+            continue
+        kind, *content = message
+        if kind == "check":
+            connection.send(_checked(*content))
+        else:
+            connection.send(_outcome(connection, root, *content))
+
+
+def _checked(jobs: Sequence[Job]) -> tuple[int, str | None]:
+    """Give the number of tasks, and what is wrong."""
+    try:
+        return check(jobs), None
+    except (OlssError, OSError) as error:
+        return 0, str(error)
 
 
 def _outcome(
