@@ -85,6 +85,8 @@ def test_run_again_keeps_what_is_finished_and_adds_what_is_not(folder: Path) -> 
     assert first.exit_code == again.exit_code == 0
     assert "1 of 2 runs were finished before and are kept." in again.output
     assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
+    noted = json.loads((folder / "runs/small/experiment.json").read_text())
+    assert [learner["name"] for learner in noted["learner"]] == ["sgd", "sketch"]
     third = call("run", "small.toml")
     assert "seed 0: average" not in third.output  # nothing was run
     assert "sketch" in third.output
@@ -113,6 +115,7 @@ def test_changed_settings_are_noticed(folder: Path) -> None:
         (("run", "small.toml", "--seeds", "x"), 1, "seeds must be like"),
         (("run", "small.toml", "--set", "train.epoch=1"), 1, "'epoch'. Did you mean 'epochs'?"),
         (("run", "small.toml", "--set", "stream.dataset=minst"), 1, "Did you mean 'mnist'?"),
+        (("run", "small.toml", "--device", "nowhere"), 1, "device must be one torch can use"),
         (("data", "get", "minst"), 1, "Did you mean 'mnist'?"),
     ],
 )

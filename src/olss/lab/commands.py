@@ -59,6 +59,7 @@ goes on. The search space is in the file's `[tune]` table.
 """
 
 STOPPED = "Stopped. Every task learned is saved: the same command goes on from there."
+STOPPED_THERE = "Stopped. Finished runs are saved: the same command does the others."
 
 File = Annotated[Path, typer.Argument(help="Experiment file (.toml).", show_default=False)]
 Only = Annotated[
@@ -124,7 +125,6 @@ def run(
     told = [*(changes or []), *([f"seeds={seeds!r}"] if seeds else [])]
     told += [f"device={device!r}"] if device else []
     experiment = load(file, told)
-    experiment = experiment.only(only) if only else experiment
     out = _console()
     out.print(experiment.name, style="bold", end="  ", markup=False, highlight=False)
     out.print(experiment.protocol, markup=False, highlight=False, soft_wrap=True)
@@ -134,12 +134,13 @@ def run(
             experiment,
             into,
             out,
+            only=only or (),
             jobs=_processes(jobs, experiment),
             scheduler=scheduler,
             watchers=_trackers(experiment, into, tensorboard, mlflow),
         )
     except KeyboardInterrupt:
-        raise Interrupted(STOPPED) from None
+        raise Interrupted(STOPPED_THERE if scheduler else STOPPED) from None
     _say_results(board, folder)
     if board.failed():
         raise typer.Exit(1)

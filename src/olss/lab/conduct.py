@@ -36,6 +36,7 @@ def conduct(
     root: Path,
     console: Console,
     *,
+    only: Sequence[str] = (),
     jobs: int = 1,
     scheduler: str | None = None,
     watchers: Sequence[Watch] = (),
@@ -50,6 +51,8 @@ def conduct(
         Folder of results, such as ``runs``.
     console : rich.console.Console
         Where to show what happens.
+    only : sequence of str
+        These learners alone.
     jobs : int
         Runs at the same time.
     scheduler : str, optional
@@ -64,7 +67,7 @@ def conduct(
     Board
         What came of each run.
     """
-    all_jobs = experiment.jobs()
+    all_jobs = (experiment.only(only) if only else experiment).jobs()
     board = Board(all_jobs, processes=max(1, jobs))
     left = _left(board, root, all_jobs)
     runs.note_experiment(root, experiment)

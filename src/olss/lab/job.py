@@ -6,6 +6,7 @@ import json
 import platform
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from olss.learn.learner import Learner
     from olss.streams import Stream, Task
 
-__all__ = ["Watched", "check", "learner_of", "perform", "perform_in", "stream_of"]
+__all__ = ["Watched", "check", "get_ready", "learner_of", "perform", "perform_in", "stream_of"]
 
 OnTask = Callable[[int, Record], None]
 Say = Callable[[str], None]
@@ -88,7 +89,27 @@ def check(jobs: Sequence[Job]) -> int:
             learner_of(job)
         except InputError as error:
             raise InputError(f"learner {job.label!r}: {error}") from error
+    _check_device(jobs[0].device)
     return len(stream_of(jobs[0]))
+
+
+def _check_device(device: str) -> None:
+    torch: Any = import_module("torch")
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).splitlines()[0]
+        raise InputError(
+            f"device must be one torch can use here, found {device!r}: {why}"
+        ) from error
+
+
+def get_ready() -> None:
+    """Load what torch loads at its first optimiser, which takes seconds: no run's own time."""
+    from olss.learn import run  # noqa: F401 - says what is missing, if torch is
+
+    torch: Any = import_module("torch")
+    torch.optim.SGD([torch.zeros(1)], lr=1.0)
 
 
 def perform(
@@ -98,6 +119,7 @@ def perform(
     from olss.learn import run
     from olss.learn.memory import Everything
 
+    get_ready()
     learner, stream = learner_of(job), stream_of(job)
     record = run(
         stream,

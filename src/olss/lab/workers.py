@@ -15,7 +15,6 @@ import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +22,7 @@ from typing import Any, cast
 from olss.errors import InputError, OlssError
 from olss.lab.events import Event
 from olss.lab.experiment import Job
-from olss.lab.job import check, perform_in
+from olss.lab.job import check, get_ready, perform_in
 from olss.learn.record import Record
 
 __all__ = ["Workers"]
@@ -168,8 +167,8 @@ def _work(connection: Connection, root: Path) -> None:
     """Do runs until there are no more: the life of a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with contextlib.suppress(OlssError):  # what is slow to load, before there is work
-        import_module("olss.learn").run  # noqa: B018
+    with contextlib.suppress(OlssError):
+        get_ready()
     while True:
         try:
             message = connection.recv()
