@@ -1,6 +1,7 @@
 """Our own claims, checked: what a choice is worth against its nearest alternative.
 
-Each compares two methods of one experiment that are equal but for that choice.
+Each compares two methods of one experiment that are equal but for that choice and, since it
+is tuned for each, the learning rate.
 """
 
 from __future__ import annotations

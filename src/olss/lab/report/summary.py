@@ -189,7 +189,8 @@ def _protocol(group: Group, shared: dict[str, Any]) -> list[str]:
         words.append(COMPETE.get(group.compete, f"head {group.compete}"))
     for key in PROTOCOL:
         if key in shared and shared[key] != QUIET.get(key) and key not in ("head", "loss"):
-            words.append(SAID.get(key, setting(key, "{}")).format(shared[key]))
+            said = SAID.get(key, setting(key, "{}")).format(shared[key])
+            words.append("1 epoch" if said == "1 epochs" else said)
     words += [
         f"{setting(str(step.get('name', 'step')), '').strip()} "
         + ", ".join(setting(k, v) for k, v in step.items() if k != "name")

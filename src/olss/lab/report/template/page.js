@@ -203,9 +203,12 @@ function scatter(host, stream, cost, title) {
   const x = (v) => (v > 0 ? from + ((Math.log10(v) - low) / (high - low)) * (box.right - from) : box.left + 16);
   node(svg, "line", { class: "axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom });
   const marks = [];
+  let last = none ? x(0) : -Infinity;
   for (let e = Math.floor(low); e <= high; e++) for (const n of high - low > 2.2 ? [1] : [1, 2, 5]) marks.push(n * 10 ** e);
   for (const t of marks.filter((v) => Math.log10(v) >= low && Math.log10(v) <= high)) {
     node(svg, "line", { class: "grid-line", x1: x(t), x2: x(t), y1: box.top, y2: box.bottom });
+    if (x(t) - last < 38) continue;
+    last = x(t);
     node(svg, "text", { x: x(t), y: box.bottom + 17, "text-anchor": "middle" }, plainTick(t));
   }
   if (none) node(svg, "text", { x: x(0), y: box.bottom + 17, "text-anchor": "middle" }, "none");
@@ -213,7 +216,7 @@ function scatter(host, stream, cost, title) {
   // Labels are moved apart only from those that are near enough to overlap.
   const places = [], near = [], across = methods.map((m) => x(m.values[cost].mean));
   for (const i of methods.map((_, k) => k).sort((a, b) => across[a] - across[b])) {
-    if (near.length && across[i] - across[near.at(-1).at(-1)] < names / 2) near.at(-1).push(i);
+    if (near.length && across[i] - across[near.at(-1).at(-1)] < names * 0.7) near.at(-1).push(i);
     else near.push([i]);
   }
   for (const group of near) {
