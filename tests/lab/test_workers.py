@@ -122,3 +122,12 @@ def test_waits_for_who_is_at_it(workers: Workers, tmp_path: Path) -> None:
             if event.kind == "waiting":
                 other.close()
     assert kinds == ["start", "waiting", "task", "task", "task", "done"]
+
+
+def test_processes_that_died_while_idle_are_replaced(workers: Workers, tmp_path: Path) -> None:
+    workers.start()
+    for process in workers._processes.values():
+        process.kill()
+        process.join()
+    events = do(workers, with_root(small_job("sgd"), tmp_path))
+    assert events[-1].kind == "done"

@@ -188,7 +188,7 @@ def said_seconds(seconds: float) -> str:
 
     Examples
     --------
-    >>> said_seconds(42.4), said_seconds(750), said_seconds(7_300)
+    >>> said_seconds(42.4), said_seconds(780), said_seconds(7_300)
     ('42 s', '13 min', '2.0 h')
     """
     if seconds < 90:

@@ -111,8 +111,19 @@ class Workers:
 
     def _give(self, job: Job, patient: bool) -> None:
         connection = self._idle.pop() if self._idle else self._new()
+        try:
+            connection.send(("run", job, patient))
+        except OSError:  # it died while it had nothing to do
+            self._drop(connection)
+            self._give(job, patient)
+            return
         self._busy[connection] = job
-        connection.send(("run", job, patient))
+
+    def _drop(self, connection: Connection) -> Any:
+        process = self._processes.pop(connection)
+        connection.close()
+        process.join()
+        return process
 
     def _new(self) -> Connection:
         # A fresh interpreter: torch's threads do not survive a fork.
@@ -142,10 +153,8 @@ class Workers:
             yield _event(kind, job, content)
 
     def _died(self, connection: Connection, job: Job) -> Iterator[Event]:
-        process = self._processes.pop(connection)
         del self._busy[connection]
-        connection.close()
-        process.join()
+        process = self._drop(connection)
         self._attempts[job.folder] += 1
         how = f"its process ended with code {process.exitcode}"
         if process.exitcode == -9:
