@@ -46,6 +46,7 @@ def _survey_parquet(source: Source, known: Any) -> Survey:
 
 
 def _read_parquet(piece: Piece, schema: Any, columns: Sequence[str]) -> Batches:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     with piece.source.open() as handle:
@@ -65,6 +66,7 @@ def _read_parquet(piece: Piece, schema: Any, columns: Sequence[str]) -> Batches:
             use_threads=False,
         )
         file.close()
+    pa.default_memory_pool().release_unused()
 
 
 def _open_csv(file: Any, source: Source, schema: Any) -> Any:

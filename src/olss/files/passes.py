@@ -79,11 +79,13 @@ def parts_of(pieces: Sequence[Piece]) -> list[Part]:
     """Gather pieces into parts of about `PART_BYTES`."""
     parts: list[Part] = []
     waiting: list[Piece] = []
+    size = 0
     for piece in pieces:
         waiting.append(piece)
-        if sum(p.bytes for p in waiting) >= PART_BYTES:
+        size += piece.bytes
+        if size >= PART_BYTES:
             parts.append(Part(len(parts), tuple(waiting)))
-            waiting = []
+            waiting, size = [], 0
     if waiting:
         parts.append(Part(len(parts), tuple(waiting)))
     return parts

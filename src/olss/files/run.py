@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,7 +135,7 @@ class Run:
                 self.notes.append(
                     f"{source.address} has changed since it was taken in; its rows count as new"
                 )
-            if self._try(lambda source=source: self._survey(source)) is None:  # type: ignore[misc]
+            if not self._try(partial(self._survey, source)):
                 continue
             known.add(fingerprint)
             self.state.history.append(
@@ -156,7 +157,7 @@ class Run:
 
         schema, pieces = survey(source, len(self.pieces), self.schema)
         if self.skip_bad:
-            pieces = [piece for piece in pieces if self._try(lambda p=piece: _readable(p, schema))]  # type: ignore[misc]
+            pieces = [p for p in pieces if self._try(partial(_readable, p, schema))]
             if not pieces:
                 return False
         self.schema = schema
