@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 from rich.console import Console
 
 from olss.errors import InputError
-from olss.lab.experiment import load
+from olss.lab.events import Event
+from olss.lab.experiment import Job, load
 from olss.lab.lock import locked
-from olss.lab.tune import Search, tune, tuned
+from olss.lab.tune import Search, _search, tune, tuned
 from olss.streams import from_config
 from tests.lab.small import small_experiment
+from tests.lab.test_board import record
 
 optuna = pytest.importorskip("optuna")
 
@@ -122,6 +125,57 @@ def test_a_grid_needs_values(tmp_path: Path) -> None:
         searching(tmp_path / "j", space={"lr": {"low": 0.1, "high": 1.0}})
 
 
+def test_settings_may_change_until_there_is_a_result(tmp_path: Path) -> None:
+    searching(tmp_path / "j", space=SPACE, tasks=2)
+    search = searching(tmp_path / "j", space=SPACE, tasks=3)
+    trial = search.ask()
+    assert trial is not None
+    search.study.tell(trial.optuna, 0.5)
+    with pytest.raises(InputError, match="made with other settings"):
+        searching(tmp_path / "j", space=SPACE, tasks=2)
+
+
 def test_one_command_at_a_time(tmp_path: Path) -> None:
     with locked(tmp_path / "small-tune" / ".lock"), pytest.raises(InputError, match="another olss"):
         tune(small_experiment(), tmp_path, Console(file=io.StringIO()))
+
+
+class Acted:
+    """Workers that tell of made-up scores, one for each learning rate."""
+
+    processes = 1
+
+    def __init__(self, scores: dict[float, float]) -> None:
+        self.scores, self.jobs, self.stopped = scores, [], []  # type: ignore[var-annotated]
+
+    def submit(self, job: Job) -> None:
+        self.jobs.append(job)
+
+    def stop(self, job: Job) -> None:
+        self.stopped.append(job)
+
+    def events(self) -> Iterator[Event]:
+        while self.jobs:
+            job = self.jobs.pop(0)
+            score = self.scores[job.settings["lr"]]
+            for tasks in (1, 2, 3):
+                yield Event("task", job, record(tasks, score))
+                if job in self.stopped:
+                    yield Event("stopped", job)
+                    break
+            else:
+                yield Event("done", job, record(3, score))
+
+
+@pytest.mark.parametrize("prune", [True, False])
+def test_hopeless_trials_are_stopped_early(tmp_path: Path, prune: bool) -> None:
+    scores = {0.01: 0.8, 0.03: 0.7, 0.1: 0.9, 0.3: 0.1}
+    search = searching(tmp_path / "j", space={"lr": list(scores)}, prune=prune)
+    acted = Acted(scores)
+    _search([search], acted, tmp_path, Console(file=io.StringIO()))  # type: ignore[arg-type]
+    assert [job.settings["lr"] for job in acted.stopped] == ([0.3] if prune else [])
+    content = search.content()
+    assert content["chosen"] == {"settings": {"lr": 0.1}, "score": pytest.approx(0.9)}
+    worst = content["trials"][-1]
+    assert worst["state"] == ("pruned" if prune else "complete")
+    assert len(worst["after each task"]) == (2 if prune else 3)

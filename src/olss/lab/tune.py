@@ -77,10 +77,9 @@ class Search:
     def _check_same(self) -> None:
         """Never mix trials of two configurations."""
         now = self.job({}, 0).content()
-        there = self.study.user_attrs.get("settings")
-        if there is None:
+        if not self._count("COMPLETE", "PRUNED"):
             self.study.set_user_attr("settings", now)
-        elif there != now:
+        elif self.study.user_attrs["settings"] != now:
             raise InputError(
                 f"the trials of {self.spec.name!r} so far were made with other settings: choose "
                 f"another name (--set name=...) or delete {safe(self.experiment.name)}-tune."
@@ -101,13 +100,20 @@ class Search:
             params = dict(zip(self.space, values, strict=True))
             self.study.enqueue_trial(params, skip_if_exists=True)
 
+    def _count(self, *states: str) -> int:
+        return sum(t.state.name in states for t in self.study.get_trials(deepcopy=False))
+
+    def unfinished(self) -> bool:
+        """Whether there is more to try."""
+        if self._count("WAITING"):
+            return True
+        tried = self._count("COMPLETE", "PRUNED", "RUNNING")
+        return self.experiment.tune.method != "grid" and tried < self.experiment.tune.trials
+
     def ask(self) -> _Trial | None:
         """Give the next trial, None when there are enough."""
-        states = [trial.state.name for trial in self.study.get_trials(deepcopy=False)]
-        if "WAITING" not in states:
-            tried = sum(state in ("COMPLETE", "PRUNED", "RUNNING") for state in states)
-            if self.experiment.tune.method == "grid" or tried >= self.experiment.tune.trials:
-                return None
+        if not self.unfinished():
+            return None
         trial = self.study.ask(self._distributions())
         return _Trial(trial, dict(trial.params), list(self.experiment.tune.seeds))
 
@@ -185,13 +191,14 @@ def tune(experiment: Experiment, root: Path, console: Console, jobs: int = 1) ->
     with contextlib.ExitStack() as stack:
         if not stack.enter_context(locked(folder / ".lock")):
             raise InputError(f"another olss tune is at {folder}; --jobs N does several at a time.")
-        workers = Workers(root, jobs)
-        stack.callback(workers.close)
-        workers.check(experiment.jobs())
         backend = optuna.storages.journal.JournalFileBackend(str(folder / "optuna.journal"))
         storage = optuna.storages.JournalStorage(backend)
         searches = [Search(experiment, spec, storage) for spec in experiment.learners]
-        _search(searches, workers, folder, console)
+        if any(search.unfinished() for search in searches):
+            workers = Workers(root, jobs)
+            stack.callback(workers.close)
+            workers.check(experiment.jobs())
+            _search(searches, workers, folder, console)
         return _write(searches, folder)
 
 
