@@ -20,7 +20,7 @@ def test_the_demo_from_beginning_to_picture(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     out = io.StringIO()
-    demo(Path("olss-demo"), Console(file=out, width=80), seeds="0", tasks=2)
+    assert demo(Path("olss-demo"), Console(file=out, width=80), seeds="0", tasks=2)
     told = out.getvalue()
     assert max(len(line.rstrip()) for line in told.splitlines()) <= 80
     for words in ("sgd", "olss", "reservoir", "joint", "Rotated digits", "Permuted digits"):

@@ -71,7 +71,7 @@ Set = Annotated[
 ]
 Into = Annotated[Path, typer.Option("--into", help="Folder of results.")]
 Jobs = Annotated[
-    int, typer.Option(min=0, help="Runs at a time; 0: as many as the cores have threads for.")
+    int, typer.Option(min=0, help="Runs at a time; 0: as many as there are cores for.")
 ]
 
 
@@ -92,9 +92,11 @@ def demo(
     from olss.lab.demo import demo as show
 
     try:
-        show(into, _console())
+        whole = show(into, _console())
     except KeyboardInterrupt:
         raise Interrupted(STOPPED) from None
+    if not whole:
+        raise typer.Exit(1)
 
 
 @plain_errors
@@ -207,7 +209,8 @@ def _say_results(board: Board, folder: Path) -> None:
 def _processes(jobs: int, experiment: Experiment) -> int:
     """Give the number of runs at a time; those asked for, with a word if they are too many."""
     settings = [{**experiment.train, **spec.settings} for spec in experiment.learners]
-    threads = max(int(setting.get("threads", 1)) for setting in settings)
+    asked = [setting.get("threads", 1) for setting in settings]
+    threads = max(1, *(count for count in asked if isinstance(count, int)))
     cores = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
     fitting = max(1, (cores or 1) // threads)
     if jobs > fitting:

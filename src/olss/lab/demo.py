@@ -64,8 +64,8 @@ def demo_experiments(seeds: str = "0-2", tasks: int = TASKS) -> list[Experiment]
     ]
 
 
-def demo(root: Path, console: Console, seeds: str = "0-2", tasks: int = TASKS) -> None:
-    """Run the demo and show what came of it.
+def demo(root: Path, console: Console, seeds: str = "0-2", tasks: int = TASKS) -> bool:
+    """Run the demo and show what came of it; gives whether all went well.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def demo(root: Path, console: Console, seeds: str = "0-2", tasks: int = TASKS) -
             console.print(board.table(now=False))
             console.print()
     if any(board.failed() for board in boards.values()):
-        return
+        return False
     console.print(_lesson(boards), highlight=False)
     console.print()
     picture = root / "demo.png"
@@ -96,6 +96,7 @@ def demo(root: Path, console: Console, seeds: str = "0-2", tasks: int = TASKS) -
     page = _page(root)
     if page is not None:
         console.print(f"Page     {page}", highlight=False, soft_wrap=True)
+    return True
 
 
 def _lesson(boards: dict[str, Board]) -> str:
