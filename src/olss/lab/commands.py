@@ -210,7 +210,7 @@ def _processes(jobs: int, experiment: Experiment) -> int:
     """Give the number of runs at a time; those asked for, with a word if they are too many."""
     settings = [{**experiment.train, **spec.settings} for spec in experiment.learners]
     asked = [setting.get("threads", 1) for setting in settings]
-    threads = max(1, *(count for count in asked if isinstance(count, int)))
+    threads = max([1, *(count for count in asked if isinstance(count, int))])
     cores = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
     fitting = max(1, (cores or 1) // threads)
     if jobs > fitting:
