@@ -25,7 +25,7 @@ from olss.streams import permuted, rotated
 
 SHOWN = ("average", "task 1", "backward transfer")
 RESULTS = Path(__file__).parent.parent / "experiments" / "results" / "gem-protocol"
-SEEDS = {"gem": 3, "ewc, 1,000 Fisher rows": 3, "ewc, strength 10": 3}  # ten for the others
+SEEDS = {"gem": 3, "ewc, 1,000 Fisher rows": 3, "ewc, strength 10": 3}  # ten otherwise
 STREAMS = {
     "permutations": lambda seed: permuted("mnist", tasks=20, train_rows=1_000, seed=seed),
     "rotations": lambda seed: rotated(
