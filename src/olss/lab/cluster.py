@@ -99,13 +99,13 @@ class Cluster:
             lock.close()
             self._put_off.append(job)
             return
-        runs.set_aside_damage(folder)
         key = f"olss-{job.label}-{job.seed}-{next(self._numbers)}-{id(self)}"
         done = runs.finished_record(folder, job)
         if done is not None:  # by the process waited for
             self._under_way[key] = (job, None, lock)
             self._heard.put(("done", key, done))
             return
+        runs.set_aside_damage(folder)
         runs.begin(folder, job)
         future: Any = self._client.submit(_perform_there, job, key, key=key, pure=False)
         self._under_way[key] = (job, future, lock)

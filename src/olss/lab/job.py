@@ -163,12 +163,12 @@ def perform_in(
         if not mine:
             return None
         say = say or (lambda _: None)
-        if note := runs.set_aside_damage(folder):
-            say(note)
         record = runs.finished_record(folder, job)
         if record is not None:
             shutil.rmtree(folder / "checkpoint", ignore_errors=True)
             return record
+        if note := runs.set_aside_damage(folder):
+            say(note)
         runs.begin(folder, job)
         record, memory = _go_on(folder / "checkpoint", job, on_task, say)
         runs.finish(folder, record, memory)
