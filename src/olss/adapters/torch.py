@@ -25,6 +25,8 @@ from olss.learn.examples import as_tensor
 
 __all__ = ["SketchDataset", "SketchStream", "replay_loader"]
 
+BLOCK = 256  # rows an endless stream draws at a time
+
 Transform = Callable[[Any], Any]
 Seed = int | np.random.Generator | None
 Weights = Literal["sampler", "loss"] | None
@@ -73,10 +75,10 @@ class SketchDataset(Dataset[Any]):
 
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
         """Give several rows at once, which PyTorch asks for where it is offered."""
-        columns = self.columns(np.asarray(rows, dtype=np.int64))
+        columns = self._columns(np.asarray(rows, dtype=np.int64))
         return [row[0] if len(row) == 1 else row for row in zip(*columns, strict=True)]
 
-    def columns(self, rows: Indices) -> list[Any]:
+    def _columns(self, rows: Indices) -> list[Any]:
         """Give copies of some rows as batched tensors: X, y if there is one, weights if asked."""
         sketch = self.sketch
         columns = [_transformed(_rows("X", sketch.X, rows), self.transform)]
@@ -111,8 +113,6 @@ class SketchStream(IterableDataset[Any]):
     torch.Size([32, 2])
     """
 
-    BLOCK = 256  # rows drawn at a time
-
     def __init__(
         self,
         sketch: Sketch,
@@ -133,9 +133,9 @@ class SketchStream(IterableDataset[Any]):
             if not len(sketch):
                 raise InputError("the sketch is empty: give it rows with update(X, y) first.")
             yield from self.dataset.__getitems__(
-                _drawn(sketch, self.BLOCK, rng).tolist()
+                _drawn(sketch, BLOCK, rng).tolist()
                 if self.weighted
-                else rng.integers(len(sketch), size=self.BLOCK).tolist()
+                else rng.integers(len(sketch), size=BLOCK).tolist()
             )
 
 
@@ -269,7 +269,7 @@ class _Mixed(Dataset[Any]):
         if self.past.weights:
             columns.append(torch.ones(len(rows)))
         if len(past):
-            remembered = self.past.columns(past)
+            remembered = self.past._columns(past)
             if len(columns) != len(remembered):
                 raise DataError("current rows and the sketch must both have y, or neither.")
             pairs = zip(columns, remembered, strict=True)
