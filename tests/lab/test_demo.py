@@ -19,6 +19,7 @@ def test_the_demo_from_beginning_to_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("olss.lab.demo.ROWS", 200)
     out = io.StringIO()
     assert demo(Path("olss-demo"), Console(file=out, width=80), seeds="0", tasks=2)
     told = out.getvalue()
