@@ -28,7 +28,9 @@ __all__ = ["Job", "Part", "Threads", "draw_part", "fold", "gram_part", "parts_of
 R = TypeVar("R")
 Tick = Callable[[int], None]
 
-PART_BYTES = 128_000_000
+# An input is cut into about eight parts, so that there is work for some threads, but into more if
+# they would be larger than a worker may be made to read twice for another one's death.
+PARTS, SMALL_PART_BYTES, PART_BYTES = 8, 32_000_000, 512_000_000
 TASK, SOURCE, ROW, WEIGHT = "olss_task", "olss_source", "olss_row", "olss_weight"
 
 
@@ -76,14 +78,16 @@ class Part:
 
 
 def parts_of(pieces: Sequence[Piece]) -> list[Part]:
-    """Gather pieces into parts of about `PART_BYTES`."""
+    """Gather pieces into parts of about the same size, at most about `PART_BYTES`."""
+    total = sum(piece.bytes for piece in pieces)
+    enough = min(max(total // PARTS, SMALL_PART_BYTES), PART_BYTES)
     parts: list[Part] = []
     waiting: list[Piece] = []
     size = 0
     for piece in pieces:
         waiting.append(piece)
         size += piece.bytes
-        if size >= PART_BYTES:
+        if size >= enough:
             parts.append(Part(len(parts), tuple(waiting)))
             waiting, size = [], 0
     if waiting:
@@ -112,7 +116,8 @@ def draw_part(job: Job, scorer: Scorer | None, part: Part, tick: Tick | None = N
             score = scores(job.policy, leverage, scorer, order, rng)
             rows, weight = draw.offer(score)
             if len(rows):
-                table = with_origin(batch.take(rows), job.task, piece.source.address, place[rows])
+                chosen = batch if len(rows) == batch.num_rows else batch.take(rows)
+                table = with_origin(chosen, job.task, piece.source.address, place[rows])
                 draw.hold(Rows(table, weight, score[rows], order[rows], 0))
     return draw.finish()
 
