@@ -49,7 +49,8 @@ def test_reporting_needs_no_torch(tmp_path):
         "import sys; sys.modules['torch'] = None; from pathlib import Path;"
         "import olss.lab.report.command;"
         "assert 'matplotlib' not in sys.modules and 'jinja2' not in sys.modules;"
-        "from olss.lab.report import write_report;"
+        "from olss.lab.report import figures, write_report;"
+        "figures.PLOTS = {'curves': figures.PLOTS['curves']};"
         f"write_report([Path({str(tmp_path / 'runs')!r})], Path({str(tmp_path / 'out')!r}))"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
@@ -64,4 +65,5 @@ def test_missing_packages_are_named(tmp_path, monkeypatch):
                 app(), ["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
             )
         assert done.exit_code == 1
+        assert not (tmp_path / "out").exists()
         assert f"needs {package}: pip install 'olss[lab]'" in done.output

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from olss.errors import MissingExtraError
 from olss.lab.report.plots import INK, PLOTS
 
 __all__ = ["draw_figures"]
@@ -40,8 +37,10 @@ LOOK: dict[Any, Any] = {
 
 def draw_figures(stream: dict[str, Any], folder: Path) -> list[str]:
     """Draw every figure of a stream into a folder; give their names without ending."""
+    from matplotlib import rc_context
+
     names = []
-    with _look():
+    with rc_context(LOOK):
         for name, draw in PLOTS.items():
             figure = draw(stream)
             if figure is None:
@@ -52,13 +51,3 @@ def draw_figures(stream: dict[str, Any], folder: Path) -> list[str]:
             figure.savefig(folder / f"{stem}.png", dpi=200, metadata={"Software": None})
             names.append(stem)
     return names
-
-
-@contextmanager
-def _look() -> Iterator[None]:
-    try:
-        from matplotlib import rc_context
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "lab", "A report") from error
-    with rc_context(LOOK):
-        yield

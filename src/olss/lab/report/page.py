@@ -16,7 +16,6 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
-from olss.errors import MissingExtraError
 from olss.lab.report.tables import Table, tex, to_latex
 
 __all__ = ["render"]
@@ -50,11 +49,9 @@ def render(
     beside : sequence of str
         Files written next to the page, relative to it.
     """
-    try:
-        from jinja2 import Environment
-        from markupsafe import Markup
-    except ImportError as error:
-        raise MissingExtraError("jinja2", "lab", "A report") from error
+    from jinja2 import Environment
+    from markupsafe import Markup
+
     template = files("olss.lab.report") / "template"
     css, script, page = (
         (template / name).read_text(encoding="utf-8")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
-from olss.errors import InputError
+from olss.errors import InputError, MissingExtraError
 from olss.lab.report.collect import Collection
 from olss.lab.report.figures import draw_figures
 from olss.lab.report.images import draw_images
@@ -29,6 +30,7 @@ def write(collection: Collection, out: Path) -> Path:
     """Write everything into a folder; give the path of the page, which is written last."""
     if out.exists() and not out.is_dir():
         raise InputError(f"out must be a folder, found the file {str(out)!r}.")
+    _check_packages()
     figures, tables = out / "figures", out / "tables"
     for folder in (figures, tables):
         folder.mkdir(parents=True, exist_ok=True)
@@ -50,6 +52,15 @@ def write(collection: Collection, out: Path) -> Path:
     page = out / "index.html"
     page.write_text(render(content, by_stream, pictures, beside), encoding="utf-8")
     return page
+
+
+def _check_packages() -> None:
+    """Say what is missing before anything is written."""
+    for package in ("matplotlib", "jinja2"):
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise MissingExtraError(package, "lab", "A report") from error
 
 
 def _save(table: Table, name: str, out: Path) -> list[str]:
