@@ -77,6 +77,16 @@ def test_a_sketch_does_not_open_it_and_says_why(made):
         Sketch.load(made[1])
 
 
+def test_a_saved_sketch_is_described_too(tmp_path):
+    X = np.random.default_rng(0).standard_normal((300, 2))
+    sketch = Sketch(50, seed=0).update(X, y=X[:, 0] > 0)
+    sketch.save(tmp_path / "sketch.parquet")
+    found = inspect(tmp_path / "sketch.parquet")
+    assert found.description.counts.tolist() == sketch.describe().counts.tolist()
+    assert "50 rows of 300 seen" in str(found)
+    assert "policy weighted" in str(found)
+
+
 @pytest.mark.parametrize("change", ["format", "json", "gram"])
 def test_damaged_metadata_is_named(made, change):
     path = made[1]

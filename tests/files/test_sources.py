@@ -182,3 +182,9 @@ def test_fingerprints_tell_contents_apart(tmp_path):
     (tmp_path / "c.csv").write_text("x\n2\n")
     a, b, c = (source.fingerprint() for source in find([tmp_path]))
     assert a == b != c
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("x,x\n1,2\n")
+    with pytest.raises(DataError, match="two columns called 'x'"):
+        survey(find([tmp_path / "a.csv"])[0], 0)

@@ -86,8 +86,6 @@ def _survey_csv(source: Source, known: Any) -> Survey:
     with source.open() as file:
         reader = _open_csv(file, source, known)
         schema = reader.schema
-        if len(set(schema.names)) < len(schema.names):
-            raise DataError(f"{source.address} has two columns of the same name: {schema.names}.")
         rows = next((None for batch in reader if batch.num_rows), 0)
         return schema, [(None, 0, rows, source.bytes)]
 

@@ -51,7 +51,7 @@ class Inspection:
 
 
 def inspect(path: str | os.PathLike[str]) -> Inspection:
-    """Say what a file made by `compress` holds and how good it is.
+    """Say what a file made by `compress`, or by `olss.Sketch.save`, holds and how good it is.
 
     The relative spectral error is the largest |x' (H - G) x| / x' G x over all x, with G the Gram
     matrix of everything seen, as recorded, and H that of the rows held, weighted. Policies without
@@ -68,9 +68,11 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     >>> result.description.rows, bool(result.spectral_error < 0.2)
     (500, True)
     """
-    from olss.files.table_file import TASK, WEIGHT, read
+    from olss.files.table_file import TASK, WEIGHT, is_sketch, read
 
     path = Path(path)
+    if path.is_file() and is_sketch(path):
+        return _inspect_sketch(path)
     table, state = read(path)
     weight = table.column(WEIGHT).to_numpy().astype(np.float64)
     target = state.settings["target"]
@@ -85,6 +87,15 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
         _spectral_error(table, state, weight),
         weight,
     )
+
+
+def _inspect_sketch(path: Path) -> Inspection:
+    from olss.policies import name_of
+    from olss.sketch import Sketch
+
+    sketch = Sketch.load(path)
+    settings = {"policy": name_of(sketch.policy), "size": sketch.size, "target": None}
+    return Inspection(path, sketch.describe(), settings, [], [], None, sketch.weight)
 
 
 def _labels(column: Any) -> NDArray[Any]:

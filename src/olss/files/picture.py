@@ -25,7 +25,7 @@ def text(found: Inspection) -> str:
     low, mean, high = d.weight
     lines = [
         f"{found.path}: {d.rows:,} rows of {d.seen:,} seen",
-        f"policy {settings['policy']}, size {settings['size']:,}"
+        f"policy {settings['policy']}, size {settings['size']}"
         + (f", target {settings['target']}" if settings["target"] else ""),
         f"weights {low:.4g} to {high:.4g}, mean {mean:.4g}; "
         f"worth {d.effective_rows:,.0f} rows of equal weight",
@@ -33,7 +33,7 @@ def text(found: Inspection) -> str:
         + (
             f"{found.spectral_error:.3g}"
             if found.spectral_error is not None
-            else "not known: this policy reads the input once and records no Gram matrix"
+            else "not known: no Gram matrix is recorded where the input is read but once"
         ),
     ]
     names = _short([str(task) for task in d.tasks])
@@ -52,6 +52,8 @@ def text(found: Inspection) -> str:
             f"  {name:{width}}  {use}{f' ({why})' if why else ''}"
             for name, use, why in found.columns
         ]
+    if not found.history:
+        return "\n".join(lines)
     lines += ["", "history"]
     lines += [
         f"  run {line['run'] + 1}: {line['address']}, {line['bytes']:,} bytes"

@@ -117,6 +117,9 @@ def survey(source: Source, number: int, known: Any = None) -> tuple[Any, list[Pi
         if not source.bytes:
             raise DataError(f"{source.address} is empty (0 bytes). Take it out, or skip bad files.")
         schema, parts = SURVEYS[source.format](source, known)
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise DataError(f"{source.address} has two columns called {twice[0]!r}. Rename one.")
     if sum(1 if rows is None else rows for _, _, rows, _ in parts) == 0:
         raise DataError(f"{source.address} has no rows. Take it out, or skip bad files.")
     pieces = [Piece(source, number + i, *part) for i, part in enumerate(parts)]

@@ -22,7 +22,7 @@ from olss.errors import FormatError
 from olss.files.passes import ROW, SOURCE, TASK, WEIGHT
 from olss.gram import Gram
 
-__all__ = ["FORMAT", "KEY", "ORIGIN", "TASK", "WEIGHT", "State", "read", "write"]
+__all__ = ["FORMAT", "KEY", "ORIGIN", "TASK", "WEIGHT", "State", "is_sketch", "read", "write"]
 
 FORMAT = 1
 KEY = b"olss_table"
@@ -121,6 +121,17 @@ def read(path: Path) -> tuple[Any, State]:
         if name not in table.schema.names:
             raise FormatError(f"{path} lacks its column {name}: another program has changed it.")
     return table.replace_schema_metadata(None), state
+
+
+def is_sketch(path: Path) -> bool:
+    """Whether a file is one of `olss.Sketch.save`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return b"olss" in (pq.read_schema(path).metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
 
 
 def _state(path: Path, text: bytes) -> State:
