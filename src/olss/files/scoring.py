@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import blas
 
 from olss.errors import DataError
 from olss.files.columns import Plan, check_finite
@@ -71,6 +72,8 @@ class Scorer:
     ----------
     plan : Plan
     M : (width + 1, k) array
+    R : (width + 1, width + 1) upper triangular array
+        R'R = MM', so that ||R z|| is the same for half the work.
     dimension : float
         What the leverage of all rows sums to.
     rows : int
@@ -79,16 +82,19 @@ class Scorer:
 
     plan: Plan
     M: Floats
+    R: Floats
     dimension: float
     rows: int
 
     def __call__(self, batch: Any, place: str, start: int) -> Floats:
         """Return the leverage of each row of a batch."""
         scores = np.empty(batch.num_rows)
-        right = np.ascontiguousarray(self.M.T, dtype=self.plan.dtype)
+        R = np.asfortranarray(self.R, dtype=self.plan.dtype)
+        trmm = blas.strmm if R.dtype == np.float32 else blas.dtrmm
         for careful in (False, True):
             for part, Z in blocks(self.plan, batch, careful=careful):
-                product = right @ Z
+                # BLAS counts by columns: Z' R' in place of R Z, and in its place.
+                product = trmm(1.0, R, Z.T, side=1, trans_a=1, overwrite_b=1).T
                 scores[part] = np.einsum("ij,ij->j", product, product)
             if np.isfinite(scores).all():
                 return scores
@@ -126,7 +132,10 @@ def make_scorer(
         scores = "exact" if size >= 2 * width else "ridge"
     ridge = {"exact": None, "ridge": "auto"}.get(str(scores), scores)
     factor = seen.scorer(ridge, size=size)
-    return Scorer(plan, T.T @ factor.W, factor.dimension, gram.rows)
+    M = T.T @ factor.W
+    R = np.zeros((len(M), len(M)))
+    R[: M.shape[1]] = np.linalg.qr(M.T, mode="r")
+    return Scorer(plan, M, R, factor.dimension, gram.rows)
 
 
 def _map(plan: Plan, gram: Gram, intercept: bool) -> tuple[Floats, int]:
