@@ -22,6 +22,7 @@ __all__ = ["MARGIN", "Claim", "ratio_claim", "score_claim", "verdict"]
 MARGIN = 0.02
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot be told"
 NOTHING = Interval(math.nan, math.nan, math.nan, math.nan, 0)
+NOT_RUN = "a method it speaks of was not run"
 Bounds = tuple[float, float]
 
 
@@ -110,7 +111,7 @@ def _compared(
 ) -> tuple[Interval, str]:  # fmt: skip
     """Compare two methods over seeds; give the interval and its words."""
     if a is None or b is None:
-        return NOTHING, "a method it speaks of was not run"
+        return NOTHING, NOT_RUN
     value = compare(*({run.seed: of(run.record) for run in method.runs} for method in (a, b)))
     if math.isnan(value.mean):
         return value, "not measured"

@@ -16,6 +16,7 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
+from olss.lab.report.claims import NOT_RUN
 from olss.lab.report.tables import Table, tex, to_latex
 
 __all__ = ["render"]
@@ -73,6 +74,7 @@ def render(
         problems=content["problems"],
         counts=_counts(content["claims"]),
         count=_counts,
+        not_run=NOT_RUN,
         open=len(content["claims"]) <= 40,
         measures=[
             (title, f"{text[0].upper()}{text[1:]}.") for title, text in content["measures"].values()
