@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -47,6 +49,19 @@ def read(folder: Path) -> None:
             pass
 
 
+@contextmanager
+def started(workers: int) -> Iterator[str | None]:
+    """Start Dask workers, which is not part of what is measured; yield the scheduler's address."""
+    if not workers:
+        yield None
+        return
+    from distributed import LocalCluster
+
+    options = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None}
+    with LocalCluster(n_workers=workers, **options) as cluster:
+        yield cluster.scheduler_address
+
+
 def measure(what: str, folder: Path) -> dict[str, float]:
     """Do one thing in this process; seconds after imports, and peak memory."""
     from olss.files import compress
@@ -55,7 +70,7 @@ def measure(what: str, folder: Path) -> dict[str, float]:
         import_module(f"olss.files.{part}")
 
     policy, _, workers = what.partition("-")
-    with tempfile.TemporaryDirectory() as out:
+    with tempfile.TemporaryDirectory() as out, started(int(workers or 0)) as scheduler:
         start = time.perf_counter()
         if what == "read":
             read(folder)
@@ -65,7 +80,7 @@ def measure(what: str, folder: Path) -> dict[str, float]:
                 into=Path(out) / "out.parquet",
                 size=10_000,
                 policy=policy,
-                workers=int(workers) if workers else None,
+                scheduler=scheduler,
                 seed=0,
             )
         seconds = time.perf_counter() - start
