@@ -28,7 +28,7 @@ def test_blocks_put_together_are_the_source(name, dtype, monkeypatch):
     monkeypatch.setattr("olss.blocks.BLOCK_BYTES", 1)
     blocks = Blocks(np.repeat(A, 10, axis=0) if name == "numpy" else KINDS[name])
     read = [
-        block.toarray() if sp.issparse(block) else block
+        block.toarray() if sp.issparse(block) else block.copy()
         for _, block in blocks.read(np.dtype(dtype))
     ]
     together = np.concatenate(read)

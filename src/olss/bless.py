@@ -200,7 +200,7 @@ class _Points:
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return some rows, centred, as float64."""
-        blocks = [to_numpy(block) for _, block in Blocks(self._rows[rows]).read(_FLOAT64)]
+        blocks = [np.array(to_numpy(block)) for _, block in Blocks(self._rows[rows]).read(_FLOAT64)]
         return np.concatenate(blocks) - self._centre
 
     def kernel(self, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -28,7 +28,7 @@ from olss.errors import DataError, InputError
 __all__ = ["BLOCK_BYTES", "Blocks", "to_numpy"]
 
 # Large enough for BLAS to run at full speed, small enough for two blocks to be a small cost.
-BLOCK_BYTES = 12_000_000
+BLOCK_BYTES = 24_000_000
 
 
 def to_numpy(array: Any) -> NDArray[Any]:
@@ -81,12 +81,29 @@ class Blocks:
     def read(self, dtype: np.dtype[Any]) -> Iterator[tuple[slice, Any]]:
         """Yield (slice of rows, block): NumPy C-ordered, CSR or on-device, of `dtype`.
 
-        A block may be a view: do not write into it.
+        A block may be a view, and is overwritten by the next: neither write into it nor keep it.
         """
         step = max(64, BLOCK_BYTES // (self.columns * dtype.itemsize))
+        buffer: NDArray[Any] | None = None
         for start in range(0, self.rows, step):
             part = slice(start, min(start + step, self.rows))
-            yield part, self._block(part, dtype)
+            if self._converts(dtype):
+                if buffer is None:
+                    buffer = np.empty((part.stop, self.columns), dtype=dtype)
+                block = buffer[: part.stop - part.start]
+                block[...] = self.source[part].reshape(block.shape)
+                yield part, block
+            else:
+                yield part, self._block(part, dtype)
+
+    def _converts(self, dtype: np.dtype[Any]) -> bool:
+        """Tell whether reading copies NumPy rows, for which one buffer does."""
+        source = self.source
+        return (
+            isinstance(source, np.ndarray)
+            and self.scale is None
+            and (source.dtype != dtype or not source.flags.c_contiguous)
+        )
 
     def _block(self, part: slice, dtype: np.dtype[Any]) -> Any:
         if self.scale is None:

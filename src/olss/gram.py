@@ -118,31 +118,45 @@ class Gram:
 
 
 def gram_of(parts: Sequence[Blocks], dtype: np.dtype[Any]) -> Floats:
-    """Sum w x x' over all parts: products in `dtype`, block sums added up in float64."""
-    total = np.zeros((parts[0].columns, parts[0].columns))
+    """Sum w x x' over all parts: products in `dtype`, block sums added up in float64.
+
+    The products go through SciPy's BLAS like all that follows them: NumPy brings a library of
+    its own, and the threads of the two get in each other's way.
+    """
+    d = parts[0].columns
+    lower = np.zeros((d, d), order="F")
+    product = np.empty((d, d), dtype=dtype, order="F")
+    syrk = blas.ssyrk if dtype == np.float32 else blas.dsyrk
     buffer: NDArray[Any] | None = None
     # An overflow or a NaN shows on the diagonal, where callers look for it.
     with np.errstate(over="ignore", invalid="ignore"):
         for blocks in parts:
             for part, block in blocks.read(dtype):
-                if blocks.weights is None:
-                    total += _square(block)
+                w: Floats | None = None
+                factor = 1.0
+                if blocks.weights is not None:
+                    w = blocks.weights[part]
+                    if (w == w[0]).all():  # as of new rows: no need to scale them
+                        factor, w = float(w[0]), None
+                if not isinstance(block, np.ndarray):
+                    square = _square(block if w is None else _scale_rows(block, np.sqrt(w)))
+                    lower += factor * square.astype(np.float64)
                     continue
-                roots = np.sqrt(blocks.weights[part]).astype(dtype)
-                if isinstance(block, np.ndarray):
+                if w is not None:
                     if buffer is None or len(buffer) < len(block):
                         buffer = np.empty_like(block)
-                    block = np.multiply(block, roots[:, None], out=buffer[: len(block)])
-                    total += _square(block)
-                else:
-                    total += _square(scale_rows(block, roots))
-    return total
+                    roots = np.sqrt(w).astype(dtype)[:, None]
+                    block = np.multiply(block, roots, out=buffer[: len(block)])
+                product = syrk(factor, block.T, beta=0.0, c=product, lower=1, overwrite_c=1)
+                lower += product
+    full: Floats = np.tril(lower)
+    return full + np.tril(lower, -1).T
 
 
-def scale_rows(block: Any, factors: NDArray[Any]) -> Any:
-    """Multiply the rows of a block of any kind by `factors`."""
+def _scale_rows(block: Any, factors: NDArray[Any]) -> Any:
+    """Multiply the rows of a sparse or on-device block by `factors`."""
     if sp.issparse(block):
-        return sp.diags(factors) @ block
+        return sp.diags(factors.astype(block.dtype)) @ block
     xp = array_namespace(block)
     return block * xp.asarray(factors, dtype=block.dtype, device=device_of(block))[:, None]
 
@@ -229,6 +243,15 @@ def times(block: Any, right: NDArray[Any]) -> Any:
         return block @ right
     xp = array_namespace(block)
     return block @ xp.asarray(right, dtype=block.dtype, device=device_of(block))
+
+
+def dense_product(block: Any, right: NDArray[Any]) -> NDArray[Any]:
+    """Return block @ right as NumPy; where both are, by SciPy's BLAS (see `gram_of`)."""
+    if not isinstance(block, np.ndarray):
+        return to_numpy(times(block, right))
+    gemm = blas.sgemm if block.dtype == np.float32 else blas.dgemm
+    product: NDArray[Any] = gemm(1.0, np.ascontiguousarray(right).T, block.T).T
+    return product
 
 
 def factor_gram(G: Floats, ridge: float, tolerance: float) -> Factor:

@@ -25,7 +25,16 @@ from scipy.linalg import lapack
 from olss.blocks import Blocks, to_numpy
 from olss.cholqr import countsketch, preconditioned_scores, vanishes
 from olss.errors import DataError, InputError, OlssWarning
-from olss.gram import COLUMN_LIMIT, Factor, Ridge, factor_gram, gram_of, products, times
+from olss.gram import (
+    COLUMN_LIMIT,
+    Factor,
+    Ridge,
+    dense_product,
+    factor_gram,
+    gram_of,
+    products,
+    times,
+)
 from olss.narrow import narrowed
 
 __all__ = ["leverage_scores", "pool_scores"]
@@ -199,7 +208,7 @@ def _score(parts: list[Blocks], factor: Factor) -> tuple[list[Floats], float]:
     scores' own pass over the data gives z'W'GWz = ||A W z||^2 for a few z at no cost.
     """
     z = np.random.default_rng(0).standard_normal((len(factor.W), PROBES)) * factor.kept[:, None]
-    V = factor.W @ z
+    V = dense_product(factor.W, z)
     missing = (z**2).sum(axis=0) - factor.ridge * (V**2).sum(axis=0)
     all_scores, total = [], 0.0
     for blocks in parts:
@@ -335,14 +344,14 @@ def _sketched(parts: list[Blocks], rule: Ridge, rng: np.random.Generator) -> lis
         for p in parts:
             p.check_finite()
         return _exact(parts, rule)
-    G = S.T @ S
+    G = gram_of([Blocks(S)], S.dtype)
     factor = factor_gram(G, rule.of_gram(G), 1e-10)
-    V = factor.W @ rng.standard_normal((len(G), JL_COLUMNS))
+    V = dense_product(factor.W, rng.standard_normal((len(G), JL_COLUMNS)))
     all_scores, total = [], 0.0
     for blocks in parts:
         scores = np.empty(blocks.rows)
         for part, block in blocks.read(blocks.dtype):
-            product = to_numpy(times(block, V.astype(blocks.dtype)))
+            product = dense_product(block, V.astype(blocks.dtype))
             scores[part] = np.einsum("ij,ij->i", product, product)
         total += float(scores.sum() if blocks.weights is None else blocks.weights @ scores)
         all_scores.append(scores)

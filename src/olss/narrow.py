@@ -24,6 +24,9 @@ class _Narrow(Blocks):
         self.columns = S.shape[1]
         self.sparse = self.remote = False
 
+    def _converts(self, dtype: np.dtype[Any]) -> bool:
+        return False
+
     def _block(self, part: slice, dtype: np.dtype[Any]) -> Any:
         block = self._wide._block(part, np.dtype(np.float64))
         product = (block if sp.issparse(block) else to_numpy(block)) @ self._S

@@ -86,7 +86,7 @@ class _Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """Give rows back their column names, so that a pipeline can choose columns by name."""
         if not is_frame:
             return rows
-        import pandas as pd  # type: ignore[import-untyped]
+        import pandas as pd
 
         return pd.DataFrame(rows, columns=self.feature_names_in_)
 

@@ -236,7 +236,7 @@ class Threads:
 def one_blas_thread() -> Any:
     """Return a context in which matrix products use one core each: the threads share the cores."""
     try:
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+        from threadpoolctl import threadpool_limits
     except ImportError:
         return nullcontext()
     return threadpool_limits(1, user_api="blas")

@@ -223,7 +223,7 @@ def _remote(item: str) -> Iterator[Source]:
 
 def _fsspec() -> Any:
     try:
-        import fsspec  # type: ignore[import-untyped]
+        import fsspec
     except ImportError as error:
         raise MissingExtraError("fsspec", "dask", "reading from an address with '://'") from error
     return fsspec
