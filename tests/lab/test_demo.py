@@ -24,32 +24,33 @@ def test_the_demo_from_beginning_to_picture(
     assert demo(Path("olss-demo"), Console(file=out, width=80), seeds="0", tasks=2)
     told = out.getvalue()
     assert max(len(line.rstrip()) for line in told.splitlines()) <= 80
-    for words in ("sgd", "olss", "reservoir", "joint", "Rotated digits", "Permuted digits"):
+    for words in ("sgd", "olss", "reservoir", "balanced", "joint", "Rotated", "Permuted"):
         assert words in told
     assert "Picture  olss-demo/demo.png" in told
     assert "Page     olss-demo/report/index.html" in told
     assert (tmp_path / "olss-demo/report/index.html").stat().st_size > 10_000
     assert (tmp_path / "olss-demo/demo.png").read_bytes()[:4] == b"\x89PNG"
-    assert len(list(tmp_path.glob("olss-demo/*/*/seed-0/record.json"))) == 8
+    assert len(list(tmp_path.glob("olss-demo/*/*/seed-0/record.json"))) == 10
 
 
 def test_its_experiments_are_sound() -> None:
     for experiment in demo_experiments():
         assert check(experiment.jobs()) == 10
-        assert len(experiment.jobs()) == 12
+        assert len(experiment.jobs()) == 15
         assert experiment.stream["dataset"] == "digits"  # no download
 
 
 def test_its_words_are_those_of_the_numbers() -> None:
     jobs = demo_experiments("0")[0].jobs()
     board = Board(jobs)
-    for job, score in zip(jobs, (0.2, 0.8, 0.9, 1.0), strict=True):
+    for job, score in zip(jobs, (0.2, 0.8, 0.9, 0.95, 1.0), strict=True):
         config = {"learner": {"label": job.label}}
         board.take(Event("done", job, Record(accuracy=[[score]], tasks=["a"], config=config)))
     said = _lesson({"rotated": board})
     assert "sgd still reads 20.0 %" in said
     assert "olss 80.0 %" in said
     assert "a reservoir 90.0 %" in said
+    assert "a balanced memory 95.0 %" in said
     assert "everything 100.0 %" in said
 
 

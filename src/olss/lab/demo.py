@@ -29,6 +29,7 @@ LEARNERS: list[dict[str, Any]] = [
     {"name": "sgd", "recipe": "sgd"},
     {"name": "olss", "recipe": "olss"},
     {"name": "reservoir", "recipe": "olss", "policy": "reservoir"},
+    {"name": "balanced", "recipe": "olss", "policy": "balanced"},
     {"name": "joint", "recipe": "joint"},
 ]
 WHAT = f"""\
@@ -37,8 +38,10 @@ What it learns last overwrites what it learned first, unless it also trains
 on a memory:
 
   [bold]sgd[/]        no memory
-  [bold]olss[/]       a sketch of all tasks so far, {ROWS:,} rows drawn by leverage scores
+  [bold]olss[/]       a sketch of all tasks so far, {ROWS:,} rows drawn by leverage scores:
+             the paper's way
   [bold]reservoir[/]  as many rows, drawn evenly
+  [bold]balanced[/]   as many rows, the same number for each task and digit
   [bold]joint[/]      keeps everything, at a cost that grows with each task
 
 Below, in % of test digits read right after the last task: the average over
@@ -112,8 +115,8 @@ def _lesson(boards: dict[str, Board]) -> str:
             first.setdefault(label, []).append(float(record.accuracy[-1, 0]))
     return (
         f"Of the very first task, sgd still reads {task_one('sgd')} % at the end, olss "
-        f"{task_one('olss')} %,\na reservoir {task_one('reservoir')} %, and the net that keeps "
-        f"everything {task_one('joint')} %."
+        f"{task_one('olss')} %,\na reservoir {task_one('reservoir')} %, a balanced memory "
+        f"{task_one('balanced')} %, and the net that keeps\neverything {task_one('joint')} %."
     )
 
 

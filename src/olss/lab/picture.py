@@ -15,6 +15,7 @@ __all__ = ["draw_demo", "spread"]
 
 STYLES: dict[str, dict[str, Any]] = {
     "joint": {"color": "#8a8a8a", "linestyle": (0, (4, 2)), "linewidth": 1.6},
+    "balanced": {"color": "#15803d", "linewidth": 2.6, "zorder": 4},
     "olss": {"color": "#c2410c", "linewidth": 2.6, "zorder": 4},
     "reservoir": {"color": "#2563a8", "linewidth": 1.8},
     "sgd": {"color": "#3f3f46", "linewidth": 1.8},
@@ -67,7 +68,7 @@ def _draw(axes: Any, records: Sequence[Record], title: str, column: int) -> None
     places = spread([mean[-1] for mean in means.values()], gap=7.0, high=101)
     for label, place in zip(means, places, strict=True):
         text = {"color": STYLES[label]["color"], "va": "center", "fontsize": 9.5}
-        weight = "bold" if label == "olss" else "normal"
+        weight = "bold" if label in ("olss", "balanced") else "normal"
         axes.text(tasks[-1] + 0.25, place, label, weight=weight, clip_on=False, **text)
     axes.set_title(title, loc="left", fontsize=9.5, color=INK)
     axes.set(xlim=(1, tasks[-1]), ylim=(0, 101), xticks=tasks, yticks=range(0, 101, 20))
