@@ -4,7 +4,8 @@
     python benchmarks/core.py --growth   # also 10^4 to 10^6 rows
 
 The unit is one float32 product (120,000 x 784) by (784 x 784). Each time is the best of a few,
-taken in turn with the unit, so that a noisy machine disturbs both alike.
+taken in turn with the unit, so that a noisy machine disturbs both alike. NumPy and SciPy bring an
+OpenBLAS each; their idle threads are told to sleep, or the unit's would disturb what follows it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
+
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 import numpy as np
 from rich.console import Console

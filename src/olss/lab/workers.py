@@ -127,6 +127,8 @@ class Workers:
 
     def _new(self) -> Connection:
         # A fresh interpreter: torch's threads do not survive a fork.
+        # Read when the process loads its BLAS: idle threads sleep instead of slowing torch's.
+        os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, self.root), daemon=True)
