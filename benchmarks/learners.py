@@ -89,6 +89,8 @@ def learner_loop(name: str, tasks: list[Any], **settings: Any) -> tuple[list[flo
 
 def compare(methods: list[Any], tasks: list[Any], rounds: int, epochs: int, skip: int = 0) -> None:
     """Print a table of ratios; `skip` leaves the first tasks out of the sums."""
+    if not methods:
+        return
     plain: list[list[float]] = []
     times: dict[str, list[list[float]]] = {name: [] for name, _, _ in methods}
     selects: dict[str, list[list[float]]] = {name: [] for name, _, _ in methods}
