@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from olss.blocks import to_numpy
 from olss.errors import FormatError
 from olss.intake import EXTRA
 from olss.rows import Array, Rows
+from olss.whole_file import whole_file
 
 __all__ = ["FORMAT", "generator", "read", "write"]
 
@@ -42,23 +42,15 @@ def write(path: str | os.PathLike[str], rows: Rows, state: dict[str, Any]) -> No
     table = pa.table({name.removeprefix(EXTRA): _to_arrow(c) for name, c in columns.items()})
     state = {"format": FORMAT, "columns": kinds, **state}
     table = table.replace_schema_metadata({KEY: json.dumps(state, default=np.ndarray.tolist)})
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
-    try:
-        with partial.open("xb") as file:
-            pq.write_table(
-                table,
-                file,
-                compression="zstd",
-                use_dictionary=[name for name in ("y", "task") if name in columns],
-                row_group_size=max(1, GROUP_BYTES * len(rows) // max(1, table.nbytes)),
-                write_page_checksum=True,
-            )
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(Path(path)) as file:
+        pq.write_table(
+            table,
+            file,
+            compression="zstd",
+            use_dictionary=[name for name in ("y", "task") if name in columns],
+            row_group_size=max(1, GROUP_BYTES * len(rows) // max(1, table.nbytes)),
+            write_page_checksum=True,
+        )
 
 
 def read(path: str | os.PathLike[str], device: Any = None) -> tuple[Rows, dict[str, Any]]:

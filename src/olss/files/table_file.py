@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import uuid
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +19,7 @@ import numpy as np
 from olss.errors import FormatError
 from olss.files.passes import ROW, SOURCE, TASK, WEIGHT
 from olss.gram import Gram
+from olss.whole_file import whole_file
 
 __all__ = ["FORMAT", "KEY", "ORIGIN", "TASK", "WEIGHT", "State", "is_sketch", "read", "write"]
 
@@ -85,15 +84,8 @@ def write(path: Path, table: Any, state: State) -> None:
         "gram": None if state.gram is None else _pack(state.gram),
     }
     table = table.replace_schema_metadata({KEY: json.dumps(content)})
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-    try:
-        with partial.open("xb") as file:
-            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
 
 
 def read(path: Path) -> tuple[Any, State]:

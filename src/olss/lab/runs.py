@@ -8,7 +8,6 @@ last, ``record.json``.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from olss.errors import FormatError, InputError
 from olss.lab.experiment import Experiment, Job, safe
 from olss.learn.record import Record, write_json
+from olss.whole_file import whole_file
 
 __all__ = ["begin", "finish", "finished_record", "note_experiment", "set_aside_damage"]
 
@@ -79,12 +79,8 @@ def begin(folder: Path, job: Job) -> None:
 def finish(folder: Path, record: Record, memory: NDArray[np.int64] | None) -> None:
     """Write the results, the record last: what has a record.json is finished."""
     if memory is not None:
-        partial = folder / f"memory.npy.{os.getpid()}.part"
-        with partial.open("wb") as file:
+        with whole_file(folder / "memory.npy") as file:
             np.save(file, memory)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(folder / "memory.npy")
     record.save(folder)
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import FormatError
+from olss.whole_file import whole_file
 
 __all__ = ["Record", "write_json"]
 
@@ -188,12 +189,8 @@ class Record:
 def write_json(path: Path, content: Any) -> None:
     """Write JSON with sorted keys, so equal content is equal bytes; whole or not at all."""
     text = json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n"
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    with whole_file(path) as file:
+        file.write(text.encode())
 
 
 def _vector(values: Any, count: int, dtype: Any, blank: float) -> Any:
