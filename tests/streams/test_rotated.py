@@ -30,6 +30,16 @@ def test_bins_hold_one_angle_each() -> None:
     assert inside.std() > 0.2
 
 
+def test_random_angles_are_uniform_and_in_no_order() -> None:
+    drawn = np.array([angles_of(tasks=20, angles="random", seed=seed) for seed in range(20)])
+    assert 0 <= drawn.min() < 10
+    assert 170 < drawn.max() < 180.05
+    # Mean of 400 uniform draws: standard error 2.6 degrees, tolerance 5 of them.
+    assert abs(drawn.mean() - 90) < 13
+    # Half of the steps go up; of 380 a share of 0.5 has a standard error below 0.026.
+    assert abs((np.diff(drawn, axis=1) > 0).mean() - 0.5) < 0.13
+
+
 def test_training_and_test_rows_are_rotated_by_the_tasks_angle() -> None:
     for task, degrees in zip(
         rotated("digits", angles=[0, 20, 90], tasks=3), (0, 20, 90), strict=True
@@ -48,7 +58,7 @@ def test_angles_do_not_depend_on_rows_but_on_the_seed() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"angles": "odd"}, "angles must be 'even', 'bins' or a list of degrees, found 'odd'"),
+        ({"angles": "odd"}, "angles must be 'even', 'bins', 'random' or a list of degrees, found 'odd'"),
         ({"angles": [1, 2], "tasks": 3}, "each of the 3 tasks, found 2"),
         ({"angles": [float("nan")], "tasks": 1}, "angles must hold"),
         ({"tasks": 0}, "tasks must be a positive whole number, found 0"),

@@ -40,10 +40,11 @@ def rotated(
         A name (see `load_dataset`) or images of your own.
     tasks : int
         How many.
-    angles : {"even", "bins"} or sequence of float
+    angles : {"even", "bins", "random"} or sequence of float
         "even": equally spaced from 0 to 180, both included. "bins": 180 degrees cut into
-        one bin for each task, one uniform draw in each. Or the degrees themselves,
-        counter-clockwise.
+        one bin for each task, one uniform draw in each. "random": each drawn from all 180
+        degrees, so that neighbours may be far apart (Buzzega et al. 2020). Or the degrees
+        themselves, counter-clockwise.
     resample : {"bilinear", "nearest"}
         How to read between pixels; see `olss.streams.images.rotate`.
     train_rows, test_rows : int, optional
@@ -84,10 +85,14 @@ def _degrees(angles: str | Sequence[float], tasks: int, seed: int) -> list[float
     if isinstance(angles, str):
         if angles == "even":
             return [float(angle) for angle in np.linspace(0, 180, tasks)]
+        draws = [generator(seed, "angle", number).random() for number in range(tasks)]
         if angles == "bins":
-            draws = [generator(seed, "angle", number).random() for number in range(tasks)]
             return [180 / tasks * (number + part) for number, part in enumerate(draws)]
-        raise InputError(f"angles must be 'even', 'bins' or a list of degrees, found {angles!r}.")
+        if angles == "random":
+            return [180 * part for part in draws]
+        raise InputError(
+            f"angles must be 'even', 'bins', 'random' or a list of degrees, found {angles!r}."
+        )
     degrees = [float(angle) for angle in angles]
     if not np.all(np.isfinite(degrees)) or len(degrees) != tasks:
         raise InputError(
