@@ -9,7 +9,7 @@ import torch
 
 from olss.errors import FormatError, InputError
 from olss.learn import DivergedError, Record, recipe, run
-from olss.streams import permuted
+from olss.streams import label_noise, permuted
 
 from .tasks import blobs, class_stream, numbers, stream
 
@@ -190,7 +190,7 @@ def test_memories_of_every_kind_go_on_from_a_checkpoint(settings, tmp_path):
 KILLED = """
 import os, signal, sys
 from olss.learn import recipe, run
-from olss.streams import permuted
+from olss.streams import label_noise, permuted
 def on_task(i, record):
     if i == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -262,3 +262,15 @@ def test_any_iterable_of_tasks_is_a_stream():
 def test_a_bad_seed_is_refused(seed):
     with pytest.raises(InputError, match="seed must be a whole number from 0 up"):
         run(stream(1), make("sgd"), seed)
+
+
+def test_the_record_counts_remembered_rows_that_were_disturbed(tmp_path):
+    noisy = label_noise(permuted("digits", tasks=3, train_rows=100, test_rows=20), share=0.3)
+    flags = np.concatenate([task.disturbed for task in noisy])
+    learner = recipe("olss", net="mlp-16", size=60, policy="reservoir", batch=20)
+    run(list(noisy)[:2], learner, checkpoint=tmp_path)
+    record = run(list(noisy), learner, checkpoint=tmp_path)  # goes on after the second task
+    held = learner.memory.held
+    assert held is not None
+    assert record.disturbed_rows[-1] == flags[held.index.numpy()].sum() > 0
+    assert run(noisy, recipe("sgd", net="mlp-16")).disturbed_rows.tolist() == [0, 0, 0]

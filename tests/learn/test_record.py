@@ -55,6 +55,12 @@ def test_the_same_content_is_the_same_bytes_and_has_no_seconds(tmp_path):
     ]
 
 
+def test_a_record_from_before_disturbed_rows_were_counted_is_read(tmp_path):
+    content = make().content()
+    del content["disturbed_rows"]
+    assert Record.from_json(content, {}).disturbed_rows.tolist() == [0, 0]
+
+
 def test_nan_is_stored_as_null(tmp_path):
     make().save(tmp_path)
     content = json.loads((tmp_path / "record.json").read_text())

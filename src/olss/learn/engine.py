@@ -75,10 +75,11 @@ def run(
     with _threads(learner.training.threads):
         learner.start(_classes(stream), seed, device)
         record = (folder and load_run(folder, learner, record, device)) or record
-        tests = []
+        tests, disturbed = [], []
         for i, task in enumerate(stream):
             X, y, present = learner.checked(task, task.X_test, task.y_test, "_test")
             tests.append((X, y))
+            disturbed.append(_disturbed(task))
             if i < learner.tasks:
                 continue
             begin = time.perf_counter()
@@ -90,6 +91,9 @@ def run(
             evaluate += time.perf_counter() - begin
             seconds = {"select": effort.select, "train": effort.train, "evaluate": evaluate}
             record = _extended(record, task, learner, scores, ahead, effort.steps, seconds)
+            if learner.memory.held is not None:
+                held = learner.memory.held.index.cpu().numpy()
+                record.disturbed_rows[-1] = np.concatenate(disturbed)[held].sum()
             if folder:
                 save_run(folder, learner, record)
             if on_task:
@@ -140,6 +144,7 @@ def _extended(
         stored_examples=np.append(record.stored_examples, 0 if held is None else len(held)),
         stored_bytes=np.append(record.stored_bytes, learner.stored_bytes),
         steps=np.append(record.steps, steps),
+        disturbed_rows=np.append(record.disturbed_rows, 0),
         tasks=[*record.tasks, str(getattr(task, "name", f"task {count}"))],
         seed=record.seed,
         config=record.config,
@@ -152,6 +157,12 @@ def _extended(
         },
         peak_memory=max(record.peak_memory, _peak_memory()),
     )
+
+
+def _disturbed(task: Any) -> Any:
+    """Say of each training row whether a disturbance changed it."""
+    found = getattr(task, "disturbed", None)
+    return np.zeros(len(task.y), bool) if found is None else found
 
 
 def _classes(stream: Any) -> Any:

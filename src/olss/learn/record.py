@@ -32,7 +32,9 @@ MEASURED = (
     "stored_examples",
     "stored_bytes",
     "steps",
+    "disturbed_rows",
 )
+LATER = ("disturbed_rows",)  # may be missing from records of earlier versions
 PHASES = ("select", "train", "evaluate")
 
 Floats = NDArray[np.float64]
@@ -58,6 +60,8 @@ class Record:
         penalty keeps.
     steps : (T,) array
         Optimiser steps taken in each task.
+    disturbed_rows : (T,) array
+        Remembered rows that a disturbance of the stream changed, after each task.
     tasks : list of str
         The tasks' names.
     seed : int
@@ -88,6 +92,7 @@ class Record:
     stored_examples: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     stored_bytes: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     steps: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    disturbed_rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     tasks: list[str] = field(default_factory=list)
     seed: int = 0
     config: dict[str, Any] = field(default_factory=dict)
@@ -103,7 +108,7 @@ class Record:
         self.accuracy = self.accuracy.reshape(count, count)
         for name in ("ahead", "initial"):
             setattr(self, name, _vector(getattr(self, name), count, np.float64, math.nan))
-        for name in ("stored_examples", "stored_bytes", "steps"):
+        for name in ("stored_examples", "stored_bytes", "steps", "disturbed_rows"):
             setattr(self, name, _vector(getattr(self, name), count, np.int64, 0))
         rows = np.asarray(self.memory_rows, np.int64)
         self.memory_rows = (
@@ -167,7 +172,8 @@ class Record:
         """Build a record from what `content` and `timing` gave, checking both."""
         _check_format(content, source)
         try:
-            numbers: dict[str, Any] = {name: _numbers(content[name]) for name in MEASURED}
+            known = {name: () for name in LATER} | content
+            numbers: dict[str, Any] = {name: _numbers(known[name]) for name in MEASURED}
             seconds = timing.get("seconds", {}) if timing else {}
             return cls(
                 **numbers,

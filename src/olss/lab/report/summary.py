@@ -116,6 +116,9 @@ def _method(method: Method, look: Style, sgd: Method | None) -> dict[str, Any]:
             "ratio": log_ratio(own, base),
             **{p: over_seeds(lambda r, p=p: float(r.task_seconds[p].sum())) for p in PHASES},  # type: ignore[misc]
             "stored": over_seeds(lambda r: float(r.stored_examples[-1])),
+            "disturbed": over_seeds(
+                lambda r: float(r.disturbed_rows[-1] / max(1, r.stored_examples[-1]))
+            ),
             "bytes": over_seeds(lambda r: float(r.stored_bytes[-1])),
             "peak": over_seeds(lambda r: float(r.peak_memory) or math.nan),
             "steps": over_seeds(lambda r: float(r.steps.sum())),

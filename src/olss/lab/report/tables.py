@@ -102,6 +102,8 @@ def _results(stream: dict[str, Any]) -> Table:
         ("stored", "Stored examples", amount),
         ("bytes", "Stored", storage),
     ]
+    if any(m["values"]["disturbed"]["mean"] for m in stream["methods"]):
+        shown.append(("disturbed", "Noise held", lambda value: score(value, "accuracy")))
     table = _by_method(stream, "results", f"{stream['title']}: {_unit(stream)}", shown)
     for column, (key, _, _) in enumerate(shown[:7], start=2):
         sign = -1 if key == "forgetting" else 1
