@@ -21,9 +21,9 @@ __all__ = ["CANDIDATES", "REFERENCES", "herding"]
 Floats32: TypeAlias = NDArray[np.float32]
 
 # The greedy search chooses among so many rows, drawn at random, to match the mean of so many.
-# They bound time and memory for strata of any size.
+# They bound time and memory for strata of any size. More references made no difference on MNIST.
 CANDIDATES = 1024
-REFERENCES = 8192
+REFERENCES = 2048
 BLOCK = 2048
 
 
