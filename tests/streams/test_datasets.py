@@ -131,7 +131,7 @@ def test_a_missing_data_set_says_what_to_do(data: Path) -> None:
 
 
 def test_an_unknown_name_offers_the_nearest() -> None:
-    with pytest.raises(InputError, match=r"found 'cifar-100'\. Did you mean 'cifar100'"):
+    with pytest.raises(InputError, match=r"no dataset 'cifar-100'\. Did you mean 'cifar100'"):
         load_dataset("cifar-100")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from olss.errors import InputError
 from olss.lab.space import TuneSpec, checked_space, tune_spec
 from olss.lab.tables import apply_change, check_keys, seed_list, table_of, text_of
-from olss.learn.names import nearest
+from olss.names import nearest
 
 __all__ = ["Experiment", "Job", "LearnerSpec", "load", "parse", "safe"]
 

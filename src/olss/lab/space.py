@@ -7,7 +7,7 @@ from typing import Any
 
 from olss.errors import InputError
 from olss.lab.tables import check_keys, seed_list, table_of
-from olss.learn.names import nearest
+from olss.names import nearest
 
 __all__ = ["PAPER_GRID", "TuneSpec", "checked_space", "tune_spec"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from olss.errors import InputError
-from olss.learn.names import nearest
+from olss.names import nearest
 
 __all__ = ["apply_change", "check_keys", "seed_list", "table_of", "text_of"]
 

@@ -12,8 +12,8 @@ from olss.errors import InputError
 from olss.learn.heads import HEADS
 from olss.learn.losses import LOSSES
 from olss.learn.memory import positive
-from olss.learn.names import nearest
 from olss.learn.nets import Net, describe
+from olss.names import nearest
 
 __all__ = ["SCHEDULES", "Training"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from olss.errors import InputError
+from olss.names import nearest
 from olss.streams.disturb import (
     imbalanced,
     interleaved,
@@ -79,17 +79,12 @@ def from_config(config: Mapping[str, Any]) -> Stream:
 def _named(name: Any, known: Mapping[str, Callable[..., Stream]], what: str) -> Any:
     if name in known:
         return known[name]
-    raise InputError(f"a {what} has no name {name!r}.{_nearest(str(name), known)}")
+    raise InputError(f"a {what} has no name {name!r}. {nearest(str(name), known)}")
 
 
 def _call(function: Callable[..., Stream], options: Mapping[str, Any], what: str) -> Stream:
     known = inspect.signature(function).parameters
     for key in options:
         if key not in known:
-            raise InputError(f"{what} has no option {key!r}.{_nearest(key, known)}")
+            raise InputError(f"{what} has no option {key!r}. {nearest(key, known)}")
     return function(**options)
-
-
-def _nearest(name: str, known: Mapping[str, Any]) -> str:
-    near = get_close_matches(name, known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else f" There are {', '.join(known)}."

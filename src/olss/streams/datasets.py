@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import DataError, InputError, MissingExtraError
+from olss.names import nearest
 from olss.streams.content import sha256
 from olss.streams.drawing import check_share, generator, stratified
 from olss.streams.formats import open_members, read_cifar, read_idx
@@ -119,9 +119,7 @@ def entry_of(name: str) -> Entry:
     """Return what is known of a data set, or an error offering the nearest name."""
     if name in DATASETS:
         return DATASETS[name]
-    near = get_close_matches(str(name), DATASETS, n=1, cutoff=0.3)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise InputError(f"dataset must be one of {', '.join(DATASETS)}, found {name!r}.{hint}")
+    raise InputError(f"there is no dataset {name!r}. {nearest(str(name), DATASETS)}")
 
 
 def find_dataset(name: str) -> list[Path] | None:

@@ -1,0 +1,414 @@
+"""Make the tables and figures of the documentation from finished runs.
+
+    python experiments/evidence.py runs      # after `olss run`: gather, then draw
+    python experiments/evidence.py           # draw again from what is in experiments/results
+
+Gathering writes one line for each run into ``experiments/results/NAME/runs.csv``. Drawing makes
+figures beside it and in ``docs/images``, and writes each table into every page that has a place for
+it: between ``<!-- table NAME -->`` and ``<!-- end -->``.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from olss.lab.report.figures import LOOK
+from olss.lab.report.measures import forgetting, seconds
+from olss.lab.report.statistics import difference, interval
+from olss.learn.record import Record
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "experiments" / "results"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+COLOURS = {
+    "paper": "#D55E00",
+    "weighted": "#0072B2",
+    "reservoir": "#444444",
+    "balanced": "#009E73",
+    "balanced-leverage": "#CC79A7",
+    "balanced-random": "#E69F00",
+    "recent": "#999999",
+    "weighted, features": "#56B4E9",
+    "balanced, features": "#7ACC9E",
+}
+SIZES = (200, 500, 2_000, 10_000)
+STREAMS = ("permuted", "rotated")
+
+# Buzzega et al. (2020), table 2.
+PUBLISHED = {
+    ("permuted", "er"): (72.4, 80.6, 89.9),
+    ("permuted", "der++"): (83.6, 88.2, 92.3),
+    ("rotated", "er"): (85.0, 88.9, 93.5),
+    ("rotated", "der++"): (90.4, 92.8, 94.7),
+}
+
+Row = dict[str, Any]
+
+
+# ------------------------------------------------------------------ gathering
+
+
+def gather(runs: Path) -> None:
+    """Write one line for each finished run, by the folder of results it belongs to."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    for path in sorted(runs.glob("*/*/seed-*/record.json")):
+        experiment = path.parts[-4]
+        name = next((n for n in ("equal-memory", "der-protocol", "noise") if n in experiment), None)
+        if name:
+            found[name].append(_line(experiment, Record.load(path.parent)))
+    for name, rows in found.items():
+        (RESULTS / name).mkdir(parents=True, exist_ok=True)
+        with (RESULTS / name / "runs.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def _line(experiment: str, record: Record) -> Row:
+    learner, stream = record.config["learner"], record.config["stream"]
+    noise = (stream.get("steps") or [{}])[-1]
+    rows = learner.get("size", learner.get("gem_rows", 0) * len(record.tasks))
+    return {
+        "experiment": experiment,
+        "stream": stream["name"],
+        "noise": noise.get("name", ""),
+        "share": noise.get("share", 0),
+        "recipe": learner["recipe"],
+        "regime": learner.get("regime", ""),
+        "policy": learner.get("policy", ""),
+        "features": learner.get("features") or "",
+        "memory": rows,
+        "lr": record.config["training"]["lr"],
+        "alpha": learner.get("alpha", ""),
+        "beta": learner.get("beta", ""),
+        "seed": record.seed,
+        "average": round(100 * float(record.average_accuracy[-1]), 3),
+        "first": round(100 * float(record.accuracy[-1, 0]), 3),
+        "newest": round(100 * float(record.accuracy[-1, -1]), 3),
+        "learned": round(100 * float(record.accuracy.diagonal().mean()), 3),
+        "forgetting": round(100 * forgetting(record), 3),
+        "held": int(record.stored_examples[-1]),
+        "disturbed": int(record.disturbed_rows[-1]),
+        "seconds": round(seconds(record), 2),
+    }
+
+
+def load(name: str) -> list[Row]:
+    """Read the lines of one folder of results."""
+    path = RESULTS / name / "runs.csv"
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8") as file:
+        rows: list[Row] = list(csv.DictReader(file))
+    for row in rows:
+        for key in ("share", "average", "first", "newest", "learned", "forgetting", "seconds"):
+            row[key] = float(row[key])
+        for key in ("seed", "held", "disturbed"):
+            row[key] = int(row[key])
+        row["memory"] = int(row["memory"]) if row["memory"].isdigit() else row["memory"]
+        row["choice"] = row["policy"] + (", features" if row["features"] else "")
+    return rows
+
+
+def select(rows: Iterable[Row], **wanted: Any) -> dict[int, float]:
+    """Give the average of each seed of the runs with these values."""
+    return {
+        row["seed"]: row["average"]
+        for row in rows
+        if all(row[key] == value for key, value in wanted.items())
+    }
+
+
+# ------------------------------------------------------------------ equal memory
+
+
+def equal_memory() -> None:
+    """Policies and methods at equal memory: two figures, four tables."""
+    rows = load("equal-memory")
+    if not rows:
+        return
+    draw("equal-memory", "policies", lambda: _policies(rows))
+    draw("equal-memory", "methods", lambda: _methods(rows))
+    for stream in STREAMS:
+        mine = [row for row in rows if row["stream"] == stream]
+        fill(f"policies-{stream}", _policy_table(mine))
+        fill(f"methods-{stream}", _method_table(mine))
+
+
+def _regime(regime: str) -> dict[str, str]:
+    return {"recipe": "olss", "regime": regime}
+
+
+def _policies(rows: list[Row]) -> Figure:
+    figure = Figure(figsize=(9.5, 5.4))
+    axes = figure.subplots(2, 3, sharex=True, sharey="row")
+    names = {"sketch": "the sketch alone", "mix": "a mix of constant size", "replay": "replay"}
+    for line, stream in zip(axes, STREAMS, strict=True):
+        for axis, (regime, words) in zip(line, names.items(), strict=True):
+            mine = [r for r in rows if r["stream"] == stream and r["regime"] == regime]
+            mine = [r for r in mine if r["recipe"] == "olss"]
+            for choice in COLOURS:
+                ends = [(s, _against(mine, choice, s)) for s in SIZES]
+                ends = [(s, e) for s, e in ends if e.count]
+                if choice in ("reservoir", "recent") or not ends:
+                    continue
+                axis.errorbar(
+                    [s for s, _ in ends], [e.mean for _, e in ends],
+                    [e.half if e.count > 1 else 0 for _, e in ends], label=choice,
+                    color=COLOURS[choice], marker="o", markersize=3.5, capsize=2,
+                )  # fmt: skip
+            axis.axhline(0, color=COLOURS["reservoir"], linewidth=1)
+            axis.set_xscale("log")
+            axis.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
+            axis.minorticks_off()
+            axis.set_title(f"{stream}, trained on {words}", fontsize=8)
+        line[0].set_ylabel("points above a reservoir", fontsize=8)
+    for axis in axes[1]:
+        axis.set_xlabel("rows remembered of 200,000", fontsize=8)
+    handles = {h.get_label(): h for axis in axes.flat for h in axis.containers}
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=7, frameon=False,
+        fontsize=8,
+    )  # fmt: skip
+    return figure
+
+
+def _against(rows: list[Row], choice: str, size: int) -> Any:
+    """Compare a policy with a reservoir of the same size, seed by seed."""
+    return difference(
+        select(rows, choice=choice, memory=size), select(rows, choice="reservoir", memory=size)
+    )
+
+
+METHODS: dict[str, dict[str, Any]] = {
+    "replay + distillation, balanced": {"recipe": "olss+der++", "policy": "balanced"},
+    "DER++ (the same with a reservoir)": {"recipe": "der++"},
+    "replay, balanced": {**_regime("replay"), "choice": "balanced"},
+    "replay, reservoir (ER)": {**_regime("replay"), "choice": "reservoir"},
+    "mix, balanced": {**_regime("mix"), "choice": "balanced"},
+    "mix, reservoir": {**_regime("mix"), "choice": "reservoir"},
+    "sketch alone, balanced": {**_regime("sketch"), "choice": "balanced"},
+    "sketch alone, reservoir": {**_regime("sketch"), "choice": "reservoir"},
+    "sketch alone, paper": {**_regime("sketch"), "choice": "paper"},
+    "GEM": {"recipe": "gem"},
+}
+LINES = {
+    "replay + distillation, balanced": ("#009E73", "-"),
+    "DER++ (the same with a reservoir)": ("#444444", "-"),
+    "replay, balanced": ("#009E73", "--"),
+    "replay, reservoir (ER)": ("#444444", "--"),
+    "sketch alone, balanced": ("#009E73", ":"),
+    "sketch alone, paper": ("#D55E00", ":"),
+    "GEM": ("#CC79A7", "-"),
+}
+
+
+def _methods(rows: list[Row]) -> Figure:
+    figure = Figure(figsize=(9, 3.6))
+    for axis, stream in zip(figure.subplots(1, 2, sharey=True), STREAMS, strict=True):
+        mine = [row for row in rows if row["stream"] == stream]
+        for name, (colour, dash) in LINES.items():
+            ends = [
+                (s, interval(list(select(mine, memory=s, **METHODS[name]).values()))) for s in SIZES
+            ]
+            ends = [(s, e) for s, e in ends if e.count]
+            axis.errorbar(
+                [s for s, _ in ends], [e.mean for _, e in ends],
+                [e.half if e.count > 1 else 0 for _, e in ends], color=colour, linestyle=dash,
+                marker="o", markersize=3.5, capsize=2, label=name,
+            )  # fmt: skip
+        axis.set_xscale("log")
+        axis.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
+        axis.minorticks_off()
+        axis.set_title(f"{stream} MNIST", fontsize=9)
+        axis.set_xlabel("rows remembered of 200,000", fontsize=8)
+        axis.set_ylabel("average accuracy, %", fontsize=8)
+    figure.legend(
+        *axis.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False,
+        fontsize=8,
+    )  # fmt: skip
+    return figure
+
+
+def _policy_table(rows: list[Row]) -> str:
+    lines = []
+    for regime in ("sketch", "mix", "replay"):
+        mine = [row for row in rows if row["regime"] == regime and row["recipe"] == "olss"]
+        base = [interval(list(select(mine, choice="reservoir", memory=s).values())) for s in SIZES]
+        lines.append([f"**{regime}**: reservoir", *(_plain(value) for value in base)])
+        for choice in COLOURS:
+            cells = [_against(mine, choice, size) for size in SIZES]
+            if choice != "reservoir" and any(cell.count for cell in cells):
+                lines.append([f"{regime}: {choice}", *map(_signed, cells)])
+    return table(["", *(f"{size:,} rows" for size in SIZES)], lines)
+
+
+def _method_table(rows: list[Row]) -> str:
+    lines = [
+        [name, *(_plain(interval(list(select(rows, memory=s, **how).values()))) for s in SIZES)]
+        for name, how in METHODS.items()
+    ]
+    return table(["", *(f"{size:,} rows" for size in SIZES)], lines)
+
+
+# ------------------------------------------------------------------ DER's protocol
+
+DER: dict[str, dict[str, Any]] = {
+    "replay + distillation, balanced": {"recipe": "olss+der++", "policy": "balanced"},
+    "replay + distillation, balanced at random": {
+        "recipe": "olss+der++",
+        "policy": "balanced-random",
+    },
+    "DER++": {"recipe": "der++"},
+    "replay, balanced": {"recipe": "olss", "policy": "balanced"},
+    "ER": {"recipe": "er"},
+}
+
+
+def der_protocol() -> None:
+    """Our recipes beside the published numbers."""
+    rows = load("der-protocol")
+    if not rows:
+        return
+    sizes = (200, 500, 5120)
+    columns = ["", *(f"{s}, {size:,} rows" for s in STREAMS for size in sizes)]
+    lines = []
+    for name, how in DER.items():
+        cells = [
+            _plain(interval(list(select(rows, stream=stream, memory=size, **how).values())))
+            for stream in STREAMS
+            for size in sizes
+        ]
+        lines.append([name, *cells])
+    for method in ("der++", "er"):
+        values = [value for stream in STREAMS for value in PUBLISHED[stream, method]]
+        lines.append([f"*{method.upper()}, published*", *(f"{value:.1f}" for value in values)])
+    fill("der-protocol", table(columns, lines))
+
+
+# ------------------------------------------------------------------ noise
+
+
+def noise() -> None:
+    """Accuracy and share of noise held, by policy and level."""
+    rows = load("noise")
+    if not rows:
+        return
+    clean = [row for row in rows if not row["noise"]]
+    kinds = {"label_noise": "wrong labels", "outliers": "pictures of noise"}
+    names = ["reservoir", "paper", "weighted", "balanced", "balanced-leverage", "balanced-random"]
+    names += ["paper, features", "weighted, features"]
+    for kind in kinds:
+        lines = []
+        for choice in names:
+            cells = [_plain(interval(list(select(clean, choice=choice).values())))]
+            for share in (0.1, 0.3):
+                mine = [r for r in rows if r["noise"] == kind and r["share"] == share]
+                mine = [r for r in mine if r["choice"] == choice]
+                held = interval([100 * r["disturbed"] / max(1, r["held"]) for r in mine])
+                cells += [_plain(interval([r["average"] for r in mine])), _plain(held)]
+            lines.append([choice, *cells])
+        columns = ["memory", "clean", "10 %", "noise held", "30 %", "noise held"]
+        fill(f"noise-{kind}", table(columns, lines))
+    draw("noise", "noise", lambda: _noise_figure(rows, kinds, names))
+
+
+def _noise_figure(rows: list[Row], kinds: dict[str, str], names: list[str]) -> Figure:
+    figure = Figure(figsize=(9, 5))
+    axes = figure.subplots(2, 2)
+    for line, (kind, words) in zip(axes, kinds.items(), strict=True):
+        for choice in names:
+            mine = [r for r in rows if r["choice"] == choice and r["noise"] in ("", kind)]
+            shares = sorted({r["share"] for r in mine})
+            at = [[r for r in mine if r["share"] == share] for share in shares]
+            colour = COLOURS.get(choice, "#8B4513")
+            for axis, value in zip(line, (lambda r: r["average"], _noise_held), strict=True):
+                axis.plot(
+                    [100 * s for s in shares], [_mean(map(value, part)) for part in at],
+                    color=colour, marker="o", markersize=3.5, label=choice,
+                    linestyle="--" if "features" in choice else "-",
+                )  # fmt: skip
+        line[0].set_ylabel("average accuracy, %", fontsize=8)
+        line[1].set_ylabel("noise in the memory, %", fontsize=8)
+        line[1].plot([0, 30], [0, 30], color="#999999", linewidth=0.8, linestyle=":")
+        for axis in line:
+            axis.set_xlabel(f"{words} in the stream, %", fontsize=8)
+            axis.set_xticks([0, 10, 30])
+    figure.legend(
+        *axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4,
+        frameon=False, fontsize=8,
+    )  # fmt: skip
+    return figure
+
+
+def _noise_held(row: Row) -> float:
+    return 100.0 * row["disturbed"] / max(1, row["held"])
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found) if found else math.nan
+
+
+# ------------------------------------------------------------------ writing
+
+
+def draw(folder: str, name: str, make: Callable[[], Figure]) -> None:
+    """Draw a figure beside its data, and into the documentation."""
+    with rc_context(LOOK):
+        figure = make()
+        figure.savefig(RESULTS / folder / f"{name}.svg", metadata={"Date": None})
+        figure.savefig(
+            ROOT / "docs" / "images" / f"{name}.png", dpi=150, metadata={"Software": None}
+        )
+
+
+def fill(name: str, text: str) -> None:
+    """Write a table into every page that has a place for it."""
+    place = re.compile(rf"(<!-- table {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+    pages = [*PAGES, *RESULTS.glob("*/README.md")]
+    for page in pages:
+        before = page.read_text(encoding="utf-8")
+        after = place.sub(lambda found: f"{found[1]}\n{text}\n{found[2]}", before)
+        if after != before:
+            page.write_text(after, encoding="utf-8")
+
+
+def table(columns: list[str], lines: list[list[str]]) -> str:
+    """Give a table in Markdown."""
+    rule = ["---", *("---:" for _ in columns[1:])]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in [columns, rule, *lines])
+
+
+def _plain(value: Any) -> str:
+    if not value.count:
+        return "—"
+    return f"{value.mean:.1f}" + (f" ± {value.half:.1f}" if value.count > 1 else "")
+
+
+def _signed(value: Any) -> str:
+    if not value.count:
+        return "—"
+    clear = value.count > 1 and abs(value.mean) > value.half
+    text = f"{value.mean:+.1f}".replace("-", "−")
+    text += f" ± {value.half:.1f}" if value.count > 1 else ""
+    return f"**{text}**" if clear else text
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        gather(Path(sys.argv[1]))
+    equal_memory()
+    der_protocol()
+    noise()
