@@ -58,7 +58,10 @@ def test_angles_do_not_depend_on_rows_but_on_the_seed() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"angles": "odd"}, "angles must be 'even', 'bins', 'random' or a list of degrees, found 'odd'"),
+        (
+            {"angles": "odd"},
+            "angles must be 'even', 'bins', 'random' or a list of degrees, found 'odd'",
+        ),
         ({"angles": [1, 2], "tasks": 3}, "each of the 3 tasks, found 2"),
         ({"angles": [float("nan")], "tasks": 1}, "angles must hold"),
         ({"tasks": 0}, "tasks must be a positive whole number, found 0"),

@@ -63,7 +63,10 @@ STOPPED_THERE = "Stopped. Finished runs are saved: the same command does the oth
 
 File = Annotated[Path, typer.Argument(help="Experiment file (.toml).", show_default=False)]
 Only = Annotated[
-    list[str] | None, typer.Option(help="This learner alone; may be repeated.", show_default=False)
+    list[str] | None,
+    typer.Option(
+        help="This learner alone, or all of its sweep; may be repeated.", show_default=False
+    ),
 ]
 Set = Annotated[
     list[str] | None,

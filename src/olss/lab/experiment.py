@@ -108,8 +108,13 @@ class Experiment:
         raise InputError(f"{self.name} has no learner {name!r}. {nearest(name, names)}")
 
     def only(self, names: Iterable[str]) -> Experiment:
-        """Give the experiment with these learners alone."""
-        return replace(self, learners=tuple(self.learner(name) for name in dict.fromkeys(names)))
+        """Give the experiment with these learners alone; of a sweep, one or all of its values."""
+        chosen: dict[str, LearnerSpec] = {}
+        for name in names:
+            of_it = re.compile(re.escape(name) + r"( \w+=|$)")
+            found = [spec for spec in self.learners if of_it.match(spec.name)]
+            chosen |= {spec.name: spec for spec in found or [self.learner(name)]}
+        return replace(self, learners=tuple(chosen.values()))
 
     def jobs(self) -> list[Job]:
         """Give every run: all learners with the first seed, then with the next."""
