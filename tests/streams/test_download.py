@@ -163,7 +163,7 @@ def test_list_says_where_each_data_set_is(
 def test_fetch_of_digits_needs_nothing_and_of_unknown_is_refused(tmp_path: Path) -> None:
     fetch("digits", tmp_path)
     assert [*tmp_path.iterdir()] == []
-    with pytest.raises(InputError, match="no dataset 'mnits'. Did you mean 'mnist'"):
+    with pytest.raises(InputError, match=r"no dataset 'mnits'\. Did you mean 'mnist'"):
         fetch("mnits")
 
 
