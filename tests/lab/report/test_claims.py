@@ -87,6 +87,23 @@ def test_a_refuted_claim_does_not_hold(tmp_path):
     assert missing.measured == "a method it speaks of was not run"
 
 
+def test_tasks_preserved_are_counted(tmp_path):
+    for seed in range(3):
+        kept = made("olss", seed, tasks=5)
+        kept.accuracy[:] = np.where(np.isnan(kept.accuracy), np.nan, 0.9)
+        kept.accuracy[-1] = [0.5, 0.87, 0.885, 0.95, 0.9]  # two of four within two points
+        kept.save(tmp_path / f"olss-{seed}")
+        lost = made("gem", seed, tasks=5)
+        lost.accuracy[:] = np.where(np.isnan(lost.accuracy), np.nan, 0.9)
+        lost.accuracy[-1, 0] = 0.85
+        lost.save(tmp_path / f"gem-{seed}")
+    claims = claims_of(tmp_path, paper_claims)
+    olss, gem = one(claims, "OLSS preserves most"), one(claims, "GEM preserves most")
+    assert (olss.value.mean, olss.verdict) == (0.5, "does not hold")
+    assert (gem.value.mean, gem.verdict) == (0.75, "holds")
+    assert "75 ± 0 % of the tasks before the last" in gem.measured
+
+
 def test_one_seed_tells_nothing(tmp_path):
     for method in ("sgd", "gem", "ewc", "olss"):
         saved(tmp_path, method, 0)

@@ -9,15 +9,15 @@ throughout: "like" and "on par" allow `MARGIN`, "clearly" demands more than it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from olss.lab.report.collect import Group, Method
 from olss.lab.report.measures import MEASURES, seconds
-from olss.lab.report.statistics import Interval, difference, log_ratio
+from olss.lab.report.statistics import Interval, difference, interval, log_ratio
 from olss.learn.record import Record
 
-__all__ = ["MARGIN", "Claim", "ratio_claim", "score_claim", "verdict"]
+__all__ = ["MARGIN", "NOT_RUN", "Claim", "ratio_claim", "score_claim", "share_claim", "verdict"]
 
 MARGIN = 0.02
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot be told"
@@ -102,6 +102,23 @@ def ratio_claim(
     return Claim(
         "paper", group.slug, claimed, measured, verdict(value, *bounds), value, *bounds, "ratio",
         setting,
+    )  # fmt: skip
+
+
+def share_claim(
+    group: Group, claimed: str, shares: Sequence[float], words: str, setting: str
+) -> Claim:
+    """Claim that a share, given for each seed, is over one half."""
+    value, measured = interval(shares), words
+    if value.count:
+        spread = "" if math.isnan(value.half) else f" ± {100 * value.half:.0f}"
+        measured = f"{100 * value.mean:.0f}{spread} % {words}, {_seeds(value)}"
+    bounds = (math.nextafter(0.5, 1), 1.0)
+    # A share cannot leave [0, 1], whatever Student says of few seeds.
+    bounded = replace(value, low=max(value.low, 0.0), high=min(value.high, 1.0))
+    return Claim(
+        "paper", group.slug, claimed, measured, verdict(bounded, *bounds), bounded, *bounds,
+        "share", setting,
     )  # fmt: skip
 
 

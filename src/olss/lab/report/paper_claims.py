@@ -1,7 +1,8 @@
 """The claims of "Continual Learning via Online Leverage Score Sampling", checked.
 
-They are those of its section Results on average accuracy, on the accuracy of task 1 and on
-wall-clock time, whose numbers are in its table; no accuracy of the paper is a number.
+They are those of its sections Results and Discussions on average accuracy, on the accuracy of
+task 1, on tasks preserved and on wall-clock time, whose numbers are in its table; no accuracy of
+the paper is a number.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 
-from olss.lab.report.claims import MARGIN, Claim, ratio_claim, score_claim
+from olss.lab.report.claims import MARGIN, NOT_RUN, Claim, ratio_claim, score_claim, share_claim
 from olss.lab.report.collect import Group, Method
 from olss.lab.report.measures import MEASURES
 
@@ -27,7 +28,11 @@ RATIOS = {
 PAPER_STREAMS = {"rotated": "mnist", "permuted": "mnist", "incremental": "cifar100"}
 PAPER_ROWS = {"rotated": 60_000, "permuted": 60_000, "incremental": 2_500}
 PAPER_TRAINING = {"rotated": (5, 200), "permuted": (5, 200), "incremental": (10, 100)}
-WHAT = {"average": "average accuracy", "first": "final accuracy on task 1"}
+WHAT = {
+    "average": "average accuracy",
+    "first": "final accuracy on task 1",
+    "learned": "accuracy on a task just learned",
+}
 NAMES = {"sgd": "SGD", "ewc": "EWC", "gem": "GEM", "icarl": "iCaRL", "olss": "OLSS", "si": "SI"}
 
 
@@ -62,7 +67,25 @@ def paper_claims(group: Group) -> Iterator[Claim]:
         for rival in rivals:
             clearly = f"is clearly above {NAMES[rival]}’s (over {_margin()})"
             yield points(subject, rival, "first", clearly, MARGIN, math.inf)
+    yield points("si", "ewc", "learned", "is above EWC’s", 0.0, math.inf)
+    if kind != "incremental":
+        yield from (_preserved(group, found[name], NAMES[name], note) for name in ("olss", "gem"))
     yield from _times(group, found, kind, note)
+
+
+def _preserved(group: Group, method: Method | None, name: str, note: str) -> Claim:
+    """Claim that a method preserves the accuracy of most tasks."""
+    claimed = f"{name} preserves most tasks (over half end at most {_margin()} below when learned)"
+    if method is None:
+        return share_claim(group, claimed, [], NOT_RUN, note)
+    shares = [
+        float((r.accuracy[-1] >= r.accuracy.diagonal() - MARGIN)[:-1].mean())
+        for r in (run.record for run in method.runs)
+        if len(r.accuracy) > 1
+    ]
+    return share_claim(
+        group, claimed, shares, f"of the tasks before the last, {method.label}", note
+    )
 
 
 def _times(group: Group, found: dict[str, Method | None], kind: str, note: str) -> Iterator[Claim]:
