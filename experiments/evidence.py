@@ -13,18 +13,21 @@ from __future__ import annotations
 import csv
 import math
 import re
+import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from olss.lab.report.figures import LOOK
 from olss.lab.report.measures import forgetting, seconds
-from olss.lab.report.statistics import difference, interval
+from olss.lab.report.paper_claims import RATIOS
+from olss.lab.report.statistics import difference, interval, log_ratio
 from olss.learn.record import Record
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,6 +70,11 @@ def gather(runs: Path) -> None:
         name = next((n for n in ("equal-memory", "der-protocol", "noise") if n in experiment), None)
         if name:
             found[name].append(_line(experiment, Record.load(path.parent)))
+        elif experiment.startswith("paper-"):
+            target = RESULTS / "paper" / path.relative_to(runs).parent
+            target.mkdir(parents=True, exist_ok=True)
+            for file in ("record.json", "timing.json"):
+                shutil.copy(path.parent / file, target / file)
     for name, rows in found.items():
         (RESULTS / name).mkdir(parents=True, exist_ok=True)
         with (RESULTS / name / "runs.csv").open("w", newline="", encoding="utf-8") as file:
@@ -128,6 +136,106 @@ def select(rows: Iterable[Row], **wanted: Any) -> dict[int, float]:
         for row in rows
         if all(row[key] == value for key, value in wanted.items())
     }
+
+
+# ------------------------------------------------------------------ the paper
+
+SHOWN = {  # label in the experiment: words, colour
+    "sgd": ("SGD", "#999999"),
+    "ewc": ("EWC", "#CC79A7"),
+    "si": ("SI", "#E69F00"),
+    "gem": ("GEM", "#56B4E9"),
+    "icarl": ("iCaRL", "#F0E442"),
+    "olss": ("OLSS, as in the paper", "#D55E00"),
+    "reservoir": ("the same with a reservoir", "#444444"),
+    "olss-weighted": ("OLSS, weighted", "#0072B2"),
+    "olss-balanced": ("OLSS, balanced", "#009E73"),
+    "olss-mix": ("OLSS, weighted, mixed with the task", "#000000"),
+    "er": ("ER", "#444444"),
+    "joint": ("all rows of all tasks", "#BBBBBB"),
+}
+PAPER = ("paper-permuted-mnist", "paper-rotated-mnist", "paper-incremental-cifar100")
+
+
+def paper() -> None:
+    """Draw the paper's figures and give its table of times, with what stands beside them."""
+    for folder in sorted((RESULTS / "paper").glob("paper-*")):
+        records = _records(folder)
+        fill(folder.name, _paper_table(folder.name, records))
+    full = [name for name in PAPER if (RESULTS / "paper" / name).is_dir()]
+    if full:
+        draw("paper", "paper", lambda: _curves({n: _records(RESULTS / "paper" / n) for n in full}))
+
+
+def _records(folder: Path) -> dict[str, dict[int, Record]]:
+    """Read the records of an experiment, by label and seed."""
+    found: dict[str, dict[int, Record]] = {}
+    for label in SHOWN:
+        for path in sorted((folder / label).glob("seed-*/record.json")):
+            record = Record.load(path.parent)
+            found.setdefault(label, {})[record.seed] = record
+    return found
+
+
+def _paper_table(name: str, records: dict[str, dict[int, Record]]) -> str:
+    kind = name.split("-")[1]
+    base = {seed: seconds(record) for seed, record in records.get("sgd", {}).items()}
+    lines = []
+    for label, by_seed in records.items():
+
+        def points(of: Callable[[Record], Any], by_seed: dict[int, Record] = by_seed) -> str:
+            return _plain(interval([100 * float(of(record)) for record in by_seed.values()]))
+
+        time = log_ratio({seed: seconds(record) for seed, record in by_seed.items()}, base)
+        claimed = RATIOS.get(label, {}).get(kind)
+        lines.append(
+            [
+                SHOWN[label][0],
+                str(len(by_seed)),
+                points(lambda r: r.average_accuracy[-1]),
+                points(lambda r: r.accuracy[-1, 0]),
+                points(lambda r: r.accuracy[-1, -1]),
+                points(lambda r: r.accuracy.diagonal().mean()),
+                f"{time.mean:.2f}" if time.count else "—",
+                f"{claimed:.1f}" if claimed else "1.0" if label == "sgd" else "—",
+            ]
+        )
+    columns = ["", "seeds", "average", "task 1", "newest task", "when learned", "time / SGD"]
+    return table([*columns, "the paper's"], lines)
+
+
+def _curves(streams: dict[str, dict[str, dict[int, Record]]]) -> Figure:
+    titles = {"permuted": "permuted MNIST", "rotated": "rotated MNIST", "incremental": "CIFAR-100"}
+    figure = Figure(figsize=(9, 3.1 * len(streams)))
+    axes = figure.subplots(len(streams), 2, squeeze=False, sharex=True, sharey="row")
+    for line, (name, records) in zip(axes, streams.items(), strict=True):
+        for axis, words in zip(line, ("average over tasks so far", "task 1"), strict=True):
+            for label, by_seed in records.items():
+                all_curves = [
+                    100 - 100 * (r.average_accuracy if words != "task 1" else r.accuracy[:, 0])
+                    for r in by_seed.values()
+                ]
+                x = range(1, len(all_curves[0]) + 1)
+                text, colour = SHOWN[label]
+                axis.plot(x, np.mean(all_curves, axis=0), color=colour, label=text)
+                axis.fill_between(
+                    x, np.min(all_curves, axis=0), np.max(all_curves, axis=0), color=colour,
+                    alpha=0.2, linewidth=0,
+                )  # fmt: skip
+            axis.set_title(f"{titles[name.split('-')[1]]}: {words}", fontsize=9)
+            axis.set_xlabel("tasks learned", fontsize=8)
+            axis.set_xlim(1, len(x))
+            axis.set_xticks([1, 5, 10, 15, 20])
+            axis.set_yscale("log")
+            axis.set_yticks([2, 5, 10, 20, 50, 100], ["2", "5", "10", "20", "50", "100"])
+            axis.minorticks_off()
+        line[0].set_ylabel("error, %", fontsize=8)
+    handles = {h.get_label(): h for axis in axes.flat for h in axis.lines}
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False,
+        fontsize=8,
+    )  # fmt: skip
+    return figure
 
 
 # ------------------------------------------------------------------ equal memory
@@ -409,6 +517,7 @@ def _signed(value: Any) -> str:
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         gather(Path(sys.argv[1]))
+    paper()
     equal_memory()
     der_protocol()
     noise()
