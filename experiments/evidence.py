@@ -378,13 +378,10 @@ def _method_table(rows: list[Row]) -> str:
 # ------------------------------------------------------------------ DER's protocol
 
 DER: dict[str, dict[str, Any]] = {
-    "replay + distillation, balanced": {"recipe": "olss+der++", "policy": "balanced"},
-    "replay + distillation, balanced at random": {
-        "recipe": "olss+der++",
-        "policy": "balanced-random",
-    },
+    "balanced, distillation, weak EWC": {"recipe": "olss+der+++online-ewc"},
+    "balanced, distillation": {"recipe": "olss+der++"},
     "DER++": {"recipe": "der++"},
-    "replay, balanced": {"recipe": "olss", "policy": "balanced"},
+    "balanced": {"recipe": "olss"},
     "ER": {"recipe": "er"},
 }
 
