@@ -265,27 +265,32 @@ def _regime(regime: str) -> dict[str, str]:
 
 def _policies(rows: list[Row]) -> Figure:
     figure = Figure(figsize=(9.5, 5.4))
-    axes = figure.subplots(2, 3, sharex=True, sharey="row")
-    names = {"sketch": "the sketch alone", "mix": "a mix of constant size", "replay": "replay"}
+    axes = figure.subplots(2, 3, sharex=True, sharey=True)
+    names = {
+        "sketch": "on the sketch alone",
+        "mix": "on a mix of constant size",
+        "replay": "by replay",
+    }
     for line, stream in zip(axes, STREAMS, strict=True):
         for axis, (regime, words) in zip(line, names.items(), strict=True):
             mine = [r for r in rows if r["stream"] == stream and r["regime"] == regime]
             mine = [r for r in mine if r["recipe"] == "olss"]
-            for choice in COLOURS:
-                ends = [(s, _against(mine, choice, s)) for s in SIZES]
+            for number, choice in enumerate(COLOURS):
+                ends = [(s * 1.03 ** (number - 4), _against(mine, choice, s)) for s in SIZES]
                 ends = [(s, e) for s, e in ends if e.count]
                 if choice in ("reservoir", "recent") or not ends:
                     continue
                 axis.errorbar(
                     [s for s, _ in ends], [e.mean for _, e in ends],
-                    [e.half if e.count > 1 else 0 for _, e in ends], label=choice,
+                    [_standard_error(e) for _, e in ends], label=choice,
                     color=COLOURS[choice], marker="o", markersize=3.5, capsize=2,
                 )  # fmt: skip
             axis.axhline(0, color=COLOURS["reservoir"], linewidth=1)
+            axis.set_ylim(-12, 18)
             axis.set_xscale("log")
             axis.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
             axis.minorticks_off()
-            axis.set_title(f"{stream}, trained on {words}", fontsize=8)
+            axis.set_title(f"{stream}, trained {words}", fontsize=8)
         line[0].set_ylabel("points above a reservoir", fontsize=8)
     for axis in axes[1]:
         axis.set_xlabel("rows remembered of 200,000", fontsize=8)
@@ -338,7 +343,7 @@ def _methods(rows: list[Row]) -> Figure:
             ends = [(s, e) for s, e in ends if e.count]
             axis.errorbar(
                 [s for s, _ in ends], [e.mean for _, e in ends],
-                [e.half if e.count > 1 else 0 for _, e in ends], color=colour, linestyle=dash,
+                [_standard_error(e) for _, e in ends], color=colour, linestyle=dash,
                 marker="o", markersize=3.5, capsize=2, label=name,
             )  # fmt: skip
         axis.set_xscale("log")
@@ -394,17 +399,17 @@ def der_protocol() -> None:
     sizes = (200, 500, 5120)
     columns = ["", *(f"{s}, {size:,} rows" for s in STREAMS for size in sizes)]
     lines = []
-    for name, how in DER.items():
-        cells = [
-            _plain(interval(list(select(rows, stream=stream, memory=size, **how).values())))
-            for stream in STREAMS
-            for size in sizes
-        ]
+    for name in DER:
+        cells = [_plain(_of(rows, stream, size, name)) for stream in STREAMS for size in sizes]
         lines.append([name, *cells])
     for method in ("der++", "er"):
         values = [value for stream in STREAMS for value in PUBLISHED[stream, method]]
         lines.append([f"*{method.upper()}, published*", *(f"{value:.1f}" for value in values)])
     fill("der-protocol", table(columns, lines))
+
+
+def _of(rows: list[Row], stream: str, size: int, name: str) -> Any:
+    return interval(list(select(rows, stream=stream, memory=size, **DER[name]).values()))
 
 
 # ------------------------------------------------------------------ noise
@@ -501,6 +506,10 @@ def table(columns: list[str], lines: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in [columns, rule, *lines])
 
 
+def _standard_error(value: Any) -> float:
+    return float(value.sd / math.sqrt(value.count)) if value.count > 1 else 0.0
+
+
 def _plain(value: Any) -> str:
     if not value.count:
         return "—"
@@ -516,8 +525,51 @@ def _signed(value: Any) -> str:
     return f"**{text}**" if clear else text
 
 
+# ------------------------------------------------------------------ the first figure
+
+
+def headline() -> None:
+    """Draw what the README shows first: the paper's stream, and DER's protocol."""
+    rows, records = load("der-protocol"), _records(RESULTS / "paper" / PAPER[0])
+    if rows and records:
+        draw("paper", "headline", lambda: _headline(rows, records))
+
+
+def _headline(rows: list[Row], records: dict[str, dict[int, Record]]) -> Figure:
+    figure = Figure(figsize=(9, 3.4))
+    left, right = figure.subplots(1, 2)
+    for label in ("sgd", "ewc", "si", "olss", "olss-mix"):
+        text, colour = SHOWN[label]
+        curves = [100 * r.average_accuracy for r in records[label].values()]
+        x = range(1, len(curves[0]) + 1)
+        left.plot(x, np.mean(curves, axis=0), color=colour, label=text)
+    left.set(xlim=(1, len(x)), xticks=[1, 5, 10, 15, 20], ylim=(50, 100))
+    left.set_title("20 tasks of 60,000 permuted digits", fontsize=9)
+    left.set_xlabel("tasks learned", fontsize=8)
+    left.set_ylabel("average accuracy on all tasks so far, %", fontsize=8)
+    sizes = (200, 500, 5120)
+    for name, colour in zip(DER, ("#009E73", "#0072B2", "#444444", "", "#999999"), strict=True):
+        ends = [_of(rows, "permuted", size, name) for size in sizes]
+        if colour and all(end.count for end in ends):
+            right.errorbar(
+                range(3), [e.mean for e in ends], [_standard_error(e) for e in ends],
+                color=colour, marker="o", markersize=4, capsize=2, label=name,
+            )  # fmt: skip
+    right.plot(
+        range(3), PUBLISHED["permuted", "der++"], "x", color="#D55E00", label="DER++, published"
+    )
+    right.set_xticks(range(3), [f"{size:,}" for size in sizes])
+    right.set_title("the same, once through, by memory", fontsize=9)
+    right.set_xlabel("rows remembered of 1,200,000", fontsize=8)
+    right.set_ylabel("average accuracy at the end, %", fontsize=8)
+    for axis in (left, right):
+        axis.legend(frameon=False, fontsize=7, loc="lower left" if axis is left else "lower right")
+    return figure
+
+
 def make() -> None:
     """Make every table and figure there are results for."""
+    headline()
     paper()
     equal_memory()
     der_protocol()
