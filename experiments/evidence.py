@@ -406,6 +406,8 @@ def der_protocol() -> None:
         values = [value for stream in STREAMS for value in PUBLISHED[stream, method]]
         lines.append([f"*{method.upper()}, published*", *(f"{value:.1f}" for value in values)])
     fill("der-protocol", table(columns, lines))
+    shown = [[line[0], *line[1:4]] for line in lines if line[0] != "balanced"]
+    fill("der-short", table(["", *(f"{size:,} rows remembered" for size in sizes)], shown))
 
 
 def _of(rows: list[Row], stream: str, size: int, name: str) -> Any:
