@@ -35,7 +35,9 @@ def test_every_table_is_made_from_the_results(
     places = {name: text for page in pages for name, text in PLACE.findall(page)}
     assert places
     for name, text in places.items():
-        assert text.strip() == made.get(name, "").strip(), f"run experiments/evidence.py: table {name}"
+        assert text.strip() == made.get(name, "").strip(), (
+            f"run experiments/evidence.py: table {name}"
+        )
 
 
 def test_figures_are_drawn(
