@@ -425,7 +425,7 @@ def noise() -> None:
     clean = [row for row in rows if not row["noise"]]
     kinds = {"label_noise": "wrong labels", "outliers": "pictures of noise"}
     names = ["reservoir", "paper", "weighted", "balanced", "balanced-leverage", "balanced-random"]
-    names += ["paper, features", "weighted, features"]
+    names += ["paper, features", "weighted, features", "balanced, features"]
     for kind in kinds:
         lines = []
         for choice in names:
