@@ -138,6 +138,11 @@ def select(rows: Iterable[Row], **wanted: Any) -> dict[int, float]:
     }
 
 
+def mean_of(rows: Iterable[Row], **wanted: Any) -> Any:
+    """Give the average over seeds of the runs with these values, with its interval."""
+    return interval(list(select(rows, **wanted).values()))
+
+
 # ------------------------------------------------------------------ the paper
 
 SHOWN = {  # label in the experiment: words, colour
@@ -235,11 +240,7 @@ def _curves(streams: dict[str, dict[str, dict[int, Record]]]) -> Figure:
             axis.set_yticks([2, 5, 10, 20, 50, 100], ["2", "5", "10", "20", "50", "100"])
             axis.minorticks_off()
         line[0].set_ylabel("error, %", fontsize=8)
-    handles = {h.get_label(): h for axis in axes.flat for h in axis.lines}
-    figure.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False,
-        fontsize=8,
-    )  # fmt: skip
+    _legend(figure, ncols=4)
     return figure
 
 
@@ -287,18 +288,12 @@ def _policies(rows: list[Row]) -> Figure:
                 )  # fmt: skip
             axis.axhline(0, color=COLOURS["reservoir"], linewidth=1)
             axis.set_ylim(-12, 18)
-            axis.set_xscale("log")
-            axis.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
-            axis.minorticks_off()
+            _by_memory(axis)
             axis.set_title(f"{stream}, trained {words}", fontsize=8)
         line[0].set_ylabel("points above a reservoir", fontsize=8)
     for axis in axes[1]:
         axis.set_xlabel("rows remembered of 200,000", fontsize=8)
-    handles = {h.get_label(): h for axis in axes.flat for h in axis.containers}
-    figure.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=7, frameon=False,
-        fontsize=8,
-    )  # fmt: skip
+    _legend(figure, ncols=7)
     return figure
 
 
@@ -337,25 +332,18 @@ def _methods(rows: list[Row]) -> Figure:
     for axis, stream in zip(figure.subplots(1, 2, sharey=True), STREAMS, strict=True):
         mine = [row for row in rows if row["stream"] == stream]
         for name, (colour, dash) in LINES.items():
-            ends = [
-                (s, interval(list(select(mine, memory=s, **METHODS[name]).values()))) for s in SIZES
-            ]
+            ends = [(s, mean_of(mine, memory=s, **METHODS[name])) for s in SIZES]
             ends = [(s, e) for s, e in ends if e.count]
             axis.errorbar(
                 [s for s, _ in ends], [e.mean for _, e in ends],
                 [_standard_error(e) for _, e in ends], color=colour, linestyle=dash,
                 marker="o", markersize=3.5, capsize=2, label=name,
             )  # fmt: skip
-        axis.set_xscale("log")
-        axis.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
-        axis.minorticks_off()
+        _by_memory(axis)
         axis.set_title(f"{stream} MNIST", fontsize=9)
         axis.set_xlabel("rows remembered of 200,000", fontsize=8)
         axis.set_ylabel("average accuracy, %", fontsize=8)
-    figure.legend(
-        *axis.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False,
-        fontsize=8,
-    )  # fmt: skip
+    _legend(figure, ncols=4)
     return figure
 
 
@@ -363,7 +351,7 @@ def _policy_table(rows: list[Row]) -> str:
     lines = []
     for regime in ("sketch", "mix", "replay"):
         mine = [row for row in rows if row["regime"] == regime and row["recipe"] == "olss"]
-        base = [interval(list(select(mine, choice="reservoir", memory=s).values())) for s in SIZES]
+        base = [mean_of(mine, choice="reservoir", memory=s) for s in SIZES]
         lines.append([f"**{regime}**: reservoir", *(_plain(value) for value in base)])
         for choice in COLOURS:
             cells = [_against(mine, choice, size) for size in SIZES]
@@ -374,7 +362,7 @@ def _policy_table(rows: list[Row]) -> str:
 
 def _method_table(rows: list[Row]) -> str:
     lines = [
-        [name, *(_plain(interval(list(select(rows, memory=s, **how).values()))) for s in SIZES)]
+        [name, *(_plain(mean_of(rows, memory=s, **how)) for s in SIZES)]
         for name, how in METHODS.items()
     ]
     return table(["", *(f"{size:,} rows" for size in SIZES)], lines)
@@ -386,7 +374,6 @@ DER: dict[str, dict[str, Any]] = {
     "balanced, distillation, weak EWC": {"recipe": "olss+der+++online-ewc"},
     "balanced, distillation": {"recipe": "olss+der++"},
     "DER++": {"recipe": "der++"},
-    "balanced": {"recipe": "olss"},
     "ER": {"recipe": "er"},
 }
 
@@ -406,12 +393,12 @@ def der_protocol() -> None:
         values = [value for stream in STREAMS for value in PUBLISHED[stream, method]]
         lines.append([f"*{method.upper()}, published*", *(f"{value:.1f}" for value in values)])
     fill("der-protocol", table(columns, lines))
-    shown = [[line[0], *line[1:4]] for line in lines if line[0] != "balanced"]
+    shown = [line[:4] for line in lines]
     fill("der-short", table(["", *(f"{size:,} rows remembered" for size in sizes)], shown))
 
 
 def _of(rows: list[Row], stream: str, size: int, name: str) -> Any:
-    return interval(list(select(rows, stream=stream, memory=size, **DER[name]).values()))
+    return mean_of(rows, stream=stream, memory=size, **DER[name])
 
 
 # ------------------------------------------------------------------ noise
@@ -429,11 +416,11 @@ def noise() -> None:
     for kind in kinds:
         lines = []
         for choice in names:
-            cells = [_plain(interval(list(select(clean, choice=choice).values())))]
+            cells = [_plain(mean_of(clean, choice=choice))]
             for share in (0.1, 0.3):
                 mine = [r for r in rows if r["noise"] == kind and r["share"] == share]
                 mine = [r for r in mine if r["choice"] == choice]
-                held = interval([100 * r["disturbed"] / max(1, r["held"]) for r in mine])
+                held = interval([_noise_held(r) for r in mine])
                 cells += [_plain(interval([r["average"] for r in mine])), _plain(held)]
             lines.append([choice, *cells])
         columns = ["memory", "clean", "10 %", "noise held", "30 %", "noise held"]
@@ -452,7 +439,7 @@ def _noise_figure(rows: list[Row], kinds: dict[str, str], names: list[str]) -> F
             colour = COLOURS.get(choice, "#8B4513")
             for axis, value in zip(line, (lambda r: r["average"], _noise_held), strict=True):
                 axis.plot(
-                    [100 * s for s in shares], [_mean(map(value, part)) for part in at],
+                    [100 * s for s in shares], [np.mean([value(r) for r in part]) for part in at],
                     color=colour, marker="o", markersize=3.5, label=choice,
                     linestyle="--" if "features" in choice else "-",
                 )  # fmt: skip
@@ -462,10 +449,7 @@ def _noise_figure(rows: list[Row], kinds: dict[str, str], names: list[str]) -> F
         for axis in line:
             axis.set_xlabel(f"{words} in the stream, %", fontsize=8)
             axis.set_xticks([0, 10, 30])
-    figure.legend(
-        *axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4,
-        frameon=False, fontsize=8,
-    )  # fmt: skip
+    _legend(figure, ncols=4)
     return figure
 
 
@@ -473,12 +457,26 @@ def _noise_held(row: Row) -> float:
     return 100.0 * row["disturbed"] / max(1, row["held"])
 
 
-def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found) if found else math.nan
-
-
 # ------------------------------------------------------------------ writing
+
+
+def _legend(figure: Figure, ncols: int) -> None:
+    """Name every line of a figure once, below it."""
+    shown: dict[str, Any] = {}
+    for axis in figure.axes:
+        handles, names = axis.get_legend_handles_labels()
+        shown |= dict(zip(names, handles, strict=True))
+    figure.legend(
+        shown.values(), shown.keys(), loc="outside lower center", ncols=ncols, frameon=False,
+        fontsize=8,
+    )  # fmt: skip
+
+
+def _by_memory(axis: Any) -> None:
+    """Let an axis run over the sizes of memories."""
+    axis.set_xscale("log")
+    axis.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
+    axis.minorticks_off()
 
 
 def draw(folder: str, name: str, make: Callable[[], Figure]) -> None:
@@ -550,9 +548,9 @@ def _headline(rows: list[Row], records: dict[str, dict[int, Record]]) -> Figure:
     left.set_xlabel("tasks learned", fontsize=8)
     left.set_ylabel("average accuracy on all tasks so far, %", fontsize=8)
     sizes = (200, 500, 5120)
-    for name, colour in zip(DER, ("#009E73", "#0072B2", "#444444", "", "#999999"), strict=True):
+    for name, colour in zip(DER, ("#009E73", "#0072B2", "#444444", "#999999"), strict=True):
         ends = [_of(rows, "permuted", size, name) for size in sizes]
-        if colour and all(end.count for end in ends):
+        if all(end.count for end in ends):
             right.errorbar(
                 range(3), [e.mean for e in ends], [_standard_error(e) for e in ends],
                 color=colour, marker="o", markersize=4, capsize=2, label=name,

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from olss.errors import InputError
 from olss.learn.checkpoint import load_run, save_run
@@ -90,10 +91,9 @@ def run(
             scores = [learner.score(*test, j) for j, test in enumerate(tests)]
             evaluate += time.perf_counter() - begin
             seconds = {"select": effort.select, "train": effort.train, "evaluate": evaluate}
-            record = _extended(record, task, learner, scores, ahead, effort.steps, seconds)
-            if learner.memory.held is not None:
-                held = learner.memory.held.index.cpu().numpy()
-                record.disturbed_rows[-1] = np.concatenate(disturbed)[held].sum()
+            record = _extended(
+                record, task, learner, scores, ahead, effort.steps, seconds, disturbed
+            )
             if folder:
                 save_run(folder, learner, record)
             if on_task:
@@ -128,6 +128,7 @@ def _extended(
     ahead: tuple[float, float],
     steps: int,
     seconds: dict[str, float],
+    disturbed: list[NDArray[np.bool_]],
 ) -> Record:
     """Give the record with one task more."""
     count = learner.tasks
@@ -136,6 +137,7 @@ def _extended(
     accuracy[:-1, :-1], accuracy[-1] = record.accuracy, scores
     memory_rows[:-1, :-1], memory_rows[-1] = record.memory_rows, learner.memory.counts(count)
     held = learner.memory.held
+    noisy = 0 if held is None else np.concatenate(disturbed)[held.index.cpu().numpy()].sum()
     return Record(
         accuracy=accuracy,
         ahead=np.append(record.ahead, ahead[0]),
@@ -144,7 +146,7 @@ def _extended(
         stored_examples=np.append(record.stored_examples, 0 if held is None else len(held)),
         stored_bytes=np.append(record.stored_bytes, learner.stored_bytes),
         steps=np.append(record.steps, steps),
-        disturbed_rows=np.append(record.disturbed_rows, 0),
+        disturbed_rows=np.append(record.disturbed_rows, noisy),
         tasks=[*record.tasks, str(getattr(task, "name", f"task {count}"))],
         seed=record.seed,
         config=record.config,
@@ -159,9 +161,9 @@ def _extended(
     )
 
 
-def _disturbed(task: Any) -> Any:
+def _disturbed(task: Any) -> NDArray[np.bool_]:
     """Say of each training row whether a disturbance changed it."""
-    found = getattr(task, "disturbed", None)
+    found: NDArray[np.bool_] | None = getattr(task, "disturbed", None)
     return np.zeros(len(task.y), bool) if found is None else found
 
 
