@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
 from pathlib import Path
 from types import ModuleType
@@ -14,29 +14,26 @@ PLACE = re.compile(r"<!-- table (\S+) -->\n(.*?)<!-- end -->", re.DOTALL)
 
 
 @pytest.fixture
-def evidence() -> ModuleType:
+def evidence(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     pytest.importorskip("matplotlib")
-    spec = importlib.util.spec_from_file_location("evidence", ROOT / "experiments/evidence.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    monkeypatch.syspath_prepend(ROOT)
+    importlib.import_module("experiments.evidence.__main__")
+    return importlib.import_module("experiments.evidence")
 
 
 def test_every_table_is_made_from_the_results(
     evidence: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: dict[str, str] = {}
-    monkeypatch.setattr(evidence, "fill", made.__setitem__)
-    monkeypatch.setattr(evidence, "draw", lambda *args: None)
-    evidence.make()
-    pages = [path.read_text(encoding="utf-8") for path in evidence.PAGES]
+    monkeypatch.setattr(evidence.pages, "fill", made.__setitem__)
+    monkeypatch.setattr(evidence.pages, "draw", lambda *args: None)
+    evidence.__main__.make()
+    pages = [path.read_text(encoding="utf-8") for path in evidence.pages.PAGES]
     places = {name: text for page in pages for name, text in PLACE.findall(page)}
     assert places
     for name, text in places.items():
         assert text.strip() == made.get(name, "").strip(), (
-            f"run experiments/evidence.py: table {name}"
+            f"run python -m experiments.evidence: table {name}"
         )
 
 
@@ -49,9 +46,29 @@ def test_figures_are_drawn(
         make().savefig(tmp_path / f"{name}.png", dpi=20)  # type: ignore[operator]
         drawn.append(name)
 
-    monkeypatch.setattr(evidence, "fill", lambda *args: None)
-    monkeypatch.setattr(evidence, "draw", draw)
-    evidence.make()
+    monkeypatch.setattr(evidence.pages, "fill", lambda *args: None)
+    monkeypatch.setattr(evidence.pages, "draw", draw)
+    evidence.__main__.make()
     assert drawn
     for name in drawn:
         assert (ROOT / "docs/images" / f"{name}.png").exists()
+
+
+def test_gathering_keeps_what_was_gathered_before(
+    evidence: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    averages: dict[int, float] = {}
+    monkeypatch.setattr(evidence.gather, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(evidence.gather.Record, "load", lambda folder: int(folder.name[5:]))
+    monkeypatch.setattr(
+        evidence.gather, "_line", lambda name, seed: {"seed": seed, "average": averages[seed]}
+    )
+    for averages in ({0: 50.0, 1: 50.0}, {1: 60.0, 2: 60.0}):
+        folder = tmp_path / f"runs of {sorted(averages)}" / "noise-none" / "paper"
+        for seed in averages:
+            (folder / f"seed-{seed}").mkdir(parents=True)
+            (folder / f"seed-{seed}" / "record.json").touch()
+        evidence.gather.gather(folder.parents[1])
+    assert (tmp_path / "results/noise/runs.csv").read_text() == (
+        "seed,average\n0,50.0\n1,60.0\n2,60.0\n"
+    )

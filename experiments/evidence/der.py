@@ -1,0 +1,48 @@
+"""Our recipes on DER's protocol, beside the published numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import pages
+from .gather import Row, load, mean_of
+from .pages import STREAMS, plain, table
+
+# Buzzega et al. (2020), table 2.
+PUBLISHED = {
+    ("permuted", "er"): (72.4, 80.6, 89.9),
+    ("permuted", "der++"): (83.6, 88.2, 92.3),
+    ("rotated", "er"): (85.0, 88.9, 93.5),
+    ("rotated", "der++"): (90.4, 92.8, 94.7),
+}
+
+DER: dict[str, dict[str, Any]] = {
+    "balanced, distillation, weak EWC": {"recipe": "olss+der+++online-ewc"},
+    "balanced, distillation": {"recipe": "olss+der++"},
+    "DER++": {"recipe": "der++"},
+    "ER": {"recipe": "er"},
+}
+
+
+def make() -> None:
+    """Our recipes beside the published numbers."""
+    rows = load("der-protocol")
+    if not rows:
+        return
+    sizes = (200, 500, 5120)
+    columns = ["", *(f"{s}, {size:,} rows" for s in STREAMS for size in sizes)]
+    lines = []
+    for name in DER:
+        cells = [plain(of(rows, stream, size, name)) for stream in STREAMS for size in sizes]
+        lines.append([name, *cells])
+    for method in ("der++", "er"):
+        values = [value for stream in STREAMS for value in PUBLISHED[stream, method]]
+        lines.append([f"*{method.upper()}, published*", *(f"{value:.1f}" for value in values)])
+    pages.fill("der-protocol", table(columns, lines))
+    shown = [line[:4] for line in lines]
+    pages.fill("der-short", table(["", *(f"{size:,} rows remembered" for size in sizes)], shown))
+
+
+def of(rows: list[Row], stream: str, size: int, name: str) -> Any:
+    """Give the average of a recipe with a memory of a size, over seeds."""
+    return mean_of(rows, stream=stream, memory=size, **DER[name])

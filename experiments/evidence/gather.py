@@ -1,0 +1,110 @@
+"""Gather finished runs into ``experiments/results``, and read them from there."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from olss.lab.report.measures import forgetting, seconds
+from olss.lab.report.statistics import interval
+from olss.learn.record import Record
+
+from .pages import RESULTS
+
+Row = dict[str, Any]
+
+
+def gather(runs: Path) -> None:
+    """Write one line for each finished run, by the folder of results it belongs to."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    for path in sorted(runs.glob("*/*/seed-*/record.json")):
+        experiment = path.parts[-4]
+        name = next((n for n in ("equal-memory", "der-protocol", "noise") if n in experiment), None)
+        if name:
+            found[name].append(_line(experiment, Record.load(path.parent)))
+        elif experiment.startswith("paper-"):
+            target = RESULTS / "paper" / path.relative_to(runs).parent
+            target.mkdir(parents=True, exist_ok=True)
+            for file in ("record.json", "timing.json"):
+                shutil.copy(path.parent / file, target / file)
+    for name, rows in found.items():
+        path = RESULTS / name / "runs.csv"
+        lines = {_identity(row): row for row in [*_read(path), *rows]}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(lines[key] for key in sorted(lines))
+
+
+def _read(path: Path) -> list[Row]:
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def _identity(row: Row) -> tuple[str, ...]:
+    """Give what says which run a line is of: all columns before its measurements."""
+    columns = list(row)
+    return tuple(str(row[column]) for column in columns[: columns.index("average")])
+
+
+def _line(experiment: str, record: Record) -> Row:
+    learner, stream = record.config["learner"], record.config["stream"]
+    noise = (stream.get("steps") or [{}])[-1]
+    rows = learner.get("size", learner.get("gem_rows", 0) * len(record.tasks))
+    return {
+        "experiment": experiment,
+        "stream": stream["name"],
+        "noise": noise.get("name", ""),
+        "share": noise.get("share", 0),
+        "recipe": learner["recipe"],
+        "regime": learner.get("regime", ""),
+        "policy": learner.get("policy", ""),
+        "features": learner.get("features") or "",
+        "memory": rows,
+        "lr": record.config["training"]["lr"],
+        "alpha": learner.get("alpha", ""),
+        "beta": learner.get("beta", ""),
+        "seed": record.seed,
+        "average": round(100 * float(record.average_accuracy[-1]), 3),
+        "first": round(100 * float(record.accuracy[-1, 0]), 3),
+        "newest": round(100 * float(record.accuracy[-1, -1]), 3),
+        "learned": round(100 * float(record.accuracy.diagonal().mean()), 3),
+        "forgetting": round(100 * forgetting(record), 3),
+        "held": int(record.stored_examples[-1]),
+        "disturbed": int(record.disturbed_rows[-1]),
+        "seconds": round(seconds(record), 2),
+    }
+
+
+def load(name: str) -> list[Row]:
+    """Read the lines of one folder of results."""
+    rows = _read(RESULTS / name / "runs.csv")
+    for row in rows:
+        for key in ("share", "average", "first", "newest", "learned", "forgetting", "seconds"):
+            row[key] = float(row[key])
+        for key in ("seed", "held", "disturbed"):
+            row[key] = int(row[key])
+        row["memory"] = int(row["memory"]) if row["memory"].isdigit() else row["memory"]
+        row["choice"] = row["policy"] + (", features" if row["features"] else "")
+    return rows
+
+
+def select(rows: Iterable[Row], **wanted: Any) -> dict[int, float]:
+    """Give the average of each seed of the runs with these values."""
+    return {
+        row["seed"]: row["average"]
+        for row in rows
+        if all(row[key] == value for key, value in wanted.items())
+    }
+
+
+def mean_of(rows: Iterable[Row], **wanted: Any) -> Any:
+    """Give the average over seeds of the runs with these values, with its interval."""
+    return interval(list(select(rows, **wanted).values()))

@@ -1,0 +1,100 @@
+"""Write tables and figures into the pages that have a place for them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from olss.lab.report.figures import LOOK
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "experiments" / "results"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+COLOURS = {
+    "paper": "#D55E00",
+    "weighted": "#0072B2",
+    "reservoir": "#444444",
+    "balanced": "#009E73",
+    "balanced-leverage": "#CC79A7",
+    "balanced-random": "#E69F00",
+    "recent": "#999999",
+    "weighted, features": "#56B4E9",
+    "balanced, features": "#7ACC9E",
+}
+SIZES = (200, 500, 2_000, 10_000)
+STREAMS = ("permuted", "rotated")
+
+
+def legend(figure: Figure, ncols: int) -> None:
+    """Name every line of a figure once, below it."""
+    shown: dict[str, Any] = {}
+    for axis in figure.axes:
+        handles, names = axis.get_legend_handles_labels()
+        shown |= dict(zip(names, handles, strict=True))
+    figure.legend(
+        shown.values(), shown.keys(), loc="outside lower center", ncols=ncols, frameon=False,
+        fontsize=8,
+    )  # fmt: skip
+
+
+def by_memory(axis: Any) -> None:
+    """Let an axis run over the sizes of memories."""
+    axis.set_xscale("log")
+    axis.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
+    axis.minorticks_off()
+
+
+def draw(folder: str, name: str, make: Callable[[], Figure]) -> None:
+    """Draw a figure beside its data, and into the documentation."""
+    with rc_context(LOOK):
+        figure = make()
+        figure.savefig(RESULTS / folder / f"{name}.svg", metadata={"Date": None})
+        figure.savefig(
+            ROOT / "docs" / "images" / f"{name}.png", dpi=150, metadata={"Software": None}
+        )
+
+
+def fill(name: str, text: str) -> None:
+    """Write a table into every page that has a place for it."""
+    place = re.compile(rf"(<!-- table {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+    pages = [*PAGES, *RESULTS.glob("*/README.md")]
+    for page in pages:
+        before = page.read_text(encoding="utf-8")
+        after = place.sub(lambda found: f"{found[1]}\n{text}\n{found[2]}", before)
+        if after != before:
+            page.write_text(after, encoding="utf-8")
+
+
+def table(columns: list[str], lines: list[list[str]]) -> str:
+    """Give a table in Markdown."""
+    rule = ["---", *("---:" for _ in columns[1:])]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in [columns, rule, *lines])
+
+
+def standard_error(value: Any) -> float:
+    """Give the standard error of a mean, none for one seed."""
+    return float(value.sd / math.sqrt(value.count)) if value.count > 1 else 0.0
+
+
+def plain(value: Any) -> str:
+    """Write a mean and half its interval."""
+    if not value.count:
+        return "—"
+    return f"{value.mean:.1f}" + (f" ± {value.half:.1f}" if value.count > 1 else "")
+
+
+def signed(value: Any) -> str:
+    """Write a difference with its sign, bold where its interval leaves out zero."""
+    if not value.count:
+        return "—"
+    clear = value.count > 1 and abs(value.mean) > value.half
+    text = f"{value.mean:+.1f}".replace("-", "−")
+    text += f" ± {value.half:.1f}" if value.count > 1 else ""
+    return f"**{text}**" if clear else text

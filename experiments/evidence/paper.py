@@ -1,0 +1,117 @@
+"""The paper's streams, methods and times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from olss.lab.report.paper_claims import RATIOS
+from olss.lab.report.statistics import interval, log_ratio
+from olss.learn.record import Record
+
+from . import pages
+from .pages import RESULTS, legend, plain, table
+
+SHOWN = {  # label in the experiment: words, colour
+    "sgd": ("SGD", "#999999"),
+    "ewc": ("EWC", "#CC79A7"),
+    "si": ("SI", "#E69F00"),
+    "gem": ("GEM", "#56B4E9"),
+    "icarl": ("iCaRL", "#F0E442"),
+    "olss": ("OLSS, as in the paper", "#D55E00"),
+    "reservoir": ("the same with a reservoir", "#444444"),
+    "olss-weighted": ("OLSS, weighted", "#0072B2"),
+    "olss-balanced": ("OLSS, balanced", "#009E73"),
+    "olss-mix": ("OLSS, weighted, mixed with the task", "#000000"),
+    "er": ("ER", "#444444"),
+    "joint": ("all rows of all tasks", "#BBBBBB"),
+}
+PAPER = ("paper-permuted-mnist", "paper-rotated-mnist", "paper-incremental-cifar100")
+
+
+def make() -> None:
+    """Draw the paper's figures and give its table of times, with what stands beside them."""
+    for folder in sorted((RESULTS / "paper").glob("paper-*")):
+        records = records_of(folder)
+        pages.fill(folder.name, _paper_table(folder.name, records))
+    full = [name for name in PAPER if (RESULTS / "paper" / name).is_dir()]
+    if full:
+        pages.draw(
+            "paper", "paper", lambda: _curves({n: records_of(RESULTS / "paper" / n) for n in full})
+        )
+
+
+def records_of(folder: Path) -> dict[str, dict[int, Record]]:
+    """Read the records of an experiment, by label and seed."""
+    found: dict[str, dict[int, Record]] = {}
+    for label in SHOWN:
+        for path in sorted((folder / label).glob("seed-*/record.json")):
+            record = Record.load(path.parent)
+            found.setdefault(label, {})[record.seed] = record
+    return found
+
+
+def _paper_table(name: str, records: dict[str, dict[int, Record]]) -> str:
+    kind = name.split("-")[1]
+    base = {seed: _task_seconds(record) for seed, record in records.get("sgd", {}).items()}
+    lines = []
+    for label, by_seed in records.items():
+
+        def points(of: Callable[[Record], Any], by_seed: dict[int, Record] = by_seed) -> str:
+            return plain(interval([100 * float(of(record)) for record in by_seed.values()]))
+
+        time = log_ratio({seed: _task_seconds(record) for seed, record in by_seed.items()}, base)
+        claimed = RATIOS.get(label, {}).get(kind)
+        lines.append(
+            [
+                SHOWN[label][0],
+                str(len(by_seed)),
+                points(lambda r: r.average_accuracy[-1]),
+                points(lambda r: r.accuracy[-1, 0]),
+                points(lambda r: r.accuracy[-1, -1]),
+                points(lambda r: r.accuracy.diagonal().mean()),
+                f"{time.mean:.2f}" if time.count else "—",
+                f"{claimed:.1f}" if claimed else "1.0" if label == "sgd" else "—",
+            ]
+        )
+    columns = ["", "seeds", "average", "task 1", "newest task", "when learned", "time / SGD"]
+    return table([*columns, "the paper's"], lines)
+
+
+def _task_seconds(record: Record) -> float:
+    """Give the median of the tasks' seconds, which other work on the machine hardly moves."""
+    return float(np.median(record.task_seconds["select"] + record.task_seconds["train"]))
+
+
+def _curves(streams: dict[str, dict[str, dict[int, Record]]]) -> Figure:
+    titles = {"permuted": "permuted MNIST", "rotated": "rotated MNIST", "incremental": "CIFAR-100"}
+    figure = Figure(figsize=(9, 3.1 * len(streams)))
+    axes = figure.subplots(len(streams), 2, squeeze=False, sharex=True, sharey="row")
+    for line, (name, records) in zip(axes, streams.items(), strict=True):
+        for axis, words in zip(line, ("average over tasks so far", "task 1"), strict=True):
+            for label, by_seed in records.items():
+                all_curves = [
+                    100 - 100 * (r.average_accuracy if words != "task 1" else r.accuracy[:, 0])
+                    for r in by_seed.values()
+                ]
+                x = range(1, len(all_curves[0]) + 1)
+                text, colour = SHOWN[label]
+                axis.plot(x, np.mean(all_curves, axis=0), color=colour, label=text)
+                axis.fill_between(
+                    x, np.min(all_curves, axis=0), np.max(all_curves, axis=0), color=colour,
+                    alpha=0.2, linewidth=0,
+                )  # fmt: skip
+            axis.set_title(f"{titles[name.split('-')[1]]}: {words}", fontsize=9)
+            axis.set_xlabel("tasks learned", fontsize=8)
+            axis.set_xlim(1, len(x))
+            axis.set_xticks([1, 5, 10, 15, 20])
+            axis.set_yscale("log")
+            axis.set_yticks([2, 5, 10, 20, 50, 100], ["2", "5", "10", "20", "50", "100"])
+            axis.minorticks_off()
+        line[0].set_ylabel("error, %", fontsize=8)
+    legend(figure, ncols=4)
+    return figure
