@@ -11,12 +11,12 @@ from . import pages
 from .der import DER, PUBLISHED, of
 from .gather import Row, load
 from .pages import RESULTS, standard_error
-from .paper import PAPER, SHOWN, records_of
+from .paper import SHOWN, records_of
 
 
 def make() -> None:
     """Draw what the README shows first: the paper's stream, and DER's protocol."""
-    rows, records = load("der-protocol"), records_of(RESULTS / "paper" / PAPER[0])
+    rows, records = load("der-protocol"), records_of(RESULTS / "paper" / "paper-permuted-mnist")
     if rows and records:
         pages.draw("paper", "headline", lambda: _headline(rows, records))
 
