@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from olss.learn.record import Record
+
 ROOT = Path(__file__).parents[1]
 PLACE = re.compile(r"<!-- table (\S+) -->\n(.*?)<!-- end -->", re.DOTALL)
 
@@ -58,17 +60,24 @@ def test_gathering_keeps_what_was_gathered_before(
     evidence: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     averages: dict[int, float] = {}
+
+    def load(folder: Path) -> Record:
+        return Record(accuracy=[[0.5]], seed=int(folder.name[5:]), config={"stream": {}})
+
     monkeypatch.setattr(evidence.gather, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(evidence.gather.Record, "load", lambda folder: int(folder.name[5:]))
+    monkeypatch.setattr(evidence.gather.Record, "load", load)
     monkeypatch.setattr(
-        evidence.gather, "_line", lambda name, seed: {"seed": seed, "average": averages[seed]}
+        evidence.gather,
+        "_line",
+        lambda name, record: {"seed": record.seed, "average": averages[record.seed]},
     )
     for averages in ({0: 50.0, 1: 50.0}, {1: 60.0, 2: 60.0}):
-        folder = tmp_path / f"runs of {sorted(averages)}" / "noise-none" / "paper"
+        runs = tmp_path / f"runs of {sorted(averages)}"
         for seed in averages:
-            (folder / f"seed-{seed}").mkdir(parents=True)
-            (folder / f"seed-{seed}" / "record.json").touch()
-        evidence.gather.gather(folder.parents[1])
+            for experiment in ("noise-none", "digits-noise-none"):
+                (runs / experiment / "paper" / f"seed-{seed}").mkdir(parents=True)
+                (runs / experiment / "paper" / f"seed-{seed}" / "record.json").touch()
+        evidence.gather.gather(runs)
     assert (tmp_path / "results/noise/runs.csv").read_text() == (
         "seed,average\n0,50.0\n1,60.0\n2,60.0\n"
     )

@@ -18,3 +18,4 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         gather.gather(Path(sys.argv[1]))
     make()
+    paper.report()

@@ -16,21 +16,24 @@ from olss.learn.record import Record
 from .pages import RESULTS
 
 Row = dict[str, Any]
+GATHERED = ("paper", "equal-memory", "der-protocol", "noise")  # how the names of experiments begin
 
 
 def gather(runs: Path) -> None:
     """Write one line for each finished run, by the folder of results it belongs to."""
     found: dict[str, list[Row]] = defaultdict(list)
     for path in sorted(runs.glob("*/*/seed-*/record.json")):
-        experiment = path.parts[-4]
-        name = next((n for n in ("equal-memory", "der-protocol", "noise") if n in experiment), None)
-        if name:
-            found[name].append(_line(experiment, Record.load(path.parent)))
-        elif experiment.startswith("paper-"):
+        experiment, record = path.parts[-4], Record.load(path.parent)
+        name = next((name for name in GATHERED if experiment.startswith(name)), None)
+        if name is None or "validation" in record.config["stream"]:
+            continue  # another experiment, or a trial on validation rows
+        if name == "paper":
             target = RESULTS / "paper" / path.relative_to(runs).parent
             target.mkdir(parents=True, exist_ok=True)
             for file in ("record.json", "timing.json"):
                 shutil.copy(path.parent / file, target / file)
+        else:
+            found[name].append(_line(experiment, record))
     for name, rows in found.items():
         path = RESULTS / name / "runs.csv"
         lines = {_identity(row): row for row in [*_read(path), *rows]}
@@ -98,11 +101,13 @@ def load(name: str) -> list[Row]:
 
 def select(rows: Iterable[Row], **wanted: Any) -> dict[int, float]:
     """Give the average of each seed of the runs with these values."""
-    return {
-        row["seed"]: row["average"]
-        for row in rows
-        if all(row[key] == value for key, value in wanted.items())
-    }
+    found: dict[int, float] = {}
+    for row in rows:
+        if all(row[key] == value for key, value in wanted.items()):
+            if row["seed"] in found:
+                raise ValueError(f"two runs of seed {row['seed']} with {wanted}: {row}")
+            found[row["seed"]] = row["average"]
+    return found
 
 
 def mean_of(rows: Iterable[Row], **wanted: Any) -> Any:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from olss.lab.report import write_report
 from olss.lab.report.paper_claims import RATIOS
 from olss.lab.report.statistics import interval, log_ratio
 from olss.learn.record import Record
@@ -46,6 +49,14 @@ def make() -> None:
     streams = {title: records for title, records in streams.items() if records}
     if streams:
         pages.draw("paper", "paper", lambda: _curves(streams))
+
+
+def report() -> None:
+    """Make the page of the paper's experiments, and check its claims."""
+    with TemporaryDirectory() as folder:
+        page = write_report([RESULTS / "paper"], Path(folder))
+        shutil.copy(page, RESULTS / "paper" / "page.html")
+        shutil.copy(page.parent / "tables" / "claims.md", RESULTS / "paper" / "claims.md")
 
 
 def records_of(folder: Path) -> dict[str, dict[int, Record]]:
