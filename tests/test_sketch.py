@@ -97,6 +97,8 @@ def test_the_size_may_be_changed_between_updates():
     sketch.size = 0
     with pytest.raises(InputError, match="size must be a positive whole number"):
         sketch.update(X)
+    with pytest.raises(InputError, match="size must be a positive whole number"):
+        sketch.merge(Sketch(40, "weighted", seed=1).update(X))
 
 
 def test_merge_takes_in_a_history_and_leaves_the_other_alone():

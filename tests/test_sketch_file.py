@@ -87,6 +87,14 @@ def test_an_empty_sketch_and_its_settings_come_back(path):
     assert fingerprint(loaded) == fingerprint(again)
 
 
+def test_numpy_numbers_are_numbers(path):
+    sketch = Sketch(10, pad=(np.int64(3),), seed=0).update(np.eye(3))
+    sketch.size = np.int64(4)
+    sketch.save(path)
+    loaded = Sketch.load(path)
+    assert (loaded.size, loaded.pad) == (4, (3,))
+
+
 @pytest.mark.parametrize("bits", [np.random.MT19937, np.random.Philox, np.random.SFC64])
 def test_other_generators_come_back(bits, path):
     sketch = Sketch(10, "reservoir", seed=np.random.Generator(bits(3))).update(np.eye(30))

@@ -253,7 +253,7 @@ class Sketch:
             new["weight"] = other.weight.copy()
             new["index"] = other.index + self._seen
             new["order"] = other._rows["order"].copy()
-            size = max(len(self), len(other)) if self.size == "task" else self.size
+            size = max(len(self), len(other)) if self.size == "task" else checked_size(self.size)
             self._absorb(new, size, seen=other.seen, task=other._task)
         else:
             self._seen += other.seen

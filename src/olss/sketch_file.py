@@ -41,7 +41,9 @@ def write(path: str | os.PathLike[str], rows: Rows, state: dict[str, Any]) -> No
     kinds = {name: _kind(column) for name, column in columns.items()}
     table = pa.table({name.removeprefix(EXTRA): _to_arrow(c) for name, c in columns.items()})
     state = {"format": FORMAT, "columns": kinds, **state}
-    table = table.replace_schema_metadata({KEY: json.dumps(state, default=np.ndarray.tolist)})
+    table = table.replace_schema_metadata(
+        {KEY: json.dumps(state, default=lambda value: value.tolist())}
+    )
     with whole_file(Path(path)) as file:
         pq.write_table(
             table,

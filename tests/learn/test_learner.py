@@ -8,6 +8,7 @@ from torch import nn
 from olss.errors import DataError, FormatError, InputError
 from olss.learn import DivergedError, recipe
 from olss.learn.learner import batches
+from olss.policies import Choice
 
 from .tasks import Tiny, blobs, class_stream, numbers, stream
 
@@ -282,6 +283,37 @@ def test_a_loss_that_is_no_number_stops_with_a_hint_and_leaves_the_learner_as_it
     assert torch.equal(weights(learner), weights(again))
 
 
+@pytest.mark.parametrize(
+    ("settings", "last_step"),
+    [
+        ({"name": "olss+ewc", "regime": "replay"}, lambda learner: learner.penalties[0].end_task),
+        ({"name": "ewc+si+er"}, lambda learner: learner.penalties[1].end_task),
+        ({"name": "der++"}, lambda learner: learner.memory.store_outputs),
+    ],
+)
+def test_stopped_at_the_very_end_of_a_task_the_learner_is_as_it_was(
+    settings, last_step, monkeypatch
+):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    learner, again = make(**settings, size=60), make(**settings, size=60)
+    first, second = stream(2)
+    learner.fit_task(first)
+    again.fit_task(first)
+    method = last_step(learner)
+    with monkeypatch.context() as patch:
+        patch.setattr(method.__self__, method.__name__, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            learner.fit_task(second)
+    for one in (learner, again):
+        one.fit_task(second)
+    assert torch.equal(weights(learner), weights(again))
+    assert torch.equal(learner.memory.held.index, again.memory.held.index)
+    for mine, other in zip(learner.penalties, again.penalties, strict=True):
+        assert all(torch.equal(mine.state[name], other.state[name]) for name in other.state)
+
+
 def spoiled(**changes):
     return dataclasses.replace(blobs(), **changes)
 
@@ -340,6 +372,20 @@ def test_a_saved_learner_goes_on_in_a_new_process(name, tmp_path):
         one.fit_task(tasks[2])
     assert torch.equal(weights(learner), weights(other))
     np.testing.assert_array_equal(learner.predict(tasks[0].X_test), other.predict(tasks[0].X_test))
+
+
+def test_a_saved_learner_goes_on_with_a_policy_of_ones_own(tmp_path):
+    def first_rows(pool, rng):
+        return Choice(np.arange(pool.size))
+
+    learner = make("olss", policy=first_rows, size=60)
+    tasks = stream(3)
+    learner.fit_task(tasks[0])
+    learner.save(tmp_path / "state")
+    other = make("olss", policy=first_rows, size=60).load(tmp_path / "state")
+    for one in (learner, other):
+        one.fit_task(tasks[1])
+    assert torch.equal(weights(learner), weights(other))
 
 
 def test_a_state_of_another_learner_or_a_damaged_one_is_refused(tmp_path):

@@ -83,3 +83,12 @@ def test_arrays_cannot_be_brought_back() -> None:
     stream = from_arrays([(np.zeros((4, 2)), np.arange(4))])
     with pytest.raises(InputError, match=r"save the arrays as \.npz"):
         from_config(stream.config)
+
+
+@pytest.mark.parametrize("step", ["label_noise", "outliers", "imbalanced", "unequal"])
+def test_a_disturbance_has_the_seed_of_its_stream_unless_it_has_its_own(step):
+    def seed_of(stream_seed, **own):
+        stream = {"name": "permuted", "dataset": "digits", "tasks": 2, "seed": stream_seed}
+        return from_config({**stream, "steps": [{"name": step, **own}]}).config["steps"][0]["seed"]
+
+    assert (seed_of(7), seed_of(8), seed_of(8, seed=0)) == (7, 8, 0)

@@ -117,7 +117,7 @@ class Learner(Model):
         """
         current, present = self.examples(task)
         net, table = self.flat.state(), self.head.table
-        memory = self.memory.snapshot() if self.regime.takes_in_first else None
+        memory, kept = self.memory.snapshot(), [penalty.state for penalty in self.penalties]
         try:
             self.head.open(present)
             self.memory.check(int(self.head.seen.sum()))
@@ -129,8 +129,9 @@ class Learner(Model):
             self.flat.load(net)
             self.net.eval()
             self.head.load(table)
-            if memory is not None:
-                self.memory.restore(memory)
+            self.memory.restore(memory)
+            for penalty, state in zip(self.penalties, kept, strict=True):
+                penalty.state = state
             raise
         self.tasks += 1
         self.seen += len(current)

@@ -250,7 +250,7 @@ class SketchMemory(Memory):
         self.held = None
         if not (folder / "memory.parquet").exists():
             return
-        self.sketch = Sketch.load(folder / "memory.parquet")
+        self.sketch = Sketch.load(folder / "memory.parquet", policy=self.policy)
         if self.features:
             self.sketch.features = self._features
         path = folder / "outputs.safetensors"

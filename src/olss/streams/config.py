@@ -44,7 +44,8 @@ def from_config(config: Mapping[str, Any]) -> Stream:
     config : mapping
         ``name`` is one of rotated, permuted, incremental or files; other keys are the
         arguments of that function. ``steps`` is a list of disturbances, each with its own
-        ``name``, applied in order; ``validation`` has the arguments of `Stream.validation`.
+        ``name``, applied in order, each with the stream's ``seed`` if it has none;
+        ``validation`` has the arguments of `Stream.validation`.
 
     Examples
     --------
@@ -60,6 +61,7 @@ def from_config(config: Mapping[str, Any]) -> Stream:
     validation = options.pop("validation", None)
     steps = options.pop("steps", [])
     name = options.pop("name", None)
+    seed = options.get("seed", 0)
     if name == "arrays" or isinstance(options.get("dataset"), Mapping):
         raise InputError(
             "this stream was made of arrays in memory, so its description cannot bring it back; "
@@ -72,6 +74,8 @@ def from_config(config: Mapping[str, Any]) -> Stream:
         options = dict(step)
         name = options.pop("name", None)
         function = _named(name, STEPS, "step")
+        if "seed" in inspect.signature(function).parameters:
+            options.setdefault("seed", seed)
         stream = _call(function, {"stream": stream, **options}, f"the step {name}")
     return stream
 

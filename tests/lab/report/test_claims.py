@@ -125,6 +125,9 @@ def test_the_papers_setting_is_recognised(tmp_path):
 def test_only_the_papers_own_policy_is_the_papers_method(tmp_path):
     saved(tmp_path, "sgd", 0)
     saved(tmp_path, "balanced", 0)
+    record = made("olss", 0)
+    record.config["learner"]["features"] = "penultimate"
+    record.save(tmp_path / "features")
     assert claims_of(tmp_path, paper_claims) == {}
 
 

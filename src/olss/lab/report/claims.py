@@ -17,7 +17,9 @@ from olss.lab.report.measures import MEASURES, seconds
 from olss.lab.report.statistics import Interval, difference, interval, log_ratio
 from olss.learn.record import Record
 
-__all__ = ["MARGIN", "NOT_RUN", "Claim", "ratio_claim", "score_claim", "share_claim", "verdict"]
+__all__ = [
+    "MARGIN", "NOT_RUN", "Claim", "over", "ratio_claim", "score_claim", "share_claim", "verdict",
+]  # fmt: skip
 
 MARGIN = 0.02
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot be told"
@@ -61,6 +63,11 @@ class Claim:
     setting: str = ""
 
 
+def over(bound: float) -> Bounds:
+    """Give the range of what is more than a bound: what equals it is outside."""
+    return math.nextafter(bound, math.inf), math.inf
+
+
 def verdict(value: Interval, low: float, high: float) -> str:
     """Say whether a quantity lies between two bounds, given its confidence interval.
 
@@ -71,6 +78,8 @@ def verdict(value: Interval, low: float, high: float) -> str:
     'holds'
     >>> verdict(interval([0.030]), 0.02, math.inf)
     'cannot be told'
+    >>> verdict(interval([0.0, 0.0, 0.0]), *over(0.0))
+    'does not hold'
     """
     if math.isnan(value.low) or math.isnan(value.high):
         return UNKNOWN
@@ -113,7 +122,7 @@ def share_claim(
     if value.count:
         spread = "" if math.isnan(value.half) else f" ± {100 * value.half:.0f}"
         measured = f"{100 * value.mean:.0f}{spread} % {words}, {_seeds(value)}"
-    bounds = (math.nextafter(0.5, 1), 1.0)
+    bounds = over(0.5)
     # A share cannot leave [0, 1], whatever Student says of few seeds.
     bounded = replace(value, low=max(value.low, 0.0), high=min(value.high, 1.0))
     return Claim(

@@ -6,10 +6,9 @@ is tuned for each, the learning rate.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 
-from olss.lab.report.claims import Claim, score_claim, verdict
+from olss.lab.report.claims import Claim, over, score_claim, verdict
 from olss.lab.report.collect import Group, Method
 from olss.lab.report.statistics import Interval
 
@@ -70,7 +69,7 @@ def _twins(
 def _versus(group: Group, method: Method, twins: Iterable[Method], words: str) -> Iterator[Claim]:
     for twin in twins:
         claimed = f"{method.label} {words} ({twin.label})"
-        yield score_claim(group, "ours", claimed, method, twin, "average", (0.0, math.inf), "")
+        yield score_claim(group, "ours", claimed, method, twin, "average", over(0.0), "")
 
 
 def _constant(group: Group) -> Iterator[Claim]:
