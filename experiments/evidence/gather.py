@@ -30,8 +30,9 @@ def gather(runs: Path) -> None:
         if name == "paper":
             target = RESULTS / "paper" / path.relative_to(runs).parent
             target.mkdir(parents=True, exist_ok=True)
-            for file in ("record.json", "timing.json"):
-                shutil.copy(path.parent / file, target / file)
+            shutil.copy(path, target)
+            if (path.parent / "timing.json").exists():  # it may be taken away if work disturbed it
+                shutil.copy(path.parent / "timing.json", target)
         else:
             found[name].append(_line(experiment, record))
     for name, rows in found.items():
