@@ -83,6 +83,7 @@ def _line(experiment: str, record: Record) -> Row:
         "forgetting": round(100 * forgetting(record), 3),
         "held": int(record.stored_examples[-1]),
         "disturbed": int(record.disturbed_rows[-1]),
+        "bytes": int(record.stored_bytes[-1]),
         "seconds": round(seconds(record), 2),
     }
 
@@ -93,7 +94,7 @@ def load(name: str) -> list[Row]:
     for row in rows:
         for key in ("share", "average", "first", "newest", "learned", "forgetting", "seconds"):
             row[key] = float(row[key])
-        for key in ("seed", "held", "disturbed"):
+        for key in ("seed", "held", "disturbed", "bytes"):
             row[key] = int(row[key])
         row["memory"] = int(row["memory"]) if row["memory"].isdigit() else row["memory"]
         row["choice"] = row["policy"] + (", features" if row["features"] else "")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from typing import Any
+
 import numpy as np
 from matplotlib.figure import Figure
 
+from olss.lab.report.statistics import interval
 from olss.learn.record import Record
 
 from . import pages
-from .der import DER, PUBLISHED, of
+from .der import DER, PUBLISHED, SIZES
 from .gather import Row, load
 from .pages import RESULTS, standard_error
 from .paper import SHOWN, records_of
@@ -33,21 +37,34 @@ def _headline(rows: list[Row], records: dict[str, dict[int, Record]]) -> Figure:
     left.set_title("20 tasks of 60,000 permuted digits", fontsize=9)
     left.set_xlabel("tasks learned", fontsize=8)
     left.set_ylabel("average accuracy on all tasks so far, %", fontsize=8)
-    sizes = (200, 500, 5120)
+    permuted = [row for row in rows if row["stream"] == "permuted"]
     for name, colour in zip(DER, ("#009E73", "#0072B2", "#444444", "#999999"), strict=True):
-        ends = [of(rows, "permuted", size, name) for size in sizes]
-        if all(end.count for end in ends):
-            right.errorbar(
-                range(3), [e.mean for e in ends], [standard_error(e) for e in ends],
-                color=colour, marker="o", markersize=4, capsize=2, label=name,
-            )  # fmt: skip
+        ends = _by_bytes(permuted, name)
+        right.errorbar(
+            list(ends), [e.mean for e in ends.values()],
+            [standard_error(e) for e in ends.values()],
+            color=colour, marker="o", markersize=4, capsize=2, label=name,
+        )  # fmt: skip
+    same = [row for row in permuted if row["memory"] in SIZES]
     right.plot(
-        range(3), PUBLISHED["permuted", "der++"], "x", color="#D55E00", label="DER++, published"
-    )
-    right.set_xticks(range(3), [f"{size:,}" for size in sizes])
+        list(_by_bytes(same, "DER++")), PUBLISHED["permuted", "der++"], "x", color="#D55E00",
+        label="DER++, published",
+    )  # fmt: skip
+    right.set_xscale("log")
+    right.set_xticks([200, 500, 1000, 2000, 5000], ["0.2", "0.5", "1", "2", "5"])
+    right.minorticks_off()
     right.set_title("the same, once through, by memory", fontsize=9)
-    right.set_xlabel("rows remembered of 1,200,000", fontsize=8)
+    right.set_xlabel("megabytes remembered of 940", fontsize=8)
     right.set_ylabel("average accuracy at the end, %", fontsize=8)
     for axis in (left, right):
         axis.legend(frameon=False, fontsize=7, loc="lower left" if axis is left else "lower right")
     return figure
+
+
+def _by_bytes(rows: list[Row], name: str) -> dict[float, Any]:
+    """Give the averages of a recipe by the kilobytes it stores."""
+    found = defaultdict(list)
+    for row in rows:
+        if all(row[key] == value for key, value in DER[name].items()):
+            found[row["bytes"] / 1000].append(row["average"])
+    return {size: interval(averages) for size, averages in sorted(found.items())}
