@@ -18,7 +18,8 @@ PUBLISHED = {
 
 DER: dict[str, dict[str, Any]] = {
     "balanced, distillation, weak EWC": {"recipe": "olss+der+++online-ewc"},
-    "balanced, distillation": {"recipe": "olss+der++"},
+    "balanced, distillation": {"recipe": "olss+der++", "policy": "balanced"},
+    "balanced at random, distillation": {"recipe": "olss+der++", "policy": "balanced-random"},
     "DER++": {"recipe": "der++"},
     "ER": {"recipe": "er"},
 }

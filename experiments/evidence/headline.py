@@ -17,6 +17,13 @@ from .gather import Row, load
 from .pages import RESULTS, standard_error
 from .paper import SHOWN, records_of
 
+RECIPES = {
+    "balanced, distillation": "#009E73",
+    "balanced, distillation, weak EWC": "#0072B2",
+    "DER++": "#444444",
+    "ER": "#999999",
+}
+
 
 def make() -> None:
     """Draw what the README shows first: the paper's stream, and DER's protocol."""
@@ -38,7 +45,7 @@ def _headline(rows: list[Row], records: dict[str, dict[int, Record]]) -> Figure:
     left.set_xlabel("tasks learned", fontsize=8)
     left.set_ylabel("average accuracy on all tasks so far, %", fontsize=8)
     permuted = [row for row in rows if row["stream"] == "permuted"]
-    for name, colour in zip(DER, ("#009E73", "#0072B2", "#444444", "#999999"), strict=True):
+    for name, colour in RECIPES.items():
         ends = _by_bytes(permuted, name)
         right.errorbar(
             list(ends), [e.mean for e in ends.values()],
