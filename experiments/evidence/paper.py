@@ -38,7 +38,7 @@ SHOWN = {  # label in the experiment: words, colour
 DRAWN = {  # experiment: title
     "paper-permuted-mnist": "permuted MNIST",
     "paper-rotated-mnist": "rotated MNIST",
-    "paper-incremental-cifar100-2-epochs": "incremental CIFAR-100, 2 epochs",
+    "paper-incremental-cifar100": "incremental CIFAR-100",
 }
 
 
