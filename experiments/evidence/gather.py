@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from olss.lab.report.measures import forgetting, seconds
+from olss.lab.report.measures import MEASURES, seconds
 from olss.lab.report.statistics import interval
 from olss.learn.record import Record
 
@@ -17,6 +17,7 @@ from .pages import RESULTS
 
 Row = dict[str, Any]
 GATHERED = ("paper", "equal-memory", "der-protocol", "noise")  # how the names of experiments begin
+MEASURED = ("average", "first", "newest", "learned", "forgetting")
 
 
 def gather(runs: Path) -> None:
@@ -76,11 +77,7 @@ def _line(experiment: str, record: Record) -> Row:
         "alpha": learner.get("alpha", ""),
         "beta": learner.get("beta", ""),
         "seed": record.seed,
-        "average": round(100 * float(record.average_accuracy[-1]), 3),
-        "first": round(100 * float(record.accuracy[-1, 0]), 3),
-        "newest": round(100 * float(record.accuracy[-1, -1]), 3),
-        "learned": round(100 * float(record.accuracy.diagonal().mean()), 3),
-        "forgetting": round(100 * forgetting(record), 3),
+        **{name: round(100 * MEASURES[name].of(record), 3) for name in MEASURED},
         "held": int(record.stored_examples[-1]),
         "disturbed": int(record.disturbed_rows[-1]),
         "bytes": int(record.stored_bytes[-1]),
@@ -92,7 +89,7 @@ def load(name: str) -> list[Row]:
     """Read the lines of one folder of results."""
     rows = _read(RESULTS / name / "runs.csv")
     for row in rows:
-        for key in ("share", "average", "first", "newest", "learned", "forgetting", "seconds"):
+        for key in ("share", *MEASURED, "seconds"):
             row[key] = float(row[key])
         for key in ("seed", "held", "disturbed", "bytes"):
             row[key] = int(row[key])
@@ -101,14 +98,18 @@ def load(name: str) -> list[Row]:
     return rows
 
 
+def matching(rows: Iterable[Row], **wanted: Any) -> list[Row]:
+    """Give the rows with these values."""
+    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+
+
 def select(rows: Iterable[Row], **wanted: Any) -> dict[int, float]:
     """Give the average of each seed of the runs with these values."""
     found: dict[int, float] = {}
-    for row in rows:
-        if all(row[key] == value for key, value in wanted.items()):
-            if row["seed"] in found:
-                raise ValueError(f"two runs of seed {row['seed']} with {wanted}: {row}")
-            found[row["seed"]] = row["average"]
+    for row in matching(rows, **wanted):
+        if row["seed"] in found:
+            raise ValueError(f"two runs of seed {row['seed']} with {wanted}: {row}")
+        found[row["seed"]] = row["average"]
     return found
 
 

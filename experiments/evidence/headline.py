@@ -13,7 +13,7 @@ from olss.learn.record import Record
 
 from . import pages
 from .der import DER, PUBLISHED, SIZES
-from .gather import Row, load
+from .gather import Row, load, matching
 from .pages import RESULTS, standard_error
 from .paper import SHOWN, records_of
 
@@ -44,7 +44,7 @@ def _headline(rows: list[Row], records: dict[str, dict[int, Record]]) -> Figure:
     left.set_title("20 tasks of 60,000 permuted digits", fontsize=9)
     left.set_xlabel("tasks learned", fontsize=8)
     left.set_ylabel("average accuracy on all tasks so far, %", fontsize=8)
-    permuted = [row for row in rows if row["stream"] == "permuted"]
+    permuted = matching(rows, stream="permuted")
     for name, colour in RECIPES.items():
         ends = _by_bytes(permuted, name)
         right.errorbar(
@@ -71,7 +71,6 @@ def _headline(rows: list[Row], records: dict[str, dict[int, Record]]) -> Figure:
 def _by_bytes(rows: list[Row], name: str) -> dict[float, Any]:
     """Give the averages of a recipe by the kilobytes it stores."""
     found = defaultdict(list)
-    for row in rows:
-        if all(row[key] == value for key, value in DER[name].items()):
-            found[row["bytes"] / 1000].append(row["average"])
+    for row in matching(rows, **DER[name]):
+        found[row["bytes"] / 1000].append(row["average"])
     return {size: interval(averages) for size, averages in sorted(found.items())}

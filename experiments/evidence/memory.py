@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from olss.lab.report.statistics import difference
 
 from . import pages
-from .gather import Row, load, mean_of, select
+from .gather import Row, load, matching, mean_of, select
 from .pages import COLOURS, SIZES, STREAMS, by_memory, legend, plain, signed, standard_error, table
 
 
@@ -21,7 +21,7 @@ def make() -> None:
     pages.draw("equal-memory", "policies", lambda: _policies(rows))
     pages.draw("equal-memory", "methods", lambda: _methods(rows))
     for stream in STREAMS:
-        mine = [row for row in rows if row["stream"] == stream]
+        mine = matching(rows, stream=stream)
         pages.fill(f"policies-{stream}", _policy_table(mine))
         pages.fill(f"methods-{stream}", _method_table(mine))
 
@@ -40,8 +40,7 @@ def _policies(rows: list[Row]) -> Figure:
     }
     for line, stream in zip(axes, STREAMS, strict=True):
         for axis, (regime, words) in zip(line, names.items(), strict=True):
-            mine = [r for r in rows if r["stream"] == stream and r["regime"] == regime]
-            mine = [r for r in mine if r["recipe"] == "olss"]
+            mine = matching(rows, stream=stream, **_regime(regime))
             for number, choice in enumerate(COLOURS):
                 ends = [(s * 1.03 ** (number - 4), _against(mine, choice, s)) for s in SIZES]
                 ends = [(s, e) for s, e in ends if e.count]
@@ -96,7 +95,7 @@ LINES = {
 def _methods(rows: list[Row]) -> Figure:
     figure = Figure(figsize=(9, 3.6))
     for axis, stream in zip(figure.subplots(1, 2, sharey=True), STREAMS, strict=True):
-        mine = [row for row in rows if row["stream"] == stream]
+        mine = matching(rows, stream=stream)
         for name, (colour, dash) in LINES.items():
             ends = [(s, mean_of(mine, memory=s, **METHODS[name])) for s in SIZES]
             ends = [(s, e) for s, e in ends if e.count]
@@ -116,7 +115,7 @@ def _methods(rows: list[Row]) -> Figure:
 def _policy_table(rows: list[Row]) -> str:
     lines = []
     for regime in ("sketch", "mix", "replay"):
-        mine = [row for row in rows if row["regime"] == regime and row["recipe"] == "olss"]
+        mine = matching(rows, **_regime(regime))
         base = [mean_of(mine, choice="reservoir", memory=s) for s in SIZES]
         lines.append([f"**{regime}**: reservoir", *(plain(value) for value in base)])
         for choice in COLOURS:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from olss.lab.report.statistics import interval
 
 from . import pages
-from .gather import Row, load, mean_of
+from .gather import Row, load, matching, mean_of
 from .pages import COLOURS, legend, plain, table
 
 
@@ -26,8 +26,7 @@ def make() -> None:
         for choice in names:
             cells = [plain(mean_of(clean, choice=choice))]
             for share in (0.1, 0.3):
-                mine = [r for r in rows if r["noise"] == kind and r["share"] == share]
-                mine = [r for r in mine if r["choice"] == choice]
+                mine = matching(rows, noise=kind, share=share, choice=choice)
                 held = interval([_noise_held(r) for r in mine])
                 cells += [plain(interval([r["average"] for r in mine])), plain(held)]
             lines.append([choice, *cells])

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from olss.lab.report import write_report
-from olss.lab.report.measures import seconds
+from olss.lab.report.measures import MEASURES, seconds
 from olss.lab.report.paper_claims import RATIOS
 from olss.lab.report.statistics import interval, log_ratio
 from olss.learn.record import Record
@@ -79,20 +77,16 @@ def _paper_table(name: str, records: dict[str, dict[int, Record]]) -> str:
     base = {seed: seconds(record) for seed, record in records.get("sgd", {}).items()}
     lines = []
     for label, by_seed in records.items():
-
-        def points(of: Callable[[Record], Any], by_seed: dict[int, Record] = by_seed) -> str:
-            return plain(interval([100 * float(of(record)) for record in by_seed.values()]))
-
         time = log_ratio({seed: seconds(record) for seed, record in by_seed.items()}, base)
         claimed = RATIOS.get(label, {}).get(kind)
         lines.append(
             [
                 SHOWN[label][0],
                 str(len(by_seed)),
-                points(lambda r: r.average_accuracy[-1]),
-                points(lambda r: r.accuracy[-1, 0]),
-                points(lambda r: r.accuracy[-1, -1]),
-                points(lambda r: r.accuracy.diagonal().mean()),
+                *(
+                    plain(interval([100 * MEASURES[name].of(r) for r in by_seed.values()]))
+                    for name in ("average", "first", "newest", "learned")
+                ),
                 f"{time.mean:.2f}" if time.count else "—",
                 f"{claimed:.1f}" if claimed else "1.0" if label == "sgd" else "—",
             ]
