@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from olss.lab.report import write_report
+from olss.lab.report.collect import collect
 from olss.lab.report.measures import MEASURES, seconds
+from olss.lab.report.page import render
 from olss.lab.report.paper_claims import RATIOS
 from olss.lab.report.statistics import interval, log_ratio
+from olss.lab.report.summary import summarise
+from olss.lab.report.tables import claim_table, stream_tables, to_markdown
 from olss.learn.record import Record
 
 from . import pages
@@ -53,13 +53,12 @@ def make() -> None:
 
 def report() -> None:
     """Make the page of the paper's experiments, and check its claims."""
-    with TemporaryDirectory() as folder:
-        page = write_report([RESULTS / "paper"], Path(folder))
-        text = page.read_text(encoding="utf-8")
-        # The files it lists at its end stay behind.
-        text = re.sub(r'<section aria-labelledby="files">.*?</section>', "", text, flags=re.DOTALL)
-        (RESULTS / "paper" / "page.html").write_text(text, encoding="utf-8")
-        shutil.copy(page.parent / "tables" / "claims.md", RESULTS / "paper" / "claims.md")
+    collection = collect([RESULTS / "paper"])
+    content = summarise(collection)
+    tables = {stream["id"]: stream_tables(stream) for stream in content["streams"]}
+    page, claims = render(content, tables, {}, []), to_markdown(claim_table(content))
+    (RESULTS / "paper" / "page.html").write_text(page, encoding="utf-8")
+    (RESULTS / "paper" / "claims.md").write_text(claims, encoding="utf-8")
 
 
 def records_of(folder: Path) -> dict[str, dict[int, Record]]:
