@@ -72,10 +72,10 @@ def fill(name: str, text: str) -> None:
             page.write_text(after, encoding="utf-8")
 
 
-def table(columns: list[str], lines: list[list[str]]) -> str:
+def table(columns: list[str], lines: list[list[str]], rule: str = "---:") -> str:
     """Give a table in Markdown."""
-    rule = ["---", *("---:" for _ in columns[1:])]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in [columns, rule, *lines])
+    rules = ["---", *(rule for _ in columns[1:])]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in [columns, rules, *lines])
 
 
 def standard_error(value: Any) -> float:
