@@ -26,7 +26,7 @@ SHOWN = {  # label in the experiment: words, colour
     "ewc": ("EWC", "#CC79A7"),
     "si": ("SI", "#E69F00"),
     "gem": ("GEM", "#56B4E9"),
-    "icarl": ("iCaRL", "#F0E442"),
+    "icarl": ("iCaRL", "#7B3FA0"),
     "olss": ("OLSS, as in the paper", "#D55E00"),
     "reservoir": ("the same with a reservoir", "#444444"),
     "olss-weighted": ("OLSS, weighted", "#0072B2"),
