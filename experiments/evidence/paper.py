@@ -55,8 +55,7 @@ def make() -> None:
 
 def report() -> None:
     """Make the page of the paper's experiments, and check its claims."""
-    collection = collect([RESULTS / "paper"])
-    content = summarise(collection)
+    content = summarise(collect([RESULTS / "paper"]))
     tables = {stream["id"]: stream_tables(stream) for stream in content["streams"]}
     page, claims = render(content, tables, {}, []), "\n".join(_claims(content))
     (RESULTS / "paper" / "page.html").write_text(page, encoding="utf-8")
@@ -70,11 +69,10 @@ def _claims(content: dict[str, Any]) -> Iterator[str]:
     for stream in content["streams"]:
         claims = [claim for claim in content["claims"] if claim["stream"] == stream["id"]]
         lines = [[claim[key] for key in ("claimed", "measured", "verdict")] for claim in claims]
-        setting = {claim["setting"] for claim in claims if claim["setting"]}
         yield f"## {stream['title']}\n"
-        yield "".join(f"{words[0].upper()}{words[1:]}.\n\n" for words in setting) + table(
-            ["Claimed", "Measured", "Verdict"], lines, rule="---"
-        )
+        for setting in {claim["setting"]: None for claim in claims if claim["setting"]}:
+            yield f"{setting[0].upper()}{setting[1:]}.\n"
+        yield table(["Claimed", "Measured", "Verdict"], lines, rule="---")
 
 
 def records_of(folder: Path) -> dict[str, dict[int, Record]]:

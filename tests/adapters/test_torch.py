@@ -9,6 +9,9 @@ from olss.adapters.torch import SketchDataset, SketchStream, replay_loader
 from olss.errors import DataError, InputError
 from olss.sketch import Sketch
 
+# On a machine with one core torch warns of two.
+two_workers = pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker:UserWarning")
+
 # Current rows are negative, remembered ones positive, and each row tells its label.
 PAST = np.arange(1, 41, dtype=np.float32)
 NOW = -np.arange(1, 101, dtype=np.float32)
@@ -96,6 +99,7 @@ def test_a_stream_of_an_empty_sketch_says_so():
         next(iter(SketchStream(Sketch(5))))
 
 
+@two_workers
 def test_workers_of_a_stream_draw_different_rows():
     loader = DataLoader(
         SketchStream(remembering()),
@@ -160,6 +164,7 @@ def test_an_empty_sketch_leaves_whole_batches_to_current_rows():
     assert len(loader) == len(labels(loader)) == 10
 
 
+@two_workers
 @pytest.mark.parametrize("workers", [1, 2])
 def test_rows_do_not_depend_on_the_number_of_workers(workers):
     alone = replay_loader(now(), remembering(), batch_size=20, seed=3)
