@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import olss
-from olss.sampling import inclusion, pivotal, successive
+from olss.core.sampling import inclusion, pivotal, successive
 from olss.streams import load_dataset
 
 ROWS, COLUMNS = 120_000, 784

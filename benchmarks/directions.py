@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from olss.directions import FrequentDirections
+from olss.core.frequent_directions import FrequentDirections
 
 CASES = [(20_000, 784, 32), (20_000, 784, 128), (20_000, 784, 256), (4_000, 3_072, 128)]
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from olss.learn import recipe, run
-from olss.learn.record import write_json
 from olss.streams import permuted, rotated
+from olss.streams.record import write_json
 
 SHOWN = ("average", "task 1", "backward transfer")
 RESULTS = Path(__file__).parent.parent / "experiments" / "results" / "gem-protocol"

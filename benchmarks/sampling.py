@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from olss import leverage_scores
-from olss.sampling import inclusion, pivotal, successive
+from olss.core.sampling import inclusion, pivotal, successive
 
 ROWS, COLUMNS, SIZE = 120_000, 784, 60_000
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from olss.sketch import Sketch
+from olss.memory.sketch import Sketch
 
 ROWS, COLUMNS, CLASSES = 60_000, 784, 10
 CASES = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from olss.sketch import Sketch
+from olss.memory.sketch import Sketch
 
 
 def stream(tasks: int = 5, rows: int = 60, seed: int = 3) -> list[dict[str, Any]]:

@@ -1,60 +1,98 @@
-"""The table of layers in docs/architecture.md is true of every import in the package."""
+"""The table of floors in docs/architecture.md is true of every import in the package."""
 
 import ast
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "olss"
+FILES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
 
 
-def layers():
-    """Return {module: layer} and {layer: layers it may import} from the documentation."""
+def floors():
+    """Return {floor: floors it may import} from the documentation, what those may included."""
     text = (ROOT / "docs" / "architecture.md").read_text()
-    rows = re.findall(r"^\| (\w+) \| ((?:`\w+` ?)+)\| ?([\w, ]*?) ?\|$", text, flags=re.M)
-    modules = {m: layer for layer, names, _ in rows for m in re.findall(r"`(\w+)`", names)}
-    allowed = {layer: set(re.findall(r"\w+", may)) | {layer} for layer, _, may in rows}
-    return modules, allowed
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+\| ?([\w, ]*?) ?\|$", text, flags=re.M)
+    allowed = {}
+    for floor, may in rows:  # a floor stands below those that import it
+        below = re.findall(r"\w+", may)
+        allowed[floor] = {floor}.union(*(allowed[name] for name in below))
+    return allowed
 
 
-def imported(path):
-    """Yield the olss modules a file imports anywhere, by their first name below olss."""
-    for node in ast.walk(ast.parse(path.read_text())):
+def module_of(path):
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+MODULES = {module_of(path) for path in FILES}
+
+
+def imported(path, *, at_run_time=False):
+    """Yield the modules below olss that a file imports, by their dotted names.
+
+    At run time means on import: not inside functions, not for types only.
+    """
+    for node in _nodes(ast.parse(path.read_text()), at_run_time):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} imports relatively"
-            names = [
-                f"{node.module}.{a.name}" if node.module == "olss" else node.module
-                for a in node.names
-            ]
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
         for name in names:
-            if name and name.startswith("olss."):
-                yield name.split(".")[1]
+            if name.startswith("olss."):
+                below = name.removeprefix("olss.")
+                yield below if below in MODULES else below.rpartition(".")[0]
 
 
-MODULES, ALLOWED = layers()
-FILES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
+def _nodes(node, at_run_time):
+    for child in ast.iter_child_nodes(node):
+        yield child
+        later = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        typing = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+        if not (at_run_time and (later or typing)):
+            yield from _nodes(child, at_run_time)
 
 
-def test_the_table_is_read_and_lists_every_module():
-    assert len(ALLOWED) == 10
-    present = {p.stem for p in PACKAGE.glob("*.py")} | {
-        p.parent.name for p in PACKAGE.glob("*/__init__.py")
-    }
-    assert present - {"__init__"} <= set(MODULES)
+ALLOWED = floors()
+
+
+def test_the_table_names_every_floor_and_no_other():
+    present = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in FILES}
+    assert present - {"__main__"} == set(ALLOWED)
+
+
+def test_few_modules_are_left_in_the_root():
+    assert len(list(PACKAGE.glob("*.py"))) <= 8
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_go_one_way(path):
-    layer = MODULES[path.relative_to(PACKAGE).parts[0].removesuffix(".py")]
-    for name in imported(path):
-        # `import olss` for its version, or a public name of the memory half
-        target = MODULES.get(name)
-        if target is None:
-            continue
-        assert target in ALLOWED[layer], f"{path.name} ({layer}) imports olss.{name} ({target})"
+def test_imports_go_down_only(path):
+    floor = module_of(path).split(".")[0]
+    may = ALLOWED["cli" if floor == "__main__" else floor]
+    for name in filter(None, imported(path)):
+        target = name.split(".")[0]
+        assert target in may, f"{path.name} ({floor}) imports olss.{name} ({target})"
+
+
+@pytest.mark.parametrize("at_run_time", [True])
+def test_no_modules_import_each_other_in_a_circle(at_run_time):
+    graph = {
+        module_of(path): {n for n in imported(path, at_run_time=at_run_time) if n in MODULES}
+        - {module_of(path)}
+        for path in FILES
+        if path.name != "__init__.py"  # what a package shows of its modules
+    }
+    TopologicalSorter(graph).prepare()  # raises CycleError with the circle
+
+
+def test_no_two_modules_share_a_name():
+    stems = sorted(path.stem for path in FILES if path.stem != "__init__")
+    twice = {stem for stem in stems if stems.count(stem) > 1}
+    # `adapters` are called after the libraries they are for.
+    assert twice == set()

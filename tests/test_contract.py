@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from olss.policies import POLICIES
-from olss.sketch import Sketch
+from olss.memory.policies import POLICIES
+from olss.memory.sketch import Sketch
 from tests.sketches import as_torch, fed, fingerprint, stream
 
 SIZE = 50

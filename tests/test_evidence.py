@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from olss.learn.record import Record
+from olss.streams.record import Record
 
 ROOT = Path(__file__).parents[1]
 PLACE = re.compile(r"<!-- table (\S+) -->\n(.*?)<!-- end -->", re.DOTALL)

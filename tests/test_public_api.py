@@ -21,8 +21,8 @@ SNAPSHOT = ROOT / "tests" / "public_api.txt"
 TITLE = "In the changelog: "
 MODULES = [
     "olss",
-    "olss.policies",
-    "olss.sampling",
+    "olss.memory.policies",
+    "olss.core.sampling",
     "olss.files",
     "olss.streams",
     "olss.learn",

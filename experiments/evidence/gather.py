@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from olss.lab.report.intervals import interval
 from olss.lab.report.measures import MEASURES, seconds
-from olss.lab.report.statistics import interval
-from olss.learn.record import Record
+from olss.streams.record import Record
 
 from .pages import RESULTS
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from olss.lab.report.statistics import interval
-from olss.learn.record import Record
+from olss.lab.report.intervals import interval
+from olss.streams.record import Record
 
 from . import pages
 from .der import DER, PUBLISHED, SIZES

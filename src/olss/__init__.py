@@ -10,7 +10,9 @@
 ((200, 8), (200,), 5000)
 """
 
-from olss.directions import FrequentDirections
+from olss.core.frequent_directions import FrequentDirections
+from olss.core.gram import Gram
+from olss.core.leverage import leverage_scores
 from olss.errors import (
     DataError,
     FormatError,
@@ -19,9 +21,7 @@ from olss.errors import (
     OlssError,
     OlssWarning,
 )
-from olss.gram import Gram
-from olss.leverage import leverage_scores
-from olss.sketch import Sketch
+from olss.memory.sketch import Sketch
 
 __version__ = "0.1.0"
 __all__ = [

@@ -6,12 +6,14 @@ command runs, so that ``olss --help`` is immediate.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Annotated
 
 import typer
 
 import olss
+from olss.files import file_commands
+from olss.lab import lab_commands
+from olss.lab.report import report_command
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -19,8 +21,8 @@ app = typer.Typer(
     help="Keep a constant-size training set of everything seen so far, and train on it.",
 )
 
-for _part in ("olss.lab.commands", "olss.lab.report.command", "olss.files.commands"):
-    import_module(_part).add_to(app)
+for part in (lab_commands, report_command, file_commands):
+    part.add_to(app)
 
 
 def _version(wanted: bool) -> None:

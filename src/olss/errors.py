@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = [
     "DataError",
+    "DivergedError",
     "FormatError",
     "InputError",
     "MissingExtraError",
@@ -30,6 +31,10 @@ class DataError(InputError):
 
 class FormatError(OlssError, ValueError):
     """A file is truncated, foreign, damaged or of a newer version."""
+
+
+class DivergedError(OlssError):
+    """The loss of a net in training is no longer a finite number."""
 
 
 class MissingExtraError(OlssError, ImportError):

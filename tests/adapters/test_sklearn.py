@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from olss.adapters.sklearn import ContinualClassifier, ContinualRegressor, LeverageSampler
 from olss.errors import InputError
-from olss.sketch import Sketch
+from olss.memory.sketch import Sketch
 
 
 @parametrize_with_checks(

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from olss.adapters.torch import SketchDataset, SketchStream, replay_loader
 from olss.errors import DataError, InputError
-from olss.sketch import Sketch
+from olss.memory.sketch import Sketch
 
 # On a machine with one core torch warns of two.
 two_workers = pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker:UserWarning")

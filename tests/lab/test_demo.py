@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from olss.lab.board import Board
 from olss.lab.demo import STREAMS, _lesson, demo, demo_experiments
-from olss.lab.events import Event
-from olss.lab.job import check
-from olss.lab.picture import draw_demo, spread
-from olss.learn.record import Record
+from olss.lab.demo_picture import draw_demo, spread
+from olss.lab.executor import Event
+from olss.lab.progress import Board
+from olss.lab.single_run import check
+from olss.streams.record import Record
 
 
 def test_the_demo_from_beginning_to_picture(

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from olss.errors import InputError
-from olss.lab import toml
+from olss.lab import toml_writing
 from olss.lab.experiment import Experiment, load, parse, safe
-from olss.lab.job import check
+from olss.lab.single_run import check
 from olss.streams import Dataset, from_config
 from tests.lab.small import small_content, small_experiment, write_experiment
 
@@ -36,7 +36,7 @@ def stand_in(name: str) -> Dataset:
 def test_every_experiment_builds_its_learners_and_its_stream(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("olss.streams.over.load_dataset", stand_in)
+    monkeypatch.setattr("olss.streams.dataset_tasks.load_dataset", stand_in)
     experiment = load(path)
     assert experiment.name == path.stem
     assert experiment.protocol
@@ -183,7 +183,7 @@ def test_only_takes_all_values_of_a_sweep_by_its_name() -> None:
 
 def test_written_as_toml_it_is_the_same_experiment() -> None:
     def again(experiment: Experiment) -> Experiment:
-        return parse(tomllib.loads(toml.dumps(experiment.content())))
+        return parse(tomllib.loads(toml_writing.dumps(experiment.content())))
 
     learner = {"name": 'e, "w" ü', "recipe": "ewc", "tune": {"ewc_strength": [1.0, 2.0]}}
     steps = [{"name": "label_noise", "share": 0.2}]

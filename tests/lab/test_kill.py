@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from olss.lab.experiment import load
-from olss.lab.job import perform
+from olss.lab.single_run import perform
 from tests.lab.small import write_experiment
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="kill -9 is a thing of POSIX")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from olss.errors import InputError
-from olss.lab.events import Event
+from olss.lab.executor import Event
 from olss.lab.trackers import MLflow, TensorBoard
 from tests.lab.small import small_experiment, small_job
 from tests.lab.test_board import record

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from olss.common.lock import locked
 from olss.errors import InputError
-from olss.lab.events import Event
+from olss.lab.executor import Event
 from olss.lab.experiment import Job, load
-from olss.lab.lock import locked
 from olss.lab.tune import Search, _search, tune, tuned
 from olss.streams import from_config
 from tests.lab.small import small_experiment

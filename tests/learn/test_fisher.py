@@ -4,8 +4,8 @@ from torch import nn
 from torch.nn import functional
 
 from olss.learn.fisher import fisher_diagonal, squared_mean_gradient
-from olss.learn.flat import Flat
 from olss.learn.nets import mlp, resnet18
+from olss.learn.parameter_vector import Flat
 
 
 class Shared(nn.Module):

@@ -8,7 +8,7 @@ from torch import nn
 from olss.errors import DataError, FormatError, InputError
 from olss.learn import DivergedError, recipe
 from olss.learn.learner import batches
-from olss.policies import Choice
+from olss.memory.policies import Choice
 
 from .tasks import Tiny, blobs, class_stream, numbers, stream
 

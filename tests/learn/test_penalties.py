@@ -7,8 +7,8 @@ import torch
 
 from olss.errors import InputError
 from olss.learn import recipe
-from olss.learn.flat import Flat
 from olss.learn.nets import mlp
+from olss.learn.parameter_vector import Flat
 from olss.learn.penalties import Ewc, OnlineEwc, Si
 
 from .tasks import class_stream, stream

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from olss.errors import InputError
-from olss.learn.examples import Examples
+from olss.learn.batch import Examples
 from olss.learn.regimes import Regime, mix_counts
 
 

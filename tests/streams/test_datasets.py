@@ -11,8 +11,8 @@ import pytest
 
 from olss.errors import DataError, InputError, MissingExtraError
 from olss.streams import Dataset, fetch, load_dataset, permuted
+from olss.streams.dataset_registry import DATASETS
 from olss.streams.datasets import _digits, cache_folder, find_dataset
-from olss.streams.registry import DATASETS
 from tests.streams.conftest import real
 from tests.streams.files_made import cifar_records, write_mnist
 

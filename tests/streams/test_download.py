@@ -10,7 +10,7 @@ import pytest
 
 from olss.errors import DataError, InputError
 from olss.streams import fetch, list_datasets, load_dataset
-from olss.streams.registry import DATASETS
+from olss.streams.dataset_registry import DATASETS
 from tests.streams.files_made import write_mnist
 
 

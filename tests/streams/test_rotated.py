@@ -3,7 +3,7 @@ import pytest
 
 from olss.errors import InputError
 from olss.streams import Dataset, load_dataset, rotated
-from olss.streams.images import rotate
+from olss.streams.image_rotation import rotate
 from tests.streams.conftest import real
 
 DIGITS = load_dataset("digits")

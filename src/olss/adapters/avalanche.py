@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from olss.errors import MissingExtraError
-from olss.policies import Policy
-from olss.rows import Array, Indices
-from olss.sketch import Sketch
+from olss.memory.policies import Policy
+from olss.memory.sketch import Sketch
+from olss.memory.store import Array, Indices
 
 try:
     import torch

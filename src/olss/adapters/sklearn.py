@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import DataError, InputError, MissingExtraError
-from olss.policies import Policy
-from olss.sketch import Sketch
+from olss.memory.policies import Policy
+from olss.memory.sketch import Sketch
 
 try:
     from sklearn.base import (

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import DataError, InputError, MissingExtraError
-from olss.rows import Indices, take
-from olss.sketch import Sketch
+from olss.memory.sketch import Sketch
+from olss.memory.store import Indices, take
 
 try:
     import torch
@@ -21,7 +21,7 @@ except ModuleNotFoundError as error:
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, default_collate
 from torch.utils.data import get_worker_info as worker_info
 
-from olss.learn.examples import as_tensor
+from olss.learn.batch import as_tensor
 
 __all__ = ["SketchDataset", "SketchStream", "replay_loader"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.description import Description
+from olss.memory.description import Description
 
 __all__ = ["Inspection", "inspect"]
 
@@ -45,7 +45,7 @@ class Inspection:
     weight: NDArray[np.float64]
 
     def __str__(self) -> str:
-        from olss.files.picture import text
+        from olss.files.inspection_text import text
 
         return text(self)
 
@@ -90,8 +90,8 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
 
 
 def _inspect_sketch(path: Path) -> Inspection:
-    from olss.policies import name_of
-    from olss.sketch import Sketch
+    from olss.memory.policies import name_of
+    from olss.memory.sketch import Sketch
 
     sketch = Sketch.load(path)
     settings = {"policy": name_of(sketch.policy), "size": sketch.size, "target": None}
@@ -112,8 +112,8 @@ def _labels(column: Any) -> NDArray[Any]:
 
 
 def _spectral_error(table: Any, state: Any, weight: NDArray[np.float64]) -> float | None:
-    from olss.files.columns import Plan
-    from olss.files.scoring import make_scorer, one_batch, weighted_gram
+    from olss.tables.columns import Plan
+    from olss.tables.scoring import make_scorer, one_batch, weighted_gram
 
     if state.gram is None or state.plan is None:
         return None

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from olss.common.whole_file import whole_file
+from olss.core.gram import Gram
 from olss.errors import FormatError
-from olss.files.passes import ROW, SOURCE, TASK, WEIGHT
-from olss.gram import Gram
-from olss.whole_file import whole_file
+from olss.files.parts import ROW, SOURCE, TASK, WEIGHT
 
 __all__ = ["FORMAT", "KEY", "ORIGIN", "TASK", "WEIGHT", "State", "is_sketch", "read", "write"]
 
@@ -37,7 +37,7 @@ class State:
     settings : dict
         policy, scores, size, target, task, columns, exclude, intercept.
     plan : dict or None
-        See `olss.files.columns.Plan`; None for policies without scores.
+        See `olss.tables.columns.Plan`; None for policies without scores.
     gram : Gram or None
         Of everything seen.
     seed : int
@@ -59,8 +59,8 @@ class State:
 
     def uses(self) -> list[tuple[str, str, str]]:
         """Return (name, use, reason) for each column; nothing if none is scored."""
-        from olss.files.columns import Plan
-        from olss.files.scoring import variable
+        from olss.tables.columns import Plan
+        from olss.tables.scoring import variable
 
         if self.plan is None or self.gram is None:
             return []

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from olss.lab.board import Board, said_score
-from olss.lab.conduct import conduct
+from olss.lab.demo_picture import draw_demo
 from olss.lab.experiment import Experiment, parse
-from olss.lab.picture import draw_demo
-from olss.lab.workers import Workers
+from olss.lab.process_executor import Workers
+from olss.lab.progress import Board, said_score
+from olss.lab.run_experiment import conduct
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from olss.common.near_names import nearest
 from olss.errors import InputError
-from olss.lab.space import TuneSpec, checked_space, tune_spec
-from olss.lab.tables import apply_change, check_keys, seed_list, table_of, text_of
-from olss.names import nearest
+from olss.lab.search_space import TuneSpec, checked_space, tune_spec
+from olss.lab.toml_tables import apply_change, check_keys, seed_list, table_of, text_of
 
 __all__ = ["Experiment", "Job", "LearnerSpec", "load", "parse", "safe"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from olss.errors import InputError
-from olss.lab.events import Event
+from olss.lab.executor import Event
 from olss.lab.experiment import Experiment
-from olss.learn.record import Record
+from olss.streams.record import Record
 
 __all__ = ["MLflow", "TensorBoard"]
 

@@ -12,14 +12,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from olss.common.lock import locked
 from olss.errors import InputError, MissingExtraError
-from olss.lab import toml
-from olss.lab.board import said_score
-from olss.lab.events import Event
+from olss.lab import toml_writing
+from olss.lab.executor import Event
 from olss.lab.experiment import Experiment, Job, LearnerSpec, safe
-from olss.lab.lock import locked
-from olss.lab.workers import Workers
-from olss.learn.record import write_json
+from olss.lab.process_executor import Workers
+from olss.lab.progress import said_score
+from olss.streams.record import write_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -212,7 +212,7 @@ def tuned(experiment: Experiment, content: dict[str, Any]) -> str:
     )
     table = replace(experiment, learners=learners).content()
     del table["name"]
-    text = toml.dumps(table)
+    text = toml_writing.dumps(table)
     share = f"{100 * experiment.tune.share:g} %"
     return f"# {experiment.name}, with settings chosen on {share} of the training rows.\n{text}"
 

@@ -8,21 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from olss.learn.engine import run
-    from olss.learn.errors import DivergedError
+    from olss.errors import DivergedError
     from olss.learn.learner import Learner
     from olss.learn.recipes import recipe, recipe_names
-    from olss.learn.record import Record
+    from olss.learn.stream_run import run
+    from olss.streams.record import Record
 
 __all__ = ["DivergedError", "Learner", "Record", "recipe", "recipe_names", "run"]
 
 _HOME = {
-    "DivergedError": "errors",
-    "Learner": "learner",
-    "Record": "record",
-    "recipe": "recipes",
-    "recipe_names": "recipes",
-    "run": "engine",
+    "DivergedError": "olss.errors",
+    "Learner": "olss.learn.learner",
+    "Record": "olss.streams.record",
+    "recipe": "olss.learn.recipes",
+    "recipe_names": "olss.learn.recipes",
+    "run": "olss.learn.stream_run",
 }
 
 
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
     from olss.errors import MissingExtraError
 
     try:
-        module = import_module(f"olss.learn.{_HOME[name]}")
+        module = import_module(_HOME[name])
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
             raise

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from olss.errors import FormatError, InputError
 from olss.learn.labels import Labels
-from olss.learn.record import Record, write_json
+from olss.streams.record import Record, write_json
 
 if TYPE_CHECKING:
     from olss.learn.learner import Learner

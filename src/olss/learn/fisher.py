@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from olss.learn.flat import Flat
+from olss.learn.parameter_vector import Flat
 
 __all__ = ["fisher_diagonal", "squared_mean_gradient"]
 

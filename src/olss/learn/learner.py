@@ -14,13 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from olss.errors import InputError
+from olss.errors import DivergedError, InputError
 from olss.learn import losses
+from olss.learn.batch import Examples, as_tensor
 from olss.learn.checkpoint import load_state, save_state, save_whole
-from olss.learn.errors import DivergedError
-from olss.learn.examples import Examples, as_tensor
 from olss.learn.heads import nearest_mean
-from olss.learn.memory import Memory
+from olss.learn.memories import Memory
 from olss.learn.model import Model
 from olss.learn.penalties import Distillation, Penalty
 from olss.learn.projections import Projection

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from olss.errors import DataError, InputError
-from olss.learn.examples import as_tensor
-from olss.learn.flat import Flat
+from olss.learn.batch import as_tensor
 from olss.learn.heads import Head
 from olss.learn.labels import Labels
 from olss.learn.nets import build, penultimate
+from olss.learn.parameter_vector import Flat
 from olss.learn.seeds import Seeds
 from olss.learn.training import Training
 

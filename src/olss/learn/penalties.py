@@ -17,9 +17,9 @@ from olss.learn import losses
 from olss.learn.fisher import fisher_diagonal, squared_mean_gradient
 
 if TYPE_CHECKING:
-    from olss.learn.examples import Examples
-    from olss.learn.flat import Flat
+    from olss.learn.batch import Examples
     from olss.learn.learner import Learner
+    from olss.learn.parameter_vector import Flat
 
 __all__ = ["Distillation", "Ewc", "IcarlDistillation", "OnlineEwc", "Penalty", "Si"]
 

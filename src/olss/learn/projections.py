@@ -12,10 +12,10 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from olss.errors import InputError
-from olss.learn.memory import positive
+from olss.learn.memories import positive
 
 if TYPE_CHECKING:
-    from olss.learn.examples import Examples
+    from olss.learn.batch import Examples
     from olss.learn.learner import Learner
 
 __all__ = ["AGem", "Gem", "Projection", "gem_multipliers", "project_agem", "project_gem"]

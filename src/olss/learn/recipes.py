@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from olss.common.near_names import nearest
 from olss.errors import InputError
 from olss.learn.learner import Learner
-from olss.learn.memory import Everything, Exemplars, Memory, Ring, SketchMemory
+from olss.learn.memories import Everything, Exemplars, Memory, Ring, SketchMemory
 from olss.learn.nets import describe
 from olss.learn.penalties import Distillation, Ewc, IcarlDistillation, OnlineEwc, Penalty, Si
 from olss.learn.projections import AGem, Gem, Projection
 from olss.learn.regimes import Regime
 from olss.learn.training import Training
-from olss.names import nearest
 
 __all__ = ["recipe", "recipe_names"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from olss.errors import InputError
-from olss.learn.examples import Examples, as_tensor
+from olss.learn.batch import Examples, as_tensor
 
 __all__ = ["REGIMES", "Regime", "mix_counts"]
 

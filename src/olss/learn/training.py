@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from olss.common.near_names import nearest
 from olss.errors import InputError
 from olss.learn.heads import HEADS
 from olss.learn.losses import LOSSES
-from olss.learn.memory import positive
+from olss.learn.memories import positive
 from olss.learn.nets import Net, describe
-from olss.names import nearest
 
 __all__ = ["SCHEDULES", "Training"]
 

@@ -1,7 +1,5 @@
 """Data sets and streams of tasks."""
 
-from olss.streams.arrays import from_arrays
-from olss.streams.config import from_config
 from olss.streams.datasets import Dataset, load_dataset
 from olss.streams.disturb import (
     imbalanced,
@@ -12,11 +10,13 @@ from olss.streams.disturb import (
     unequal,
 )
 from olss.streams.download import fetch, list_datasets
-from olss.streams.files import from_files
+from olss.streams.from_arrays import from_arrays
+from olss.streams.from_files import from_files
 from olss.streams.incremental import incremental
 from olss.streams.permuted import permuted
 from olss.streams.rotated import rotated
 from olss.streams.stream import Stream
+from olss.streams.stream_config import from_config
 from olss.streams.task import Task
 
 __all__ = [

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.common.near_names import nearest
 from olss.errors import DataError, InputError, MissingExtraError
-from olss.names import nearest
-from olss.streams.content import sha256
-from olss.streams.drawing import check_share, generator, stratified
-from olss.streams.formats import open_members, read_cifar, read_idx
-from olss.streams.registry import DATASETS, Entry
+from olss.streams.content_hash import sha256
+from olss.streams.dataset_formats import open_members, read_cifar, read_idx
+from olss.streams.dataset_registry import DATASETS, Entry
+from olss.streams.stream_draws import check_share, generator, stratified
 
 __all__ = ["Dataset", "cache_folder", "data_folders", "entry_of", "find_dataset", "load_dataset"]
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import DataError, InputError
-from olss.streams.drawing import check_seed, check_share, generator, stratified
 from olss.streams.stream import Stream
+from olss.streams.stream_draws import check_seed, check_share, generator, stratified
 from olss.streams.task import Task
 
 __all__ = ["imbalanced", "interleaved", "label_noise", "outliers", "returning", "unequal"]

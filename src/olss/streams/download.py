@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from olss.errors import DataError, MissingExtraError
+from olss.streams.dataset_registry import DATASETS
 from olss.streams.datasets import cache_folder, entry_of, find_dataset
-from olss.streams.registry import DATASETS
 
 __all__ = ["DatasetStatus", "fetch", "list_datasets"]
 

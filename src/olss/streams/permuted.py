@@ -7,10 +7,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from olss.streams.dataset_tasks import Draws, check_count, dataset_config, dataset_of, with_rows
 from olss.streams.datasets import Dataset
-from olss.streams.drawing import check_seed, generator
-from olss.streams.over import Draws, check_count, dataset_config, dataset_of, with_rows
 from olss.streams.stream import Stream
+from olss.streams.stream_draws import check_seed, generator
 
 __all__ = ["permuted"]
 

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import InputError
+from olss.streams.dataset_tasks import Draws, check_count, dataset_config, dataset_of, with_rows
 from olss.streams.datasets import Dataset
-from olss.streams.drawing import check_seed, generator
-from olss.streams.images import rotate
-from olss.streams.over import Draws, check_count, dataset_config, dataset_of, with_rows
+from olss.streams.image_rotation import rotate
 from olss.streams.stream import Stream
+from olss.streams.stream_draws import check_seed, generator
 
 __all__ = ["rotated"]
 
@@ -46,7 +46,7 @@ def rotated(
         degrees, so that neighbours may be far apart (Buzzega et al. 2020). Or the degrees
         themselves, counter-clockwise.
     resample : {"bilinear", "nearest"}
-        How to read between pixels; see `olss.streams.images.rotate`.
+        How to read between pixels; see `olss.streams.image_rotation.rotate`.
     train_rows, test_rows : int, optional
         Rows of each task, drawn anew for each; all rows by default. Test rows are drawn
         with the same share of each class.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from olss.errors import InputError
-from olss.streams.drawing import check_seed, check_share
+from olss.streams.stream_draws import check_seed, check_share
 from olss.streams.task import Task
 
 if TYPE_CHECKING:

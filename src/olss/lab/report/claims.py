@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from olss.lab.report.collect import Group, Method
+from olss.lab.report.intervals import Interval, difference, interval, log_ratio
 from olss.lab.report.measures import MEASURES, seconds
-from olss.lab.report.statistics import Interval, difference, interval, log_ratio
-from olss.learn.record import Record
+from olss.streams.record import Record
 
 __all__ = [
     "MARGIN", "NOT_RUN", "Claim", "over", "ratio_claim", "score_claim", "share_claim", "verdict",
@@ -73,7 +73,7 @@ def verdict(value: Interval, low: float, high: float) -> str:
 
     Examples
     --------
-    >>> from olss.lab.report.statistics import interval
+    >>> from olss.lab.report.intervals import interval
     >>> verdict(interval([0.030, 0.031, 0.032]), 0.02, math.inf)
     'holds'
     >>> verdict(interval([0.030]), 0.02, math.inf)

@@ -17,8 +17,8 @@ from typing import Any
 
 from olss.errors import FormatError, InputError
 from olss.lab.experiment import safe
-from olss.lab.report.naming import differing, in_order, slug, stream_title, told_apart
-from olss.learn.record import Record
+from olss.lab.report.display_names import differing, in_order, slug, stream_title, told_apart
+from olss.streams.record import Record
 
 __all__ = ["Collection", "Group", "Method", "Problem", "Run", "collect"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from olss.learn.record import Record
+from olss.streams.record import Record
 
 __all__ = ["MEASURES", "Measure", "backward", "forgetting", "forward", "seconds"]
 

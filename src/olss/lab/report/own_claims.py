@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from olss.lab.report.claims import Claim, over, score_claim, verdict
 from olss.lab.report.collect import Group, Method
-from olss.lab.report.statistics import Interval
+from olss.lab.report.intervals import Interval
 
 __all__ = ["own_claims"]
 

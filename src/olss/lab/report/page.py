@@ -17,7 +17,7 @@ from importlib.resources import files
 from typing import Any
 
 from olss.lab.report.claims import NOT_RUN
-from olss.lab.report.tables import Table, tex, to_latex
+from olss.lab.report.report_tables import Table, tex, to_latex
 
 __all__ = ["render"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from olss.lab.report.placing import apart, clusters
+from olss.lab.report.label_placing import apart, clusters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

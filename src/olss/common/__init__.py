@@ -1,0 +1,1 @@
+"""What every floor may use: checks of arguments, whole files, near names, locks, exit codes."""

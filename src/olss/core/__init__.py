@@ -1,0 +1,1 @@
+"""Mathematics: pure functions of matrices and vectors."""

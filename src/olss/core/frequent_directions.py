@@ -1,0 +1,284 @@
+"""Frequent Directions: the Gram matrix of a stream of rows in a matrix of few rows."""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from olss.core.row_blocks import Blocks, to_numpy
+from olss.errors import DataError, InputError
+
+__all__ = ["FrequentDirections"]
+
+_FLOAT64 = np.dtype(np.float64)
+
+
+class FrequentDirections:
+    """A matrix B of at most `size` rows whose B'B follows the A'A of all rows seen.
+
+    For the matrix A of all rows given to `update`, here or in what was merged, and each k <= size,
+
+        0 <= A'A - B'B <= ||A - A_k||_F^2 / (size + 1 - k),
+
+    in the order of symmetric matrices, with A_k the best approximation of rank k (Liberty 2013;
+    Ghashami, Liberty, Phillips & Woodruff 2016). The rows of B are not rows of A.
+
+    Rows go into a buffer of 2 * `size`. When it is full, with squared singular values
+    s_1 >= s_2 >= ..., each becomes max(s_i - d, 0) with d = s_{size+1}, which makes room for at
+    least `size` rows more: one factorisation for `size` rows. Each such step takes at most d off
+    B'B in any direction, and at least (size + 1) d off its trace. With D the sum of all d,
+
+        0 <= A'A - B'B <= D   and   (size + 1) D <= ||A||_F^2 - ||B||_F^2.
+
+    The trace of B'B is at least that on the k leading right singular vectors of A, which is at
+    least ||A_k||_F^2 - k D; put into the second inequality, this is the bound above. Merging adds
+    the matrices and the D of both, so both inequalities live on in any order of merging.
+
+    When a row has no more than 4 * `size` numbers, the matrix A'A itself takes little more memory
+    than the buffer. It is kept instead, and nothing is taken off before B is asked for.
+
+    The work is done in float64 whatever the rows are. The inequalities hold up to rounding:
+    about 1e-14 ||A||_F^2, and 1e-6 ||A||_F^2 for the float32 `matrix` of float32 rows.
+
+    Parameters
+    ----------
+    size : int
+        The most rows `matrix` may have. The memory taken is that of 2 * size rows in float64, or
+        of a square matrix of at most twice that.
+
+    Attributes
+    ----------
+    seen : int
+        Rows seen so far.
+    columns : int or None
+        Numbers in a row; None before the first row.
+
+    Examples
+    --------
+    >>> A = np.random.default_rng(0).normal(size=(500, 20)) * 0.7 ** np.arange(20)
+    >>> fd = FrequentDirections(size=4)
+    >>> fd.update(A[:300]).update(A[300:])
+    FrequentDirections(size=4, columns=20, seen=500)
+    >>> fd.matrix.shape
+    (4, 20)
+    >>> error = np.linalg.norm(A.T @ A - fd.matrix.T @ fd.matrix, 2)
+    >>> bool(error <= fd.error_bound() <= fd.error_bound(2))
+    True
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = _whole("size", size, low=1)
+        self.seen = 0
+        self.columns: int | None = None
+        self._dtype: np.dtype[Any] | None = None
+        self._gram: NDArray[np.float64] | None = None  # A'A, of narrow rows
+        self._buffer = np.empty((0, 0))  # else rows, the first `_filled` of them
+        self._filled = 0
+        self._mass = 0.0  # ||A||_F^2
+        self._shed = 0.0  # D
+
+    def update(self, A: Any) -> FrequentDirections:
+        """Take in rows.
+
+        Parameters
+        ----------
+        A : (n, ...) array of real numbers, or SciPy sparse matrix
+            NumPy array, memory map, torch tensor or what NumPy makes an array of. Rows of more
+            than one dimension are flattened.
+
+        Returns
+        -------
+        FrequentDirections
+            Itself.
+        """
+        source = Blocks(A)
+        if self.columns not in (None, source.columns):
+            raise DataError(
+                f"A must have {self.columns} columns as before, found {source.columns}."
+            )
+        mass = self._mass + _mass(source)
+        _check_mass(mass)
+        self._reserve(source.columns)
+        for _, block in source.read(_FLOAT64):
+            self._take(block)
+        self._mass = mass
+        self.seen += source.rows
+        self._widen(source.dtype)
+        return self
+
+    def merge(self, other: FrequentDirections) -> FrequentDirections:
+        """Take in all that another sketch has seen; the other one stays as it is.
+
+        Parameters
+        ----------
+        other : FrequentDirections
+            Of the same size and number of columns.
+
+        Returns
+        -------
+        FrequentDirections
+            Itself.
+        """
+        if not isinstance(other, FrequentDirections):
+            raise InputError(f"other must be a FrequentDirections, found {type(other).__name__}.")
+        if other.size != self.size:
+            raise InputError(f"other must have size {self.size} to be merged, found {other.size}.")
+        if None not in (self.columns, other.columns) and self.columns != other.columns:
+            raise InputError(f"other must have {self.columns} columns, found {other.columns}.")
+        if other.columns is None or other._dtype is None:
+            return self
+        _check_mass(self._mass + other._mass)
+        shed = other._shed  # read first, since the other one may be this one
+        self._reserve(other.columns)
+        if self._gram is not None and other._gram is not None:
+            self._gram += other._gram
+        else:
+            self._take(other._buffer[: other._filled].copy())
+        self.seen += other.seen
+        self._mass += other._mass
+        self._shed += shed
+        self._widen(other._dtype)
+        return self
+
+    @property
+    def matrix(self) -> NDArray[Any]:
+        """B, at most `size` rows, float32 if all rows seen fit that, else float64.
+
+        Reading it leaves the sketch as it is. It costs a factorisation when the buffer holds more
+        than `size` rows.
+        """
+        return self._compact()[0].astype(self._dtype or np.float64)
+
+    def error_bound(self, k: int | None = None) -> float:
+        """Bound ||A'A - B'B||_2 from above, from the sketch alone.
+
+        Parameters
+        ----------
+        k : int, from 0 to `size`, optional
+            Without it, the bound is the sum D of what was taken off, the tightest the sketch
+            knows. With it, the bound is (||A||_F^2 - ||B_k||_F^2) / (size + 1 - k), what theory
+            promises for rank k with the tail of A replaced by what the sketch knows of it: since
+            A'A >= B'B, ||A_k||_F >= ||B_k||_F, and it is never below
+            ||A - A_k||_F^2 / (size + 1 - k).
+
+        Returns
+        -------
+        float
+            The bound, in the units of squared entries of A, up to rounding.
+        """
+        rows, shed = self._compact()
+        if k is None:
+            return shed
+        k = _whole("k", k, low=0, high=self.size)
+        gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
+        leading = np.linalg.eigvalsh(gram)[::-1][:k].sum()
+        return float(max(self._mass - leading, 0.0) / (self.size + 1 - k))
+
+    def copy(self) -> FrequentDirections:
+        """Make an independent sketch in the same state."""
+        return copy.deepcopy(self)
+
+    def __repr__(self) -> str:
+        return f"FrequentDirections(size={self.size}, columns={self.columns}, seen={self.seen})"
+
+    def _reserve(self, columns: int) -> None:
+        """Make room for the first rows."""
+        if self.columns is not None:
+            return
+        self.columns = columns
+        if columns <= 4 * self.size:
+            self._gram = np.zeros((columns, columns))
+        else:
+            self._buffer = np.empty((2 * self.size, columns))
+
+    def _take(self, rows: Any) -> None:
+        """Take in rows of an array of any kind, or sparse ones."""
+        if self._gram is not None:
+            dense = _dense(rows)
+            self._gram += dense.T @ dense
+            return
+        start = 0
+        while start < rows.shape[0]:
+            if self._filled == len(self._buffer):
+                kept, shed = _shrink(self._buffer, self.size)
+                self._buffer[: len(kept)] = kept
+                self._filled = len(kept)
+                self._shed += shed
+            piece = rows[start : start + len(self._buffer) - self._filled]
+            end = self._filled + piece.shape[0]
+            self._buffer[self._filled : end] = _dense(piece)
+            self._filled = end
+            start += piece.shape[0]
+
+    def _compact(self) -> tuple[NDArray[np.float64], float]:
+        """At most `size` rows, and the D that goes with them."""
+        if self._gram is not None:
+            s, vectors, d = _leading(self._gram, self.size)
+            return np.sqrt(s - d)[:, None] * vectors.T, self._shed + d
+        rows = self._buffer[: self._filled]
+        if len(rows) <= self.size:
+            return rows, self._shed
+        kept, shed = _shrink(rows, self.size)
+        return kept, self._shed + shed
+
+    def _widen(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype if self._dtype is None else np.promote_types(self._dtype, dtype)
+
+
+def _shrink(rows: NDArray[np.float64], size: int) -> tuple[NDArray[np.float64], float]:
+    """Take d = s_{size+1} off each squared singular value s_i; also return d.
+
+    With rows = U S V', those kept are (1 - d / s_i)^(1/2) u_i' rows, with the u_i from the
+    eigenvectors of rows rows'. That is several times faster than an SVD, and as accurate in what
+    counts here, which is the squared matrix.
+    """
+    s, vectors, d = _leading(rows @ rows.T, size)
+    return np.sqrt(1 - d / s)[:, None] * (vectors.T @ rows), d
+
+
+def _leading(
+    gram: NDArray[np.float64], size: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Eigenvalues above d, the one of number size + 1, with their eigenvectors, and d."""
+    s, vectors = np.linalg.eigh(gram)
+    s, vectors = s[::-1], vectors[:, ::-1]
+    d = max(float(s[size]), 0.0) if len(s) > size else 0.0
+    keep = np.count_nonzero(s[:size] > d)
+    return s[:keep], vectors[:, :keep], d
+
+
+def _dense(rows: Any) -> NDArray[Any]:
+    return rows.toarray() if sp.issparse(rows) else to_numpy(rows)
+
+
+def _mass(source: Blocks) -> float:
+    """Sum of squares; data that are not finite are refused here, before they get in."""
+    mass = 0.0
+    for _, block in source.read(_FLOAT64):
+        numbers = block.data if source.sparse else to_numpy(block).ravel()
+        mass += float(np.vdot(numbers, numbers))
+    if not math.isfinite(mass):
+        source.check_finite()
+    return mass
+
+
+def _check_mass(mass: float) -> None:
+    if not math.isfinite(mass):
+        raise DataError("The rows are too large to be squared in float64; scale them down.")
+
+
+def _whole(name: str, value: int, low: int, high: int | None = None) -> int:
+    wanted = f"a whole number of at least {low}" + (f" and at most {high}" if high else "")
+    try:
+        number = low - 1 if isinstance(value, bool | np.bool_) else operator.index(value)
+    except TypeError:
+        number = low - 1
+    if number < low or (high is not None and number > high):
+        raise InputError(f"{name} must be {wanted}, found {value!r}.")
+    return number

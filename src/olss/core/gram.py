@@ -1,0 +1,388 @@
+"""The Gram matrix of a stream of rows, and the factor of it that scores rows.
+
+For A (n, d) with row weights w, G = sum_i w_i x_i x_i' and the leverage of a row x is
+x' G^+ x, or x' (G + ridge I)^-1 x. Row leverage does not change when columns are rescaled, so
+G is *equilibrated* to C = D^-1/2 G D^-1/2 with D = diag(G) before it is factored: columns that
+are rarely non-zero keep their digits. Columns that depend on others are found by pivoting and
+left out; the rest is factored in its own order, C = R'R, which makes the scoring matrix
+W = D^-1/2 R^-1 upper triangular, and a row's score ||x W||^2 half the work of a full product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from array_api_compat import array_namespace
+from array_api_compat import device as device_of
+from numpy.typing import NDArray
+from scipy.linalg import blas, lapack
+
+from olss.core.row_blocks import Blocks, to_numpy
+from olss.errors import DataError, InputError
+
+__all__ = ["COLUMN_LIMIT", "Factor", "Gram", "Ridge", "factor_gram"]
+
+Floats = NDArray[np.float64]
+
+# The widest matrix whose Gram is formed: 4,096 columns are 134 MB in float64.
+COLUMN_LIMIT = 4096
+
+
+class Gram:
+    """Gram matrix accumulated from blocks of rows, in float64.
+
+    For data that never fit in memory: one pass adds blocks (on as many machines as there
+    are, their Grams merge by addition), a second pass scores blocks.
+
+    Examples
+    --------
+    >>> import numpy as np, olss
+    >>> A = np.random.default_rng(0).standard_normal((1_000, 5))
+    >>> gram = olss.Gram().add(A[:400]).merge(olss.Gram().add(A[400:]))
+    >>> score = gram.scorer()
+    >>> bool(np.allclose(score(A[:10]), olss.leverage_scores(A)[:10]))
+    True
+    """
+
+    def __init__(self) -> None:
+        self.matrix: Floats = np.zeros((0, 0))
+        self.rows = 0
+        self.weight = 0.0
+        self._eps = float(np.finfo(np.float32).eps)
+
+    def __repr__(self) -> str:
+        return f"Gram(rows={self.rows:,}, columns={self.columns:,})"
+
+    @property
+    def columns(self) -> int:
+        """Columns of the rows seen, 0 before the first."""
+        return len(self.matrix)
+
+    def add(self, rows: Any, weights: Any = None) -> Gram:
+        """Add rows of shape (n, ...), optionally weighted, and return self."""
+        blocks = Blocks(rows, weights, name="rows")
+        self._match(blocks.columns)
+        matrix = gram_of([blocks], np.dtype(np.float64))
+        if not np.isfinite(matrix.diagonal()).all():
+            blocks.check_finite()
+            raise DataError("rows hold values too large to square; rescale them.")
+        self.matrix = matrix + self.matrix if self.rows else matrix
+        self.rows += blocks.rows
+        self.weight += float(blocks.rows if blocks.weights is None else blocks.weights.sum())
+        self._eps = min(self._eps, float(np.finfo(blocks.dtype).eps))
+        return self
+
+    def merge(self, other: Gram) -> Gram:
+        """Add everything another Gram has seen and return self."""
+        if other.rows:
+            self._match(other.columns)
+            self.matrix = self.matrix + other.matrix if self.rows else other.matrix.copy()
+            self.rows += other.rows
+            self.weight += other.weight
+            self._eps = min(self._eps, other._eps)
+        return self
+
+    def scorer(
+        self,
+        ridge: float | str | None = None,
+        *,
+        size: int | None = None,
+        dimension: float | None = None,
+        rank: int | None = None,
+    ) -> Factor:
+        """Return a function from rows to their leverage x' (G + ridge I)^+ x.
+
+        The arguments choose the ridge as in `olss.leverage_scores`.
+        """
+        if not self.rows:
+            raise InputError("this Gram has seen no rows; add some before asking for a scorer.")
+        rule = Ridge(ridge, size, dimension, rank)
+        return factor_gram(
+            self.matrix,
+            rule.of_gram(self.matrix),
+            tolerance=max(1e-11, (16 * self._eps) ** 2),
+        )
+
+    def _match(self, columns: int) -> None:
+        if columns > COLUMN_LIMIT:
+            raise InputError(
+                f"a Gram takes at most {COLUMN_LIMIT:,} columns, found {columns:,}. "
+                "Project the rows first, or use FrequentDirections."
+            )
+        if self.rows and columns != self.columns:
+            raise DataError(f"rows must have {self.columns} columns as before, found {columns}.")
+
+
+def gram_of(parts: Sequence[Blocks], dtype: np.dtype[Any]) -> Floats:
+    """Sum w x x' over all parts: products in `dtype`, block sums added up in float64.
+
+    The products go through SciPy's BLAS like all that follows them: NumPy brings a library of
+    its own, and the threads of the two get in each other's way.
+    """
+    d = parts[0].columns
+    lower = np.zeros((d, d), order="F")
+    product = np.empty((d, d), dtype=dtype, order="F")
+    syrk = blas.ssyrk if dtype == np.float32 else blas.dsyrk
+    buffer: NDArray[Any] | None = None
+    # An overflow or a NaN shows on the diagonal, where callers look for it.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for blocks in parts:
+            for part, block in blocks.read(dtype):
+                w: Floats | None = None
+                factor = 1.0
+                if blocks.weights is not None:
+                    w = blocks.weights[part]
+                    if (w == w[0]).all():  # as of new rows: no need to scale them
+                        factor, w = float(w[0]), None
+                if not isinstance(block, np.ndarray):
+                    square = _square(block if w is None else _scale_rows(block, np.sqrt(w)))
+                    lower += factor * square.astype(np.float64)
+                    continue
+                if w is not None:
+                    if buffer is None or len(buffer) < len(block):
+                        buffer = np.empty_like(block)
+                    roots = np.sqrt(w).astype(dtype)[:, None]
+                    block = np.multiply(block, roots, out=buffer[: len(block)])
+                product = syrk(factor, block.T, beta=0.0, c=product, lower=1, overwrite_c=1)
+                lower += product
+    full: Floats = np.tril(lower)
+    return full + np.tril(lower, -1).T
+
+
+def _scale_rows(block: Any, factors: NDArray[Any]) -> Any:
+    """Multiply the rows of a sparse or on-device block by `factors`."""
+    if sp.issparse(block):
+        return sp.diags(factors.astype(block.dtype)) @ block
+    xp = array_namespace(block)
+    return block * xp.asarray(factors, dtype=block.dtype, device=device_of(block))[:, None]
+
+
+def _square(block: Any) -> NDArray[Any]:
+    product = block.T @ block
+    return product.toarray() if sp.issparse(product) else to_numpy(product)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """Scores rows against a factored Gram: `factor(rows)` is x' (G + ridge I)^+ x for each.
+
+    Attributes
+    ----------
+    W : (d, d) float64, upper triangular; rows and columns of left-out columns are zero
+    kept : (d,) bool, columns that span the column space
+    null : (d,) float64 or None, a random vector that A maps to zero if the rank is right
+    ridge : float
+    dimension : float, the rank or, with a ridge, the effective dimension
+    growth : float, ||R^-1||_F: what rounding in a score is multiplied by at the most
+    """
+
+    W: Floats
+    kept: NDArray[np.bool_]
+    null: Floats | None
+    ridge: float
+    dimension: float
+    growth: float
+
+    def __call__(self, rows: Any) -> Floats:
+        """Score rows of shape (n, ...)."""
+        blocks = Blocks(rows, name="rows")
+        if blocks.columns != len(self.W):
+            raise DataError(f"rows must have {len(self.W)} columns, found {blocks.columns}.")
+        scores = np.empty(blocks.rows)
+        dtype = self.work_dtype(blocks)
+        for part, product, _ in products(blocks, dtype, self.W):
+            scores[part] = np.einsum("ij,ij->i", product, product)
+        if not np.isfinite(scores).all():
+            blocks.check_finite()
+        return scores
+
+    def work_dtype(self, blocks: Blocks) -> np.dtype[Any]:
+        """Return float32 where its rounding stays below 1e-4 of a score."""
+        return np.dtype(blocks.dtype if self.growth < 1e3 else np.float64)
+
+
+def products(
+    blocks: Blocks, dtype: np.dtype[Any], W: Floats, V: Floats | None = None
+) -> Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]:
+    """Yield (rows, X W, X V) for each block X, W upper triangular and V a few columns.
+
+    The arrays are overwritten by the next block. Where the data lie in host memory, V rides
+    in the triangular product as further columns, which costs next to nothing.
+    """
+    d = len(W)
+    V = np.zeros((d, 0)) if V is None else V
+    if blocks.sparse or blocks.remote:
+        right = np.hstack([W, V]).astype(dtype)
+        for part, block in blocks.read(dtype):
+            product = to_numpy(times(block, right))
+            yield part, product[:, :d], product[:, d:]
+        return
+    trmm = blas.strmm if dtype == np.float32 else blas.dtrmm
+    wide = d + V.shape[1]
+    # BLAS counts by columns: (X U)' = U' X', with U' lower triangular.
+    lower = np.zeros((wide, wide), dtype=dtype, order="F")
+    lower[:, :d] = np.vstack([W.T, V.T])
+    buffer = np.empty((0, wide), dtype=dtype)
+    for part, block in blocks.read(dtype):
+        if len(buffer) < len(block):
+            buffer = np.empty((len(block), wide), dtype=dtype)
+        b = buffer[: len(block)]
+        b[:, :d] = block
+        b[:, d:] = 0
+        product = trmm(1.0, lower, b.T, side=0, lower=1, overwrite_b=1).T
+        yield part, product[:, :d], product[:, d:]
+
+
+def times(block: Any, right: NDArray[Any]) -> Any:
+    """Return block @ right where the block lies."""
+    if sp.issparse(block) or isinstance(block, np.ndarray):
+        return block @ right
+    xp = array_namespace(block)
+    return block @ xp.asarray(right, dtype=block.dtype, device=device_of(block))
+
+
+def dense_product(block: Any, right: NDArray[Any]) -> NDArray[Any]:
+    """Return block @ right as NumPy; where both are, by SciPy's BLAS (see `gram_of`)."""
+    if not isinstance(block, np.ndarray):
+        return to_numpy(times(block, right))
+    gemm = blas.sgemm if block.dtype == np.float32 else blas.dgemm
+    product: NDArray[Any] = gemm(1.0, np.ascontiguousarray(right).T, block.T).T
+    return product
+
+
+def factor_gram(G: Floats, ridge: float, tolerance: float) -> Factor:
+    """Factor G + ridge I, leaving out columns whose squared relative residual is in `tolerance`.
+
+    Parameters
+    ----------
+    G : (d, d) float64
+    ridge : float
+        With a ridge above the tolerance no column depends on others.
+    tolerance : float
+        A column of which less than this share of the squared norm lies outside the span of
+        the others counts as dependent.
+    """
+    d = len(G)
+    diagonal = G.diagonal() + ridge
+    live = np.flatnonzero(diagonal > 0)
+    s = 1 / np.sqrt(diagonal[live])
+    C = G[np.ix_(live, live)] if len(live) < d else G.copy()
+    C.flat[:: len(C) + 1] += ridge
+    C *= s[:, None] * s
+    R, independent = _independent_cholesky(C, tolerance)
+    keep = live[independent]
+    inverse = np.triu(lapack.dtrtri(R, lower=0)[0]) if len(keep) else R
+    W = np.zeros((d, d))
+    W[np.ix_(keep, keep)] = s[independent, None] * inverse
+    kept = np.zeros(d, dtype=bool)
+    kept[keep] = True
+    dimension = len(keep) - ridge * float(np.sum(W**2))
+    null = None if len(keep) == len(live) else _null_vector(G, W, np.setdiff1d(live, keep))
+    return Factor(W, kept, null, ridge, dimension, float(np.linalg.norm(inverse)))
+
+
+def _independent_cholesky(C: Floats, tolerance: float) -> tuple[Floats, NDArray[np.intp]]:
+    """Return (R, independent): C[independent, independent] = R'R, R upper triangular."""
+    every = np.arange(len(C))
+    R, failed = lapack.dpotrf(C, lower=0, clean=1)
+    if not failed and (R.diagonal() ** 2 > tolerance).all():
+        return R, every
+    _, pivots, rank, _ = lapack.dpstrf(C, tol=tolerance, lower=0)
+    independent = np.sort(pivots[:rank] - 1)
+    R, failed = lapack.dpotrf(C[np.ix_(independent, independent)], lower=0, clean=1)
+    if failed:  # cannot be: pivoting has just factored it with pivots above the tolerance
+        raise ArithmeticError("Cholesky factorisation failed after pivoting")
+    return R, independent
+
+
+def _null_vector(G: Floats, W: Floats, dropped: NDArray[np.intp]) -> Floats:
+    """Return a random combination of what expresses each dropped column by the kept ones."""
+    mix = np.random.default_rng(0).standard_normal(len(dropped)) / np.sqrt(G[dropped, dropped])
+    v = -(W @ (W.T @ (G[:, dropped] @ mix)))
+    v[dropped] = mix
+    return v
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """How the ridge is set: a number, by effective dimension, or by rank.
+
+    `value="auto"` makes the effective dimension sum s/(s + ridge) equal to `dimension`, or to
+    size/20, and takes no ridge where the rank is below that. `rank=k` is the choice
+    ||A - A_k||_F^2 / k of Cohen, Musco & Musco (2017), whose scores sum to at most 2k.
+    """
+
+    value: float | str | None = None
+    size: int | None = None
+    dimension: float | None = None
+    rank: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.value, str) and self.value != "auto":
+            raise InputError(f"ridge must be a number or 'auto', found {self.value!r}.")
+        if not isinstance(self.value, str) and self.value is not None:
+            check_number("ridge", self.value)
+        if self.size is not None:
+            check_whole("size", self.size)
+        if self.dimension is not None:
+            check_number("dimension", self.dimension)
+        if self.rank is not None:
+            check_whole("rank", self.rank)
+            if self.value is not None:
+                raise InputError("give either ridge or rank, not both: rank chooses the ridge.")
+        if self.value == "auto" and self.size is None and self.dimension is None:
+            raise InputError(
+                "ridge='auto' needs size, the number of rows to be kept, or dimension, "
+                "the effective dimension wanted."
+            )
+
+    def of_gram(self, G: Floats) -> float:
+        """Return the ridge as a number, for this Gram matrix."""
+        if self.rank is None and self.value != "auto":
+            return float(self.value or 0)
+        return self.of_spectrum(np.asarray(np.linalg.eigvalsh(G), dtype=np.float64))
+
+    def of_spectrum(self, eigenvalues: Floats) -> float:
+        """Return the ridge as a number, for a Gram matrix with these eigenvalues."""
+        if self.rank is None and self.value != "auto":
+            return float(self.value or 0)
+        s = np.clip(np.sort(eigenvalues)[::-1], 0, None)
+        if self.rank is not None:
+            return float(s[self.rank :].sum() / self.rank)
+        if self.dimension is not None:
+            return _ridge_of_dimension(s, self.dimension)
+        assert self.size is not None  # __post_init__
+        return _ridge_of_dimension(s, self.size / 20)
+
+
+def check_number(name: str, value: Any) -> None:
+    """Raise `InputError` unless `value` is a finite number >= 0."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+        raise InputError(f"{name} must be a number, found {value!r}.")
+    if not np.isfinite(value) or value < 0:
+        raise InputError(f"{name} must be finite and not negative, found {value}.")
+
+
+def check_whole(name: str, value: Any) -> None:
+    """Raise `InputError` unless `value` is a positive whole number."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise InputError(f"{name} must be a positive whole number, found {value!r}.")
+
+
+def _ridge_of_dimension(s: Floats, target: float) -> float:
+    """Solve sum s/(s + ridge) = target for the ridge, by bisection of its logarithm."""
+    s = s[s > s[0] * 1e-12]
+    if len(s) <= target:
+        return 0.0
+    low, high = np.log(s[-1] * 1e-12), np.log(s.sum() / min(max(target, 1e-9), 1) * 2)
+    for _ in range(60):
+        middle = (low + high) / 2
+        if (s / (s + np.exp(middle))).sum() > target:
+            low = middle
+        else:
+            high = middle
+    return float(np.exp(high))

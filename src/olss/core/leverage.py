@@ -1,0 +1,377 @@
+"""Statistical leverage: how much of what a table spans hangs on each of its rows.
+
+The leverage of row x of A is x' (A'A)^+ x = ||U_i||^2 with U the left singular vectors of A:
+a number in [0, 1]; all of them sum to rank(A). A row of score 1 is the only one in its
+direction. Algorithm 1 of the OLSS paper draws rows in proportion to it.
+
+No SVD is taken. `exact` forms the Gram matrix block by block and scores rows with a
+triangular factor of it, checks its own answer on every call and works with more digits where
+the check fails (`_exact` below, then `olss.core.preconditioned_qr`). `sketched` replaces the
+Gram matrix by that of a CountSketch and the norm by a random projection (Drineas et al. 2012).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+from olss.core.gram import (
+    COLUMN_LIMIT,
+    Factor,
+    Ridge,
+    dense_product,
+    factor_gram,
+    gram_of,
+    products,
+    times,
+)
+from olss.core.preconditioned_qr import countsketch, preconditioned_scores, vanishes
+from olss.core.row_blocks import Blocks, to_numpy
+from olss.core.wide_rows import narrowed
+from olss.errors import DataError, InputError, OlssWarning
+
+__all__ = ["leverage_scores", "pool_scores"]
+
+Floats = NDArray[np.float64]
+Method = Literal["exact", "sketched", "bless"]
+
+# Scores are right to 1e-3 relative; a check that finds a larger defect asks for more digits.
+TOLERANCE = 3e-4
+PROBES = 8
+JL_COLUMNS = 64
+
+
+def leverage_scores(
+    A: Any,
+    *,
+    method: Method = "exact",
+    ridge: float | str | None = None,
+    weights: Any = None,
+    size: int | None = None,
+    dimension: float | None = None,
+    rank: int | None = None,
+    kernel: str = "linear",
+    gamma: float | None = None,
+    seed: int | np.random.Generator | None = None,
+) -> Any:
+    """Leverage score of each row of `A`.
+
+    Parameters
+    ----------
+    A : array-like of shape (n, ...), or SciPy sparse matrix
+        NumPy array, memory map, torch tensor on any device, sparse rows, or what
+        `numpy.asarray` takes; any real dtype. Rows of more than one dimension are flattened.
+    method : {"exact", "sketched", "bless"}
+        ``"exact"`` gives the numbers an SVD gives, for any rank, within 1e-3 relative for
+        float32 input. ``"sketched"`` is about four times faster; half of its scores are
+        within 12%, 99 of 100 within 50%, and their sum is right. ``"bless"`` approximates
+        kernel ridge leverage and needs `ridge`; `olss.core.kernel_leverage.bless` also returns its
+        dictionary.
+    ridge : float or "auto", optional
+        Score x' (A'A + ridge I)^-1 x. A ridge keeps scores informative where there are few
+        rows and many columns. ``"auto"`` chooses it so that the scores sum to `dimension`,
+        or to size/20.
+    weights : array-like of shape (n,), optional
+        Row weights w: the scores of diag(sqrt(w)) A, that is w x' (A' diag(w) A)^+ x.
+    size : int, optional
+        Rows about to be kept; used by ``ridge="auto"``.
+    dimension : float, optional
+        Effective dimension wanted; used by ``ridge="auto"``.
+    rank : int, optional
+        Take the ridge ||A - A_k||_F^2 / k of Cohen, Musco & Musco (2017) for k = rank.
+    kernel, gamma
+        For ``method="bless"``: "linear" or "rbf", and the RBF's gamma.
+    seed : int or numpy.random.Generator, optional
+        For the random methods. The exact method is deterministic.
+
+    Returns
+    -------
+    array of shape (n,)
+        Of the kind, float family and device that came in (float32 for float32, float16 and
+        small integers).
+
+    Examples
+    --------
+    >>> import numpy as np, olss
+    >>> A = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 5.0]])
+    >>> olss.leverage_scores(A)
+    array([0.5, 0.5, 1. ])
+    """
+    blocks = Blocks(A, weights)
+    if method == "bless":
+        return blocks.like(_bless(blocks, ridge, kernel, gamma, seed))
+    rule = Ridge(ridge, size, dimension, rank)
+    (scores,) = _scores([blocks], method, rule, seed)
+    if blocks.weights is not None:
+        scores = scores * blocks.weights
+    return blocks.like(scores)
+
+
+def pool_scores(
+    parts: Sequence[Any],
+    *,
+    method: str = "exact",
+    ridge: float | str | None = None,
+    weights: Sequence[Any] | None = None,
+    size: int | None = None,
+    dimension: float | None = None,
+    rank: int | None = None,
+    seed: int | np.random.Generator | None = None,
+) -> list[Floats]:
+    """Leverage of the rows of several tables taken as one, without stacking them.
+
+    The scores are x' (G + ridge I)^+ x with G = sum w x x' over all parts: not multiplied by
+    the row's own weight, which must be above zero. The other arguments are those of
+    `leverage_scores`.
+
+    Returns
+    -------
+    list of NumPy float64 arrays, one per part
+    """
+    rows = [None] * len(parts) if weights is None else weights
+    blocks = [Blocks(part, w, name="X") for part, w in zip(parts, rows, strict=True)]
+    if any(b.weights is not None and not b.weights.all() for b in blocks):
+        raise InputError("weights must be above zero, found 0: leave such rows out.")
+    columns = {b.columns for b in blocks}
+    if len(columns) > 1:
+        raise DataError(f"all parts must have the same number of columns, found {columns}.")
+    return _scores(blocks, method, Ridge(ridge, size, dimension, rank), seed)
+
+
+def _scores(
+    parts: list[Blocks], method: str, rule: Ridge, seed: int | np.random.Generator | None
+) -> list[Floats]:
+    if method not in ("exact", "sketched"):
+        raise InputError(f"method must be 'exact', 'sketched' or 'bless', found {method!r}.")
+    rows, columns = sum(p.rows for p in parts), parts[0].columns
+    if rows <= columns:
+        _warn_uninformative(rows, columns, rule)
+    if rows <= min(columns, COLUMN_LIMIT):
+        return _split(_dual(parts, rule), parts)
+    if columns > COLUMN_LIMIT:
+        parts = narrowed(parts, COLUMN_LIMIT)
+    if method == "sketched" and rows > 8 * parts[0].columns:
+        return _sketched(parts, rule, np.random.default_rng(seed))
+    return _exact(parts, rule)
+
+
+def _warn_uninformative(rows: int, columns: int, rule: Ridge) -> None:
+    if rule.rank is None and not rule.value:
+        warnings.warn(
+            f"{rows} rows of {columns} columns: where rows are independent every score is 1 "
+            "and carries no information. A ridge (ridge='auto'), fewer features or more rows "
+            "make scores tell rows apart.",
+            OlssWarning,
+            stacklevel=4,
+        )
+
+
+def _split(scores: Floats, parts: list[Blocks]) -> list[Floats]:
+    return np.split(scores, np.cumsum([p.rows for p in parts])[:-1])
+
+
+# The rungs of the ladder: how Gram products are formed, and below which share of its squared
+# norm outside the span of the others a column counts as dependent.
+_SINGLE = (np.dtype(np.float32), 1e-5)
+_DOUBLE = (np.dtype(np.float64), 1e-10)
+
+
+def _exact(parts: list[Blocks], rule: Ridge) -> list[Floats]:
+    """Climb the ladder until an answer passes its own check."""
+    single = all(p.dtype == np.float32 for p in parts)
+    for dtype, dependent in (_SINGLE, _DOUBLE) if single else (_DOUBLE,):
+        G = gram_of(parts, dtype)
+        if not _in_range(G, parts, dtype):
+            rule = _rescale(parts, rule)
+            G = gram_of(parts, dtype)
+        factor = factor_gram(G, rule.of_gram(G), dependent)
+        if factor.null is not None and not _annihilates(parts, factor, np.sqrt(G.diagonal())):
+            continue
+        scores, defect = _score(parts, factor)
+        if defect <= TOLERANCE:
+            return scores
+    return preconditioned_scores(parts, factor.ridge)
+
+
+def _score(parts: list[Blocks], factor: Factor) -> tuple[list[Floats], float]:
+    """Return the scores and how far W'(G + ridge I)W is from the identity E it should be.
+
+    A score is off by at most ||W'(G + ridge I)W - E||_2, relatively. With random normal z,
+    the variance of z'(...)z is twice the squared Frobenius norm, an upper bound of that; the
+    scores' own pass over the data gives z'W'GWz = ||A W z||^2 for a few z at no cost.
+    """
+    z = np.random.default_rng(0).standard_normal((len(factor.W), PROBES)) * factor.kept[:, None]
+    V = dense_product(factor.W, z)
+    missing = (z**2).sum(axis=0) - factor.ridge * (V**2).sum(axis=0)
+    all_scores, total = [], 0.0
+    for blocks in parts:
+        scores = np.empty(blocks.rows)
+        dtype = factor.work_dtype(blocks)
+        for part, product, probes in products(blocks, dtype, factor.W, V):
+            scores[part] = np.einsum("ij,ij->i", product, product)
+            w = 1.0 if blocks.weights is None else blocks.weights[part, None]
+            missing -= (w * probes.astype(np.float64) ** 2).sum(axis=0)
+        w = 1.0 if blocks.weights is None else blocks.weights
+        total += float((w * scores).sum())
+        with np.errstate(divide="ignore"):
+            all_scores.append(np.minimum(scores, 1 / np.asarray(w)))
+    off_sum = abs(total - factor.dimension) / max(factor.dimension, 1e-300)
+    return all_scores, max(float(np.std(missing, ddof=1)) / np.sqrt(2), off_sum)
+
+
+def _annihilates(parts: list[Blocks], factor: Factor, norms: Floats) -> bool:
+    """Tell whether the columns left out depend on the others in every single row.
+
+    The null vector v is refined, v <- v - W W' A'(A v), until x v vanishes in each row x. One
+    row in which it does not makes a column independent, and would get a wrong score.
+    """
+    assert factor.null is not None
+    v = factor.null
+    for _ in range(3):
+        gradient = np.zeros(len(v))
+        for blocks in parts:
+            for part, block in blocks.read(np.dtype(np.float64)):
+                residual = to_numpy(times(block, v))
+                if blocks.weights is not None:
+                    residual = residual * blocks.weights[part]
+                gradient += to_numpy(times(block.T, residual))
+        v = v - factor.W @ (factor.W.T @ gradient)
+        if vanishes(parts, v, norms):
+            return True
+    return False
+
+
+def _in_range(G: Floats, parts: list[Blocks], dtype: np.dtype[Any]) -> bool:
+    """Tell whether squares neither overflowed nor vanished; raise if the data are not finite."""
+    squares = G.diagonal()
+    if not np.isfinite(squares).all():
+        for p in parts:
+            p.check_finite()
+        return False
+    tiny = np.flatnonzero(squares < (1e-30 if dtype == np.float32 else 1e-280))
+    if not len(tiny):
+        return True
+    return not any(p.any_nonzero(tiny) for p in parts)
+
+
+def _rescale(parts: list[Blocks], rule: Ridge) -> Ridge:
+    """Bring values near 1 by powers of two; by column, or with a ridge all alike."""
+    top = np.max([p.largest() for p in parts], axis=0)
+    top = np.where(top > 0, top, 1.0)
+    if rule.rank is not None or rule.value:
+        top = np.full_like(top, top.max())
+    scale = np.exp2(-np.round(np.log2(top)))
+    for p in parts:
+        p.scale = scale
+    if rule.value and not isinstance(rule.value, str):
+        return replace(rule, value=float(rule.value) * float(scale[0]) ** 2)
+    return rule
+
+
+def _dual(parts: list[Blocks], rule: Ridge) -> Floats:
+    """Scores from the (n, n) matrix K = AA' where rows are fewer than columns.
+
+    With a ridge they are the diagonal of K (K + ridge I)^-1. Without, they are the diagonal
+    of the projection on the range of K: ones, if the rows are independent.
+    """
+    for p in parts:
+        p.check_finite()
+    roots = np.concatenate(
+        [np.ones(p.rows) if p.weights is None else np.sqrt(p.weights) for p in parts]
+    )
+    K = _row_products(parts) * roots[:, None] * roots
+    if rule.value or rule.rank is not None:
+        s, U = np.linalg.eigh(K)
+        s = np.clip(s, 0, None)
+        ridge = rule.of_spectrum(s)
+        share = np.divide(s, s + ridge, out=np.zeros_like(s), where=s > s[-1] * 1e-12)
+        scores = U**2 @ share
+    else:
+        scores = _projection_diagonal(K, min(float(np.finfo(p.dtype).eps) for p in parts))
+    unweighted: Floats = np.divide(scores, roots**2, out=np.zeros_like(scores), where=roots > 0)
+    return unweighted
+
+
+def _row_products(parts: list[Blocks]) -> Floats:
+    """Return AA' in float64, reading two blocks of rows at a time."""
+    wide = np.dtype(np.float64)
+    total = sum(p.rows for p in parts)
+    K = np.empty((total, total))
+    starts = np.cumsum([0] + [p.rows for p in parts])
+    for p, a in zip(parts, starts, strict=False):
+        for i, x in p.read(wide):
+            for q, b in zip(parts, starts, strict=False):
+                for j, y in q.read(wide):
+                    product = x @ y.T
+                    dense = product.toarray() if sp.issparse(product) else to_numpy(product)
+                    K[a + i.start : a + i.stop, b + j.start : b + j.stop] = dense
+    return K
+
+
+def _projection_diagonal(K: Floats, eps: float) -> Floats:
+    """Return the diagonal of the projection on the range of K, a Gram matrix of rows."""
+    live = np.flatnonzero(K.diagonal() > 0)
+    norms = np.sqrt(K[live, live])
+    C = K[np.ix_(live, live)] / norms[:, None] / norms
+    tolerance = max((16 * eps) ** 2, len(K) * 1e-15)
+    factor, pivots, rank, _ = lapack.dpstrf(C, tol=tolerance, lower=0)
+    scores = np.zeros(len(K))
+    if rank == len(live):
+        scores[live] = 1.0
+        return scores
+    basis = np.empty((len(live), rank))
+    basis[pivots - 1] = np.triu(factor)[:rank].T
+    Q, _ = np.linalg.qr(basis * norms[:, None])
+    scores[live] = np.minimum((Q**2).sum(axis=1), 1.0)
+    return scores
+
+
+def _sketched(parts: list[Blocks], rule: Ridge, rng: np.random.Generator) -> list[Floats]:
+    """Score with the Gram matrix of a CountSketch, and norms by a random projection.
+
+    Drineas, Magdon-Ismail, Mahoney & Woodruff (2012), with a CountSketch of 4 d rows
+    (Clarkson & Woodruff 2013) for the first step. Scores are rescaled to the right sum.
+    """
+    S = countsketch(parts, 4 * parts[0].columns, rng, parts[0].dtype).astype(np.float64)
+    if not np.isfinite(S).all():
+        for p in parts:
+            p.check_finite()
+        return _exact(parts, rule)
+    G = gram_of([Blocks(S)], S.dtype)
+    factor = factor_gram(G, rule.of_gram(G), 1e-10)
+    V = dense_product(factor.W, rng.standard_normal((len(G), JL_COLUMNS)))
+    all_scores, total = [], 0.0
+    for blocks in parts:
+        scores = np.empty(blocks.rows)
+        for part, block in blocks.read(blocks.dtype):
+            product = dense_product(block, V.astype(blocks.dtype))
+            scores[part] = np.einsum("ij,ij->i", product, product)
+        total += float(scores.sum() if blocks.weights is None else blocks.weights @ scores)
+        all_scores.append(scores)
+    right = factor.dimension / total if total else 1.0
+    tops = [1.0 if p.weights is None else 1 / np.maximum(p.weights, 1e-300) for p in parts]
+    return [np.minimum(s * right, top) for s, top in zip(all_scores, tops, strict=True)]
+
+
+def _bless(
+    blocks: Blocks,
+    ridge: float | str | None,
+    kernel: str,
+    gamma: float | None,
+    seed: int | np.random.Generator | None,
+) -> Floats:
+    from olss.core.kernel_leverage import bless
+
+    if ridge is None or isinstance(ridge, str):
+        raise InputError(f"method='bless' needs ridge as a number, found {ridge!r}.")
+    if blocks.weights is not None:
+        raise InputError("method='bless' takes no row weights.")
+    scores, _ = bless(blocks.source, ridge, kernel=kernel, gamma=gamma, seed=seed)
+    return np.asarray(scores, dtype=np.float64)

@@ -1,0 +1,184 @@
+"""Leverage when a Gram matrix loses too many digits: sketch-preconditioned Cholesky-QR.
+
+R from a QR of a CountSketch of A makes A R^-1 nearly orthogonal whatever the condition of A,
+so its Gram matrix can be factored without loss (Yamamoto et al. 2015; Balabanov 2022).
+Everything is in float64. This is the last rung of the ladder in `olss.core.leverage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import blas, lapack, qr, solve_triangular
+
+from olss.core.gram import times
+from olss.core.row_blocks import Blocks, to_numpy
+
+__all__ = ["countsketch", "preconditioned_scores", "vanishes"]
+
+Floats = NDArray[np.float64]
+_WIDE = np.dtype(np.float64)
+
+
+def countsketch(
+    parts: Sequence[Blocks],
+    rows: int,
+    rng: np.random.Generator,
+    dtype: np.dtype[Any],
+    *,
+    unit_rows: bool = False,
+) -> NDArray[Any]:
+    """Return S A of shape (rows, d): each row of A added, with a random sign, to one row of S A.
+
+    A run of up to `rows` consecutive rows goes to consecutive buckets from a random one on:
+    two rows meet with probability at most 1/rows, which is all a CountSketch needs, and
+    memory is walked in order. With `unit_rows` each row is first scaled to norm 1.
+    """
+    sketch = np.zeros((rows, parts[0].columns), dtype=dtype)
+    run = min(rows, 256)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for blocks in parts:
+            for part, block in blocks.read(dtype):
+                dense = block.toarray() if blocks.sparse else to_numpy(block)
+                sign = rng.choice([-1.0, 1.0], size=len(dense))
+                if blocks.weights is not None:
+                    sign *= np.sqrt(blocks.weights[part])
+                if unit_rows:
+                    norms = np.linalg.norm(dense, axis=1)
+                    sign = np.sign(sign) / np.where(norms > 0, norms, 1.0)
+                sign = sign.astype(dtype)[:, None]
+                starts = rng.integers(rows, size=-(-len(dense) // run))
+                for k, start in enumerate(starts):
+                    piece = slice(k * run, (k + 1) * run)
+                    _add_from(sketch, dense[piece] * sign[piece], int(start))
+    return sketch
+
+
+def _add_from(sketch: NDArray[Any], rows: NDArray[Any], start: int) -> None:
+    """Add rows to consecutive rows of the sketch from `start` on, round the end."""
+    fit = min(len(rows), len(sketch) - start)
+    sketch[start : start + fit] += rows[:fit]
+    sketch[: len(rows) - fit] += rows[fit:]
+
+
+def preconditioned_scores(parts: Sequence[Blocks], ridge: float) -> list[Floats]:
+    """Return x' (G + ridge I)^+ x of every row, for the worst matrices.
+
+    Which columns are independent is decided on rows scaled to norm 1: the rank does not
+    depend on row scale, and one dominant row then cannot hide the rest.
+    """
+    d = parts[0].columns
+    rng = np.random.default_rng(0)
+    keep = np.arange(d) if ridge else _independent_columns(parts, rng)
+    S = countsketch(parts, 4 * d, rng, _WIDE)[:, keep]
+    if ridge:
+        S = np.vstack([S, np.sqrt(ridge) * np.eye(d)])
+    norms = np.linalg.norm(S, axis=0)
+    scale = 1 / np.where(norms > 0, norms, 1.0)
+    factors: list[Floats] = [_upper(S * scale)]
+    for _ in range(2):
+        factors.append(_correction(parts, keep, scale, factors, ridge))
+    scores = []
+    for blocks in parts:
+        tau = np.empty(blocks.rows)
+        for part, block in blocks.read(_WIDE):
+            Y = _solve(_columns(block, keep) * scale, factors)
+            tau[part] = np.einsum("ij,ij->i", Y, Y)
+        top = 1.0 if blocks.weights is None else 1 / np.maximum(blocks.weights, 1e-300)
+        scores.append(np.minimum(tau, top))
+    return scores
+
+
+def _independent_columns(parts: Sequence[Blocks], rng: np.random.Generator) -> NDArray[np.intp]:
+    """Return columns that span all, up to the rounding of the input, in their order."""
+    S = countsketch(parts, 4 * parts[0].columns, rng, _WIDE, unit_rows=True)
+    norms = np.linalg.norm(S, axis=0)
+    live = np.flatnonzero(norms > 0)
+    # Pivoting is slow on tall matrices: it goes into the small factor of a plain QR.
+    R, pivots = qr(_upper(S[:, live] / norms[live]), mode="r", pivoting=True)
+    pivots = live[pivots]
+    residuals = abs(R.diagonal())
+    floor = 16 * np.sqrt(len(live)) * float(np.finfo(np.float64).eps)
+    tolerance = max(floor, 16 * min(float(np.finfo(p.dtype).eps) for p in parts))
+    while True:
+        rank = int((residuals > tolerance).sum())
+        if rank == len(live) or tolerance <= floor:
+            break
+        v = np.zeros(parts[0].columns)
+        v[pivots[rank:]] = mix = rng.standard_normal(len(live) - rank)
+        v[pivots[:rank]] = -solve_triangular(R[:rank, :rank], R[:rank, rank:] @ mix)
+        v[live] /= norms[live]
+        if vanishes(parts, v, norms):
+            break
+        tolerance /= 8
+    return np.sort(pivots[:rank])
+
+
+def vanishes(parts: Sequence[Blocks], v: Floats, norms: Floats) -> bool:
+    """Tell whether x v is zero, up to rounding, in every single row x.
+
+    Allowed are a few roundings of the input, |x| |v| each, and what is left of the error of v
+    itself, alike in all columns when they are scaled by their `norms`.
+    """
+    uniform = np.divide((abs(v) * norms).max(), norms, out=np.zeros_like(v), where=norms > 0)
+    for blocks in parts:
+        wide = 16 * np.sqrt(len(v)) * float(np.finfo(np.float64).eps)
+        single = blocks.dtype == np.float32
+        input_error = float(np.finfo(np.float32).eps) if single else wide
+        allowed = input_error * abs(v) + (1e-10 if single else wide) * uniform
+        for part, block in blocks.read(_WIDE):
+            bad = abs(to_numpy(times(block, v))) > to_numpy(times(abs(block), allowed))
+            if blocks.weights is not None:
+                bad &= blocks.weights[part] > 0
+            if bad.any():
+                return False
+    return True
+
+
+def _correction(
+    parts: Sequence[Blocks],
+    keep: NDArray[np.intp],
+    scale: Floats,
+    factors: list[Floats],
+    ridge: float,
+) -> Floats:
+    """Return the Cholesky factor of the Gram matrix of A R^-1, R the product of `factors`."""
+    G = np.zeros((len(keep), len(keep)))
+    if ridge:
+        Y = _solve(np.sqrt(ridge) * np.eye(len(keep)) * scale, factors)
+        G += Y.T @ Y
+    for blocks in parts:
+        for part, block in blocks.read(_WIDE):
+            Y = _solve(_columns(block, keep) * scale, factors)
+            if blocks.weights is not None:
+                Y = Y * np.sqrt(blocks.weights[part])[:, None]
+            G += Y.T @ Y
+    R: Floats
+    R, failed = lapack.dpotrf(G, lower=0, clean=1)
+    if failed:  # cannot be for a sketch of 4 d rows; never return silently wrong scores
+        raise ArithmeticError("leverage scores did not converge; rescale the data or add a ridge")
+    return R
+
+
+def _upper(S: Floats) -> Floats:
+    """Return R of a QR factorisation of a tall matrix."""
+    R: Floats = qr(S, mode="r", overwrite_a=True)[0][: S.shape[1]]
+    return R
+
+
+def _columns(block: Any, keep: NDArray[np.intp]) -> Floats:
+    dense = block.toarray() if hasattr(block, "toarray") else to_numpy(block)
+    return np.asarray(dense if len(keep) == dense.shape[1] else dense[:, keep])
+
+
+def _solve(X: Floats, factors: list[Floats]) -> Floats:
+    """Return X R_1^-1 R_2^-1 ... for upper triangular factors."""
+    Y: Floats = np.ascontiguousarray(X).T
+    for R in factors:
+        # (Y R^-1)' = R'^-1 Y', with R' lower triangular
+        Y = blas.dtrsm(1.0, R.T, Y, side=0, lower=1)
+    rows: Floats = Y.T
+    return rows

@@ -1,0 +1,221 @@
+"""Drawing rows without replacement.
+
+Two designs. `successive` is the law of NumPy's ``choice(replace=False, p=...)`` and of the paper's
+Algorithm 1; its inclusion probabilities have no closed form. `inclusion` with `pivotal` draws
+exactly as many rows as asked with inclusion probabilities that are known, which is what a weight
+1 / probability needs.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from olss.core.row_blocks import to_numpy
+from olss.errors import InputError
+
+__all__ = ["inclusion", "pivotal", "successive"]
+
+
+def successive(weights: ArrayLike, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Draw rows one after the other, each time in proportion to the weights that are left.
+
+    Row i gets the key E_i / w_i with E_i ~ Exp(1); the rows of the smallest keys are a draw from
+    that law (Efraimidis & Spirakis 2006). Keys are compared as logarithms, so that weights may
+    span the whole range of float64. The cost is O(N).
+
+    No row is lost while there is room: when `size` exceeds the number of non-zero weights, all of
+    those are taken, then rows of weight zero, uniformly, until `size` or all rows are drawn.
+
+    Parameters
+    ----------
+    weights : (N,) array of non-negative numbers, not all zero
+        They need not sum to one.
+    size : int
+        How many rows to draw.
+    rng : numpy.random.Generator
+        Where the randomness comes from.
+
+    Returns
+    -------
+    (min(size, N),) int64 array
+        The rows drawn, in ascending order.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> successive([0.0, 1.0, 0.0, 5.0], 2, rng)
+    array([1, 3])
+    >>> len(successive(np.arange(1000), 10, rng))
+    10
+    """
+    w = _weights(weights)
+    size = _positive_int("size", size)
+    _check_generator(rng)
+    if size >= w.size:
+        return np.arange(w.size, dtype=np.int64)
+    positive = w > 0
+    first, room = np.flatnonzero(positive), size - np.count_nonzero(positive)
+    if room >= 0:
+        blank = np.flatnonzero(~positive)
+        return np.sort(np.concatenate([first, rng.choice(blank, room, replace=False)]))
+    draws = rng.standard_exponential(first.size)
+    # A zero draw is possible, if once in 2^53; the smallest float stands for it in the logarithm.
+    keys = np.log(np.maximum(draws, np.finfo(np.float64).tiny)) - np.log(w[first])
+    return np.sort(first[np.argpartition(keys, size - 1)[:size]])
+
+
+def inclusion(weights: ArrayLike, size: int) -> NDArray[np.float64]:
+    """Inclusion probabilities in proportion to the weights, capped at one.
+
+    pi = min(1, c w) with the one c that gives sum(pi) = `size`. With the weights in descending
+    order and S_k the sum of all but the k largest, c = (size - k) / S_k for the smallest k that
+    leaves no probability above one. One sort finds it.
+
+    Parameters
+    ----------
+    weights : (N,) array of non-negative numbers, not all zero
+        They need not sum to one.
+    size : int
+        The sum wanted. When it exceeds the number of non-zero weights, those all get one, and the
+        sum is their number: rows of weight zero keep probability zero.
+
+    Returns
+    -------
+    (N,) float64 array
+        The probabilities. Their sum is an integer up to rounding, as `pivotal` wants it.
+
+    Examples
+    --------
+    >>> inclusion([1, 1, 2, 96], 2)
+    array([0.25, 0.25, 0.5 , 1.  ])
+    """
+    w = _weights(weights)
+    size = _positive_int("size", size)
+    if size >= np.count_nonzero(w):
+        return (w > 0).astype(np.float64)
+    limits = np.finfo(np.float64)
+    if w.max() > limits.max / w.size:  # sums would overflow; what is not zero must not become so
+        w = np.maximum(w / w.size, np.where(w > 0, limits.smallest_subnormal, 0))
+    ascending = np.sort(w)
+    sums = np.cumsum(ascending)
+    # Entry k of these has the k largest weights capped; fewer than `size` can be.
+    largest, rest = ascending[: -size - 1 : -1], sums[: -size - 1 : -1]
+    capped = int(np.argmax(np.arange(size, 0, -1) * largest <= rest))
+    below = ascending[: w.size - capped]
+    # Divided before multiplied: the factor c alone overflows for the smallest weights. The sum is
+    # taken anew since that of NumPy's `sum` is more accurate than a running one.
+    with np.errstate(over="ignore"):
+        pi: NDArray[np.float64] = np.minimum(1.0, w / below.sum() * (size - capped))
+    return pi
+
+
+def pivotal(pi: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Draw exactly sum(pi) rows, row i with probability pi[i].
+
+    Pivotal sampling (Deville & Tillé 1998) as a tournament. Two rows with probabilities a and b
+    meet: if a + b < 1, one of them takes the sum and the other is out, the first staying with
+    probability a / (a + b); else one of them is drawn and the other goes on with a + b - 1, the
+    first being drawn with probability (1 - b) / (2 - a - b). Each keeps its probability on
+    average. All pairs of a round meet at once, so that log2 N rounds of array operations and O(N)
+    work do it.
+
+    Neighbours meet first, so the draw is spread evenly over the order of the rows: among the first
+    2^j, the second 2^j, ... of those with 0 < pi < 1, as many are drawn as their probabilities sum
+    to, within one. In a stream that is the order of arrival, and each task gets its share with
+    little noise. The price is that two neighbours may never be drawn together; for the
+    estimation of variances, which needs each pair to be possible, shuffle the rows first.
+
+    Parameters
+    ----------
+    pi : (N,) array of numbers from 0 to 1
+        Their sum must be an integer, within 1e-6 + 1e-8 N.
+    rng : numpy.random.Generator
+        Where the randomness comes from.
+
+    Returns
+    -------
+    int64 array
+        The rows drawn, in ascending order.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> pi = inclusion([1, 1, 2, 96], 2)
+    >>> draws = [pivotal(pi, rng) for _ in range(1000)]
+    >>> {len(rows) for rows in draws}, all(3 in rows for rows in draws)
+    ({2}, True)
+    """
+    p = _vector("pi", pi)
+    _check_generator(rng)
+    if p.max() > 1:
+        raise InputError(f"pi must be probabilities from 0 to 1, found {p.max():.6g}.")
+    total = p.sum()
+    if abs(total - round(total)) > 1e-6 + 1e-8 * p.size:
+        raise InputError(
+            f"pi must sum to a whole number of rows, found {total:.9g}; "
+            "inclusion(weights, size) gives probabilities that do."
+        )
+    drawn = p == 1
+    rows = np.flatnonzero((p > 0) & (p < 1))
+    p = p[rows]
+    while rows.size > 1:
+        odd = rows.size % 2
+        a, b = p[: p.size - odd : 2], p[1::2]
+        left, right = rows[: rows.size - odd : 2], rows[1::2]
+        both = a + b
+        full = both >= 1  # the winner is drawn; otherwise the winner takes all
+        bound = np.where(full, 2 - both, both)
+        first = rng.random(a.size) * bound < np.where(full, 1 - b, a)
+        drawn[np.where(first, left, right)[full]] = True
+        stay = np.where(first ^ full, left, right)
+        rows = np.concatenate([stay, rows[rows.size - odd :]])
+        p = np.concatenate([both - full, p[p.size - odd :]])
+    # What is left over is 0 or 1 up to rounding.
+    drawn[rows[p > 0.5]] = True
+    return np.flatnonzero(drawn)
+
+
+def _weights(weights: ArrayLike) -> NDArray[np.float64]:
+    w = _vector("weights", weights)
+    if not w.any():
+        raise InputError("weights are all zero; give equal weights for a uniform draw.")
+    return w
+
+
+def _vector(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    """Non-negative finite numbers in one dimension, as float64."""
+    array = to_numpy(values)
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{name} must be real numbers, found dtype {array.dtype}.")
+    if array.ndim != 1 or array.size == 0:
+        raise InputError(f"{name} must be a non-empty vector, found shape {array.shape}.")
+    vector = array.astype(np.float64, copy=False)
+    low, high = vector.min(), vector.max()  # a NaN anywhere makes both NaN
+    if not (low >= 0 and high < np.inf):
+        bad = np.flatnonzero(~((vector >= 0) & (vector < np.inf)))
+        raise InputError(
+            f"{name} must be finite and not negative, found {vector[bad[0]]} at row {bad[0]} "
+            f"({bad.size} such of {vector.size}); replace or drop those rows."
+        )
+    return vector
+
+
+def _positive_int(name: str, value: int) -> int:
+    try:
+        whole = 0 if isinstance(value, bool | np.bool_) else operator.index(value)
+    except TypeError:
+        whole = 0
+    if whole <= 0:
+        raise InputError(f"{name} must be a positive whole number, found {value!r}.")
+    return whole
+
+
+def _check_generator(rng: np.random.Generator) -> None:
+    if not isinstance(rng, np.random.Generator):
+        raise InputError(
+            f"rng must be a numpy Generator, found {rng!r}; make one with "
+            "numpy.random.default_rng(seed)."
+        )

@@ -1,0 +1,251 @@
+"""Tables wherever they are: found by name, opened, read a block of rows at a time.
+
+An input is a file, a folder, a glob or an fsspec address. A file is one or more `Piece`, the
+parts that can be read on their own: the row groups of Parquet, or the whole of another format.
+Whatever goes wrong is said with the file and, in Parquet, the row group.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any
+
+from olss.errors import DataError, FormatError, InputError, MissingExtraError
+
+__all__ = ["Piece", "Source", "find", "survey"]
+
+FORMATS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".csv.gz": "csv",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".npy": "npy",
+    ".npz": "npz",
+}
+BLOCK_BYTES = 16_000_000
+BLOCK_ROWS = 65_536
+FINGERPRINT_BYTES = 65_536
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file: its address, format and size in bytes."""
+
+    address: str
+    format: str
+    bytes: int
+
+    def open(self) -> Any:
+        """Open for reading bytes."""
+        return open_address(self.address)
+
+    def fingerprint(self) -> str:
+        """Return a digest of the size and of five stretches of the content."""
+        digest = hashlib.blake2b(str(self.bytes).encode(), digest_size=16)
+        with self.open() as file:
+            for part in range(5):
+                file.seek(max(0, self.bytes - FINGERPRINT_BYTES) * part // 4)
+                digest.update(file.read(FINGERPRINT_BYTES))
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a file that can be read on its own.
+
+    Attributes
+    ----------
+    source : Source
+    number : int
+        Its place among all pieces of a run.
+    group : int or None
+        The row group, in Parquet.
+    start, rows : int, int or None
+        First row in the file, and how many; None where only reading will tell.
+    bytes : int
+        Share of the file.
+    """
+
+    source: Source
+    number: int
+    group: int | None
+    start: int
+    rows: int | None
+    bytes: int
+
+    @property
+    def place(self) -> str:
+        """The file and row group, for messages."""
+        return self.source.address + ("" if self.group is None else f", row group {self.group}")
+
+    def read(self, schema: Any, columns: Sequence[str] | None = None) -> Iterator[tuple[int, Any]]:
+        """Yield (first row in the file, record batch) with the columns of `schema`, or some."""
+        from olss.files.readers import READERS
+
+        names = list(schema.names if columns is None else columns)
+        start = self.start
+        with named(self.place):
+            for batch in READERS[self.source.format](self, schema, names):
+                if batch.num_rows:
+                    yield start, batch.select(names)
+                    start += batch.num_rows
+
+
+def survey(source: Source, number: int, known: Any = None) -> tuple[Any, list[Piece]]:
+    """Return the schema and the pieces of a file.
+
+    Parameters
+    ----------
+    source : Source
+    number : int
+        Number of its first piece.
+    known : pyarrow.Schema, optional
+        That of the files before. The file must have the same columns, in any order.
+    """
+    from olss.files.readers import SURVEYS
+
+    with named(source.address):
+        if not source.bytes:
+            raise DataError(f"{source.address} is empty (0 bytes). Take it out, or skip bad files.")
+        schema, parts = SURVEYS[source.format](source, known)
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise DataError(f"{source.address} has two columns called {twice[0]!r}. Rename one.")
+    if sum(1 if rows is None else rows for _, _, rows, _ in parts) == 0:
+        raise DataError(f"{source.address} has no rows. Take it out, or skip bad files.")
+    pieces = [Piece(source, number + i, *part) for i, part in enumerate(parts)]
+    if known is not None:
+        check_same(source.address, schema, known)
+    return known or schema.remove_metadata(), pieces
+
+
+def check_same(address: str, schema: Any, known: Any) -> None:
+    """Raise `DataError` if a schema has other columns or types than that of the files before."""
+    remedy = "All files must have the same columns; compress the others into a file of their own."
+    for field in known:
+        at = schema.get_field_index(field.name)
+        if at < 0:
+            raise DataError(
+                f"{address} lacks the column {field.name!r} of the files before. {remedy}"
+            )
+        if schema.field(at).type != field.type:
+            raise DataError(
+                f"{address}: column {field.name!r} is {schema.field(at).type}, in the files before "
+                f"it is {field.type}. {remedy}"
+            )
+    for name in schema.names:
+        if known.get_field_index(name) < 0:
+            raise DataError(
+                f"{address} has a column {name!r} that the files before have not. {remedy}"
+            )
+
+
+def find(inputs: Sequence[str | os.PathLike[str]]) -> list[Source]:
+    """Return the files that files, folders, globs and addresses stand for, each once."""
+    if not inputs:
+        raise InputError("no input: give one or more files, folders, globs or addresses.")
+    found: dict[str, Source] = {}
+    for item in [os.fspath(path) for path in inputs]:
+        for source in _remote(item) if "://" in item else _local(item):
+            found.setdefault(source.address, source)
+    return list(found.values())
+
+
+def open_address(address: str) -> Any:
+    """Open a local file or an fsspec address for reading bytes."""
+    if "://" in address:
+        return _fsspec().open(address, "rb").open()
+    return Path(address).open("rb")
+
+
+@contextmanager
+def named(place: str) -> Iterator[None]:
+    """Say of every error in reading where it happened."""
+    import zipfile
+    import zlib
+
+    import pyarrow as pa
+
+    failures = (pa.ArrowException, OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile)
+    try:
+        yield
+    except (DataError, FormatError, InputError):
+        raise
+    except failures as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise FormatError(
+            f"{place}: cannot be read ({reason.rstrip('.')}). Mend or take out the file, or ask "
+            "for bad files and row groups to be skipped (--skip-bad, skip_bad=True)."
+        ) from error
+
+
+def _local(item: str) -> Iterator[Source]:
+    path = Path(item)
+    if path.is_dir():
+        names = sorted(str(p) for p in path.rglob("*") if _wanted(p.relative_to(path)))
+        files = [name for name in names if os.path.isfile(name)]
+    elif path.exists() or not has_magic(item):
+        files = [item]
+    else:
+        files = sorted(name for name in glob(item, recursive=True) if os.path.isfile(name))
+    if not files:
+        raise InputError(f"{item}: no {'readable ' if path.is_dir() else ''}file there. {_kinds()}")
+    for name in files:
+        if not os.path.isfile(name):
+            raise InputError(f"{name}: there is no such file.")
+        yield Source(Path(name).as_posix(), _format(name), os.path.getsize(name))
+
+
+def _remote(item: str) -> Iterator[Source]:
+    fsspec = _fsspec()
+    with named(item):
+        fs, path = fsspec.core.url_to_fs(item)
+        if has_magic(path):
+            paths = sorted(fs.glob(path))
+        elif fs.isdir(path):
+            paths = [p for p in sorted(fs.find(path)) if _wanted(Path(p[len(path) :].lstrip("/")))]
+        else:
+            paths = [path]
+        if not paths:
+            raise InputError(f"{item}: no file there. {_kinds()}")
+        for found in paths:
+            yield Source(fs.unstrip_protocol(found), _format(found), int(fs.info(found)["size"]))
+
+
+def _fsspec() -> Any:
+    try:
+        import fsspec
+    except ImportError as error:
+        raise MissingExtraError("fsspec", "dask", "reading from an address with '://'") from error
+    return fsspec
+
+
+def _wanted(path: Path) -> bool:
+    """Whether a file found in a folder is data: of a known kind, not hidden, no marker."""
+    hidden = any(part.startswith((".", "_")) for part in path.parts)
+    return not hidden and _suffix(path.name) in FORMATS
+
+
+def _suffix(name: str) -> str:
+    low = name.lower()
+    return ".csv.gz" if low.endswith(".csv.gz") else os.path.splitext(low)[1]
+
+
+def _format(name: str) -> str:
+    kind = FORMATS.get(_suffix(name))
+    if kind is None:
+        raise InputError(f"{name}: files of this kind are not read. {_kinds()}")
+    return kind
+
+
+def _kinds() -> str:
+    return f"Files are known by their ending: {', '.join(FORMATS)}."

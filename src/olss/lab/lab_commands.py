@@ -1,0 +1,267 @@
+"""The commands of the laboratory: run, tune, demo, data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from olss.common.terminal import Interrupted, plain_errors
+
+if TYPE_CHECKING:
+    from olss.lab.experiment import Experiment
+    from olss.lab.progress import Board
+
+__all__ = ["add_to"]
+
+data = typer.Typer(no_args_is_help=True, help="Data sets: where they are, fetch them.")
+
+EXAMPLES = """\
+**First steps**
+
+`olss demo`  see forgetting, and not forgetting, in under a minute
+
+`olss run FILE.toml`  run an experiment, or go on with it; `olss report runs/NAME`  a page of it
+
+`olss compress big.parquet --into small.parquet --size 10000`  a training set that fits
+
+`olss COMMAND --help`  all about a command, with examples
+"""
+
+RUN_EXAMPLES = """\
+**Examples**
+
+`olss run experiments/digits-paper-permuted.toml`  seconds, no download
+
+`olss run FILE --jobs 2 --seeds 0-4`  two runs at a time, five seeds
+
+`olss run FILE --only olss --only sgd --set train.epochs=1`  a part of it, quicker
+
+`olss run FILE --set learner.olss.lr=0.3 --set name=try`  an idea, beside the rest
+
+The same command again goes on where it was: finished runs are kept, a killed one continues
+after its last task and ends with the same record.
+"""
+
+TUNE_EXAMPLES = """\
+**Examples**
+
+`olss tune FILE --jobs 2`  every learner, the grid of learning rates of the paper
+
+`olss tune FILE --only ewc --set tune.tasks=3 --write tuned.toml`  on three tasks; write the choice
+
+`olss tune FILE --set tune.method=tpe --set tune.trials=40`  let Optuna propose
+
+Scored on held-out training rows only; test rows are never looked at. The same command again
+goes on. The search space is in the file's `[tune]` table.
+"""
+
+STOPPED = "Stopped. Every task learned is saved: the same command goes on from there."
+STOPPED_THERE = "Stopped. Finished runs are saved: the same command does the others."
+
+File = Annotated[Path, typer.Argument(help="Experiment file (.toml).", show_default=False)]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="This learner alone, or all of its sweep; may be repeated.", show_default=False
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a value: train.epochs=1, learner.olss.lr=0.3."),
+]
+Into = Annotated[Path, typer.Option("--into", help="Folder of results.")]
+Jobs = Annotated[
+    int, typer.Option(min=0, help="Runs at a time; 0: as many as there are cores for.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands on the main application."""
+    app.info.epilog = EXAMPLES
+    app.command()(demo)
+    app.command(epilog=RUN_EXAMPLES)(run)
+    app.command(epilog=TUNE_EXAMPLES)(tune)
+    app.add_typer(data, name="data")
+
+
+@plain_errors
+def demo(
+    into: Annotated[Path, typer.Option("--into", help="Folder of results.")] = Path("olss-demo"),
+) -> None:
+    """See forgetting, and not forgetting: under a minute, no download."""
+    from olss.lab.demo import demo as show
+
+    try:
+        whole = show(into, _console())
+    except KeyboardInterrupt:
+        raise Interrupted(STOPPED) from None
+    if not whole:
+        raise typer.Exit(1)
+
+
+@plain_errors
+def run(
+    file: File,
+    jobs: Jobs = 1,
+    only: Only = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Instead of those in the file: 3, 0-4 or 0,2,5-7.")
+    ] = None,
+    changes: Set = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where nets are trained: cpu, cuda, cuda:1.")
+    ] = None,
+    into: Into = Path("runs"),
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Run on this Dask cluster instead.")
+    ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Log for TensorBoard, beside the results.")
+    ] = False,
+    mlflow: Annotated[bool, typer.Option("--mlflow", help="Log to MLflow.")] = False,
+) -> None:
+    """Run an experiment, or go on with it."""
+    from olss.lab.experiment import load, safe
+    from olss.lab.run_experiment import conduct
+
+    told = [*(changes or []), *([f"seeds={seeds!r}"] if seeds else [])]
+    told += [f"device={device!r}"] if device else []
+    experiment = load(file, told)
+    out = _console()
+    out.print(experiment.name, style="bold", end="  ", markup=False, highlight=False)
+    out.print(experiment.protocol, markup=False, highlight=False, soft_wrap=True)
+    folder = into / safe(experiment.name)
+    try:
+        board = conduct(
+            experiment,
+            into,
+            out,
+            only=only or (),
+            jobs=_processes(jobs, experiment),
+            scheduler=scheduler,
+            watchers=_trackers(experiment, into, tensorboard, mlflow),
+        )
+    except KeyboardInterrupt:
+        raise Interrupted(STOPPED_THERE if scheduler else STOPPED) from None
+    _say_results(board, folder)
+    if board.failed():
+        raise typer.Exit(1)
+
+
+@plain_errors
+def tune(
+    file: File,
+    jobs: Jobs = 1,
+    only: Only = None,
+    changes: Set = None,
+    into: Into = Path("runs"),
+    write: Annotated[
+        Path | None,
+        typer.Option(help="Write an experiment file with the choice.", show_default=False),
+    ] = None,
+) -> None:
+    """Choose settings on validation rows, with Optuna."""
+    from olss.lab.experiment import load, safe
+    from olss.lab.tune import tune as search
+    from olss.lab.tune import tuned
+
+    experiment = load(file, changes or [])
+    experiment = experiment.only(only) if only else experiment
+    out = _console()
+    try:
+        content = search(experiment, into, out, _processes(jobs, experiment))
+    except KeyboardInterrupt:
+        raise Interrupted("Stopped. Every trial is saved: the same command goes on.") from None
+    out.print()
+    out.print(_choices(content))
+    out.print()
+    folder = into / f"{safe(experiment.name)}-tune"
+    out.print(f"Every trial is in {folder / 'tune.json'}", soft_wrap=True, highlight=False)
+    if write is not None:
+        write.write_text(tuned(experiment, content), encoding="utf-8")
+        out.print(f"The choice is in {write}: olss run {write}", soft_wrap=True, highlight=False)
+
+
+def _choices(content: dict[str, Any]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("learner", "chosen", "on validation rows", "trials"):
+        table.add_column(heading)
+    for name, search in content.items():
+        chosen = search["chosen"]
+        values = ", ".join(f"{k}={v}" for k, v in chosen["settings"].items()) if chosen else "none"
+        score = f"{100 * chosen['score']:.1f} %" if chosen else ""
+        table.add_row(name, values, score, str(len(search["trials"])))
+    return table
+
+
+def _say_results(board: Board, folder: Path) -> None:
+    out = _console()
+    out.print()
+    out.print(board.table(now=False))
+    out.print()
+    out.print(f"Results are in {folder}; for a page of them: olss report {folder}", soft_wrap=True)
+    if failed := len(board.failed()):
+        typer.echo(f"{failed} of the runs failed; the same command tries them again.", err=True)
+
+
+def _processes(jobs: int, experiment: Experiment) -> int:
+    """Give the number of runs at a time; those asked for, with a word if they are too many."""
+    settings = [{**experiment.train, **spec.settings} for spec in experiment.learners]
+    asked = [setting.get("threads", 1) for setting in settings]
+    threads = max([1, *(count for count in asked if isinstance(count, int))])
+    cores = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
+    fitting = max(1, (cores or 1) // threads)
+    if jobs > fitting:
+        typer.echo(
+            f"{jobs} runs of {threads} thread(s) on {cores} cores: they wait for each other.",
+            err=True,
+        )
+    return jobs or fitting
+
+
+def _trackers(experiment: Experiment, into: Path, tensorboard: bool, mlflow: bool) -> list[Any]:
+    from olss.lab import trackers
+
+    chosen: list[Any] = [trackers.TensorBoard(into)] if tensorboard else []
+    return [*chosen, trackers.MLflow(experiment)] if mlflow else chosen
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console()
+
+
+@data.command("list")
+@plain_errors
+def data_list() -> None:
+    """Say which data sets olss knows and where each was found."""
+    from rich.table import Table
+
+    from olss.streams import list_datasets
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("name", "what", "where"):
+        table.add_column(heading, overflow="fold")
+    for status in list_datasets():
+        table.add_row(status.name, status.what, status.where or f"olss data get {status.name}")
+    _console().print(table)
+
+
+@data.command("get")
+@plain_errors
+def data_get(
+    name: Annotated[str, typer.Argument(help="As `olss data list` names it.", show_default=False)],
+    into: Annotated[
+        Path | None, typer.Option("--into", help="Data folder instead of the cache folder.")
+    ] = None,
+) -> None:
+    """Fetch a data set into the cache folder; each file is checked against its sum."""
+    from olss.streams import fetch
+
+    typer.echo(f"{name} is in {fetch(name, into)}")

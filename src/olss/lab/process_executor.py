@@ -1,0 +1,251 @@
+"""Runs in processes of this machine.
+
+A process of its own for each run under way: one that dies takes nothing else with it. The
+number of processes changes no result, since the threads of a run are among its settings.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, cast
+
+from olss.errors import InputError, OlssError
+from olss.lab.executor import Event
+from olss.lab.experiment import Job
+from olss.lab.single_run import check, get_ready, perform_in
+from olss.streams.record import Record
+
+__all__ = ["Workers"]
+
+ATTEMPTS = 3  # for a run whose process died: once may be bad luck
+
+
+class _StopAsked(Exception):  # noqa: N818 - no error
+    """The run is to end after this task."""
+
+
+class Workers:
+    """An `Executor` of local processes.
+
+    Parameters
+    ----------
+    root : Path
+        Folder of results.
+    processes : int
+        How many runs go on at the same time.
+    """
+
+    def __init__(self, root: Path, processes: int = 1) -> None:
+        self.root = root
+        self.processes = processes
+        self._queue: collections.deque[tuple[Job, bool]] = collections.deque()
+        self._put_off: list[Job] = []
+        self._attempts: collections.Counter[Path] = collections.Counter()
+        self._busy: dict[Connection, Job] = {}
+        self._processes: dict[Connection, Any] = {}
+        self._idle: list[Connection] = []
+
+    def start(self) -> None:
+        """Start the processes, which takes them seconds."""
+        while len(self._processes) < self.processes:
+            self._idle.append(self._new())
+
+    def check(self, jobs: Sequence[Job]) -> int:
+        """Raise an InputError if they cannot be run as they are; give the number of tasks."""
+        self.start()
+        connection = self._idle[-1]
+        connection.send(("check", list(jobs)))
+        try:
+            tasks, error = connection.recv()
+        except EOFError:
+            raise InputError("the process that checks the experiment ended.") from None
+        if error is not None:
+            raise InputError(error)
+        return int(tasks)
+
+    def submit(self, job: Job) -> None:
+        """Have a run done, after those submitted before."""
+        self._queue.append((job, False))
+
+    def stop(self, job: Job) -> None:
+        """Let a run end after its current task."""
+        for connection, other in self._busy.items():
+            if other == job:
+                connection.send(None)
+
+    def events(self) -> Iterator[Event]:
+        """Give what happens until all is done."""
+        while True:
+            if not self._queue and self._put_off:
+                # Other processes are at these: wait for them, now that nothing else is left.
+                self._queue.extend((job, True) for job in self._put_off)
+                self._put_off.clear()
+            while self._queue and len(self._busy) < self.processes:
+                job, patient = self._queue.popleft()
+                self._give(job, patient)
+                yield Event("waiting" if patient else "start", job)
+            if not self._busy:
+                return
+            for connection in wait(list(self._busy)):
+                yield from self._heard(cast(Connection, connection))
+
+    def close(self) -> None:
+        """End at once; what was learned up to the last task is saved."""
+        for connection, process in self._processes.items():
+            process.kill()
+            process.join()
+            connection.close()
+        self._processes.clear()
+        self._busy.clear()
+        self._idle.clear()
+
+    def _give(self, job: Job, patient: bool) -> None:
+        connection = self._idle.pop() if self._idle else self._new()
+        try:
+            connection.send(("run", job, patient))
+        except OSError:  # it died while it had nothing to do
+            self._drop(connection)
+            self._give(job, patient)
+            return
+        self._busy[connection] = job
+
+    def _drop(self, connection: Connection) -> Any:
+        process = self._processes.pop(connection)
+        connection.close()
+        process.join()
+        return process
+
+    def _new(self) -> Connection:
+        # A fresh interpreter: torch's threads do not survive a fork.
+        # Read when the process loads its BLAS: idle threads sleep instead of slowing torch's.
+        os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(theirs, self.root), daemon=True)
+        process.start()
+        theirs.close()
+        self._processes[ours] = process
+        return ours
+
+    def _heard(self, connection: Connection) -> Iterator[Event]:
+        job = self._busy[connection]
+        try:
+            kind, content = connection.recv()
+        except (EOFError, OSError):
+            yield from self._died(connection, job)
+            return
+        if kind in ("task", "note"):
+            yield _event(kind, job, content)
+            return
+        del self._busy[connection]
+        self._idle.append(connection)
+        if kind == "taken":
+            self._put_off.append(job)
+        else:
+            yield _event(kind, job, content)
+
+    def _died(self, connection: Connection, job: Job) -> Iterator[Event]:
+        del self._busy[connection]
+        process = self._drop(connection)
+        self._attempts[job.folder] += 1
+        how = f"its process ended with code {process.exitcode}"
+        if process.exitcode == -9:
+            how = "its process was killed, perhaps for want of memory"
+        if self._attempts[job.folder] >= ATTEMPTS:
+            yield Event("failed", job, text=f"{how}, {ATTEMPTS} times.")
+            return
+        self._queue.appendleft((job, False))
+        yield Event("note", job, text=f"{how}; it goes on from its last task.")
+
+
+def _event(kind: Any, job: Job, content: Any) -> Event:
+    if isinstance(content, Record):
+        return Event(kind, job, record=content)
+    return Event(kind, job, text=content or "")
+
+
+def _work(connection: Connection, root: Path) -> None:
+    """Do runs until there are no more: the life of a process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with contextlib.suppress(OlssError):
+        get_ready()
+    while True:
+        try:
+            message = connection.recv()
+        except EOFError:
+            return
+        if message is None:  # asked to stop what is already done
+            continue
+        kind, *content = message
+        if kind == "check":
+            connection.send(_checked(*content))
+        else:
+            connection.send(_outcome(connection, root, *content))
+
+
+def _checked(jobs: Sequence[Job]) -> tuple[int, str | None]:
+    """Give the number of tasks, and what is wrong."""
+    try:
+        return check(jobs), None
+    except (OlssError, OSError) as error:
+        return 0, str(error)
+
+
+def _outcome(
+    connection: Connection, root: Path, job: Job, patient: bool
+) -> tuple[str, Record | str | None]:
+    """Do one run and say how it ended."""
+
+    def on_task(_: int, record: Record) -> None:
+        connection.send(("task", record))
+        if connection.poll():
+            connection.recv()
+            raise _StopAsked
+
+    def say(text: str) -> None:
+        connection.send(("note", text))
+
+    folder = root / job.folder
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        try:
+            record = perform_in(folder, job, on_task, wait=patient, say=say)
+            ending: tuple[str, Record | str | None] = ("done" if record else "taken", record)
+        except _StopAsked:
+            ending = ("stopped", None)
+        except (OlssError, OSError) as error:
+            ending = ("failed", str(error))
+        except Exception as error:
+            ending = ("failed", _unexpected(folder, error))
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
+        say(text)
+    return ending
+
+
+def _unexpected(folder: Path, error: Exception) -> str:
+    """Keep the traceback of an error nobody expected, and say where it is."""
+    told = f"{type(error).__name__}: {error}"
+    try:
+        (folder / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+    except OSError:
+        return told
+    return f"{told} (see {folder / 'error.txt'})"
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it does, even by kill -9."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)

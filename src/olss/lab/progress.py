@@ -1,0 +1,198 @@
+"""What is known of the runs of an experiment at this moment, and as a table."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from olss.lab.executor import Event
+from olss.lab.experiment import Job
+from olss.streams.record import Record
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["Board", "said_score", "said_seconds"]
+
+
+@dataclass
+class _Line:
+    """One run on the board."""
+
+    job: Job
+    state: str = "to come"
+    record: Record | None = None
+    text: str = ""
+
+    @property
+    def learned(self) -> int:
+        """Tasks learned so far."""
+        return 0 if self.record is None else len(self.record.tasks)
+
+
+@dataclass
+class Board:
+    """The runs of an experiment, kept up to date by events.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+    tasks : int or None
+        Tasks of the stream, if known.
+    processes : int
+        Runs at the same time, for the time left.
+    """
+
+    jobs: Sequence[Job]
+    tasks: int | None = None
+    processes: int = 1
+    lines: dict[Path, _Line] = field(init=False)
+    began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lines = {job.folder: _Line(job) for job in self.jobs}
+        self.began = time.monotonic()
+
+    def take(self, event: Event) -> None:
+        """Note what happened."""
+        line = self.lines[event.job.folder]
+        if event.kind == "note":
+            return
+        states = {"start": "running", "task": "running", "waiting": "elsewhere"}
+        line.state, line.text = states.get(event.kind, event.kind), event.text
+        line.record = event.record or line.record
+
+    def finished(self) -> list[Record]:
+        """Give the records of all finished runs."""
+        return [line.record for line in self._in("done") if line.record is not None]
+
+    def failed(self) -> list[tuple[Job, str]]:
+        """Give the runs that failed and why."""
+        return [(line.job, line.text) for line in self._in("failed")]
+
+    def _in(self, state: str) -> list[_Line]:
+        return [line for line in self.lines.values() if line.state == state]
+
+    @property
+    def counts(self) -> str:
+        """Say how many runs are finished."""
+        return f"{len(self._in('done'))} of {len(self.lines)} runs"
+
+    def seconds_left(self) -> float | None:
+        """Estimate, from the seconds a task of each learner takes; None while unknown."""
+        paces: dict[str, list[float]] = {}
+        for line in self.lines.values():
+            if line.record is not None and sum(line.record.seconds.values()) > 0:
+                pace = sum(line.record.seconds.values()) / line.learned
+                paces.setdefault(line.job.label, []).append(pace)
+        if not paces or self.tasks is None:
+            return None
+        typical = statistics.fmean(pace for of_one in paces.values() for pace in of_one)
+        left = sum(
+            statistics.fmean(paces.get(line.job.label, [typical])) * (self.tasks - line.learned)
+            for line in (*self._in("running"), *self._in("to come"))
+        )
+        return left / self.processes
+
+    def table(self, *, now: bool = True) -> Table:
+        """Draw a row for each learner: average and task-1 accuracy over its seeds.
+
+        Parameters
+        ----------
+        now : bool
+            Whether to say what each is doing, beside what is known.
+        """
+        from rich.markup import escape
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        table.add_column("learner")
+        for heading in ("average", "task 1", "newest", "seconds"):
+            table.add_column(heading, justify="right")
+        table.add_column("seeds" if not now else "now")
+        for label in dict.fromkeys(job.label for job in self.jobs):
+            lines = [line for line in self.lines.values() if line.job.label == label]
+            table.add_row(
+                escape(label), *_scores(lines), self._doing(lines) if now else _seeds(lines)
+            )
+        return table
+
+    def _doing(self, lines: Sequence[_Line]) -> str:
+        running = [line for line in lines if line.state == "running"]
+        if running:
+            return "[dim], [/]".join(self._progress(line) for line in running)
+        waiting = [line for line in lines if line.state == "elsewhere"]
+        if waiting:
+            return "[yellow]another process is at it[/]"
+        return _seeds(lines)
+
+    def _progress(self, line: _Line) -> str:
+        if self.tasks is None:
+            return f"seed {line.job.seed}: {line.learned} tasks"
+        done = round(10 * line.learned / self.tasks)
+        bar = f"[cyan]{'━' * done}[/][dim]{'━' * (10 - done)}[/]"
+        return f"seed {line.job.seed} {bar} {line.learned}/{self.tasks}"
+
+
+def _seeds(lines: Sequence[_Line]) -> str:
+    done = sum(line.state == "done" for line in lines)
+    failed = sum(line.state == "failed" for line in lines)
+    said = str(done) if done == len(lines) else f"{done} of {len(lines)}"
+    if not done and not failed:
+        return "[dim]to come[/]"
+    return said + (f" [red]{failed} failed[/]" if failed else "")
+
+
+def _scores(lines: Sequence[_Line]) -> tuple[str, str, str, str]:
+    """Say the means over finished seeds; before there are any, those of the runs under way."""
+    records = [line.record for line in lines if line.state == "done" and line.record]
+    style = "none"
+    if not records:
+        records, style = [line.record for line in lines if line.record], "dim"
+    if not records:
+        return ("", "", "", "")
+    values = [
+        [record.average_accuracy[-1] for record in records],
+        [record.accuracy[-1, 0] for record in records],
+        [record.accuracy[-1, -1] for record in records],
+    ]
+    told = [said_score(numbers, records[0].metric) for numbers in values]
+    seconds = statistics.fmean(sum(record.seconds.values()) for record in records)
+    average, first, newest, spent = (f"[{style}]{text}[/]" for text in (*told, f"{seconds:.1f}"))
+    return average, first, newest, spent
+
+
+def said_score(values: Sequence[float], metric: str = "accuracy") -> str:
+    """Say a mean, with the standard deviation if there are several; accuracies in percent.
+
+    Examples
+    --------
+    >>> said_score([0.931])
+    '93.1'
+    >>> said_score([0.5, 0.6])
+    '55.0 ± 7.1'
+    """
+    scale, digits = (100, 1) if metric == "accuracy" else (1, 3)
+    mean = f"{scale * statistics.fmean(values):.{digits}f}"
+    if len(values) == 1:
+        return mean
+    return f"{mean} ± {scale * statistics.stdev(values):.{digits}f}"
+
+
+def said_seconds(seconds: float) -> str:
+    """Say a time as people do.
+
+    Examples
+    --------
+    >>> said_seconds(42.4), said_seconds(780), said_seconds(7_300)
+    ('42 s', '13 min', '2.0 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,118 @@
+"""What is seen while an experiment runs: a live table on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from olss.lab.executor import Event
+from olss.lab.progress import Board, said_score, said_seconds
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Lines", "LiveTable", "view_of"]
+
+PAUSE = 60.0  # seconds between two lines on runs under way
+
+
+def view_of(board: Board, console: Console) -> Lines | LiveTable:
+    """Give the view that fits where the output goes."""
+    return LiveTable(board, console) if console.is_terminal else Lines(board, console)
+
+
+class Lines:
+    """A line for each finished run, and now and then one on a run under way."""
+
+    def __init__(self, board: Board, console: Console) -> None:
+        self.board, self.console = board, console
+        self.spoke = time.monotonic()
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: Any
+    ) -> None:
+        """Leave things as they are: every line is already said."""
+
+    def show(self, event: Event) -> None:
+        """Say what happened, if it is worth a line."""
+        self.board.take(event)
+        text = self._text(event)
+        if text and event.kind == "failed":
+            typer.echo(text, err=True)
+        elif text:
+            # Whole lines whatever the width: somebody may search the log.
+            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self.spoke = time.monotonic()
+
+    def _text(self, event: Event) -> str:
+        who = f"{event.job.label}, seed {event.job.seed}"
+        if event.kind in ("failed", "note"):
+            return f"{who}: {'failed: ' if event.kind == 'failed' else ''}{event.text}"
+        if event.kind == "waiting":
+            return f"{who}: another process is at it; waiting."
+        left = self.board.seconds_left()
+        if event.kind == "done" and event.record is not None:
+            soon = f", about {said_seconds(left)} left" if left else ""
+            return f"{who}: {_scores(event)} ({self.board.counts}{soon})"
+        if event.kind == "task" and event.record and time.monotonic() - self.spoke > PAUSE:
+            of = "" if self.board.tasks is None else f" of {self.board.tasks}"
+            return f"{who}: task {len(event.record.tasks)}{of}, {_scores(event)}"
+        return ""
+
+
+class LiveTable:
+    """A table that fills in, redrawn in place."""
+
+    def __init__(self, board: Board, console: Console) -> None:
+        from rich.live import Live
+
+        self.board, self.console = board, console
+        self.live = Live(
+            get_renderable=self._drawn, console=console, refresh_per_second=4, transient=True
+        )
+
+    def __enter__(self) -> LiveTable:
+        self.live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.live.stop()
+
+    def show(self, event: Event) -> None:
+        """Redraw; failures and notes stay above the table."""
+        from rich.text import Text
+
+        self.board.take(event)
+        if event.kind in ("failed", "note"):
+            colour = "red" if event.kind == "failed" else "yellow"
+            who = f"{event.job.label}, seed {event.job.seed}"
+            text = Text.assemble((f"{who}: ", colour), event.text)
+            self.live.console.print(text, highlight=False)
+
+    def _drawn(self) -> Any:
+        from rich.console import Group
+        from rich.text import Text
+
+        spent = time.monotonic() - self.board.began
+        left = self.board.seconds_left()
+        soon = f", about {said_seconds(left)} left" if left else ""
+        foot = Text(f"{self.board.counts}, {said_seconds(spent)} so far{soon}", style="dim")
+        return Group(self.board.table(), Text(), foot)
+
+
+def _scores(event: Event) -> str:
+    assert event.record is not None
+    record = event.record
+    average = said_score([record.average_accuracy[-1]], record.metric)
+    return f"average {average}, task 1 {said_score([record.accuracy[-1, 0]], record.metric)}"

@@ -1,0 +1,28 @@
+"""The command ``olss report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from olss.common.terminal import plain_errors
+
+__all__ = ["add_to"]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register ``olss report``."""
+    app.command()(report)
+
+
+@plain_errors
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders that hold records.")],
+    out: Annotated[Path, typer.Option(help="Folder to write the report into.")] = Path("report"),
+) -> None:
+    """Make a page, figures, tables and checked claims from the records of runs."""
+    from olss.lab.report import write_report
+
+    typer.echo(f"The report is in {write_report(runs, out)}")

@@ -1,0 +1,218 @@
+"""One run of an experiment, from its job to its files."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.common.lock import locked
+from olss.errors import InputError, OlssError
+from olss.lab import run_directory
+from olss.lab.experiment import Job
+from olss.streams.record import Record
+
+if TYPE_CHECKING:
+    from olss.learn.learner import Learner
+    from olss.streams import Stream, Task
+
+__all__ = ["Watched", "check", "get_ready", "learner_of", "perform", "perform_in", "stream_of"]
+
+OnTask = Callable[[int, Record], None]
+Say = Callable[[str], None]
+
+
+class Watched:
+    """A stream, or its first tasks, that counts the training rows of the tasks it gives."""
+
+    def __init__(self, stream: Stream, first_tasks: int | None = None) -> None:
+        self.stream = stream
+        self.count = min(first_tasks or len(stream), len(stream))
+        self.rows: list[int] = []
+
+    @property
+    def classes(self) -> tuple[int, ...] | None:
+        """All labels of the whole stream."""
+        return self.stream.classes
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the stream is."""
+        cut = {"first_tasks": self.count} if self.count < len(self.stream) else {}
+        return {**self.stream.config, **cut}
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Task]:
+        self.rows = []
+        for number in range(self.count):
+            task = self.stream[number]
+            self.rows.append(len(task.y))
+            yield task
+
+
+def stream_of(job: Job) -> Watched:
+    """Make the stream of a run; its data are read."""
+    from olss.streams import from_config
+
+    return Watched(from_config(job.stream), job.first_tasks)
+
+
+def learner_of(job: Job) -> Learner:
+    """Make the learner of a run, under the name the experiment gives it."""
+    from olss.learn import recipe
+
+    learner = recipe(job.recipe, **job.settings)
+    learner.config["learner"]["label"] = job.label
+    return learner
+
+
+def check(jobs: Sequence[Job]) -> int:
+    """Make every learner and the stream once, so that mistakes are found before anything runs.
+
+    Returns
+    -------
+    int
+        Tasks of the stream.
+    """
+    for job in {job.label: job for job in jobs}.values():
+        try:
+            learner_of(job)
+        except InputError as error:
+            raise InputError(f"learner {job.label!r}: {error}") from error
+    _check_device(jobs[0].device)
+    return len(stream_of(jobs[0]))
+
+
+def _check_device(device: str) -> None:
+    torch: Any = import_module("torch")
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).splitlines()[0]
+        raise InputError(
+            f"device must be one torch can use here, found {device!r}: {why}"
+        ) from error
+
+
+def get_ready() -> None:
+    """Load what torch loads at its first optimiser, which takes seconds: no run's own time."""
+    from olss.learn import run  # noqa: F401 - says what is missing, if torch is
+
+    torch: Any = import_module("torch")
+    torch.optim.SGD([torch.zeros(1)], lr=1.0)
+
+
+def perform(
+    job: Job, checkpoint: Path | None = None, on_task: OnTask | None = None
+) -> tuple[Record, NDArray[np.int64] | None]:
+    """Run a job; give its record and, for each row in memory at the end, its task and row."""
+    from olss.learn import run
+    from olss.learn.memories import Everything
+
+    get_ready()
+    learner, stream = learner_of(job), stream_of(job)
+    record = run(
+        stream,
+        learner,
+        job.seed,
+        checkpoint=checkpoint,
+        on_task=on_task,
+        device=job.device,
+        protocol=job.protocol,
+    )
+    held = learner.memory.held
+    if held is None or isinstance(learner.memory, Everything):  # all rows: nothing to tell
+        return record, None
+    starts = np.cumsum([0, *stream.rows])
+    task, index = held.task.cpu().numpy(), held.index.cpu().numpy()
+    return record, np.column_stack([task, index - starts[task]]).astype(np.int64)
+
+
+def perform_in(
+    folder: Path,
+    job: Job,
+    on_task: OnTask | None = None,
+    *,
+    wait: bool = False,
+    say: Say | None = None,
+) -> Record | None:
+    """Run or go on with a job in its folder; None if another process is at it.
+
+    Parameters
+    ----------
+    folder : Path
+    job : Job
+    on_task : callable, optional
+        As in `olss.learn.stream_run`.
+    wait : bool
+        Wait for the other process and take its record.
+    say : callable, optional
+        Told what is unusual.
+    """
+    with locked(folder / ".lock", wait=wait) as mine:
+        if not mine:
+            return None
+        say = say or (lambda _: None)
+        record = run_directory.finished_record(folder, job)
+        if record is not None:
+            shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+            return record
+        if note := run_directory.set_aside_damage(folder):
+            say(note)
+        run_directory.begin(folder, job)
+        record, memory = _go_on(folder / "checkpoint", job, on_task, say)
+        run_directory.finish(folder, record, memory)
+        return record
+
+
+def _go_on(
+    checkpoint: Path, job: Job, on_task: OnTask | None, say: Say
+) -> tuple[Record, NDArray[np.int64] | None]:
+    """Run from the checkpoint; where that is of no use, from the beginning."""
+    from olss.learn import DivergedError
+
+    if _outdated(checkpoint):
+        say(f"{job.label}, seed {job.seed}: begun with other versions of packages; begins again.")
+        shutil.rmtree(checkpoint)
+    begun = checkpoint.exists()
+    try:
+        return perform(job, checkpoint, on_task)
+    except DivergedError:
+        raise
+    except OlssError as error:
+        if not begun:
+            raise
+        say(f"{job.label}, seed {job.seed}: begins again, as its checkpoint is of no use ({error})")
+        shutil.rmtree(checkpoint)
+        return perform(job, checkpoint, on_task)
+
+
+def _outdated(checkpoint: Path) -> bool:
+    """Whether the newest checkpoint was made by other versions than those that would go on."""
+    newest = sorted(checkpoint.glob("after-*/record.json"))[-1:]
+    for path in newest:
+        try:
+            versions = json.loads(path.read_text(encoding="utf-8"))["versions"]
+        except (ValueError, KeyError, TypeError):
+            return False  # damaged: found when it is loaded
+        return any(_version(name) != was for name, was in versions.items())
+    return False
+
+
+def _version(package: str) -> str | None:
+    if package == "python":
+        return platform.python_version()
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,203 @@
+"""One run of a learner through a stream of tasks, measured."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from olss.errors import InputError
+from olss.learn.checkpoint import load_run, save_run
+from olss.learn.heads import HEADS
+from olss.learn.learner import Learner
+from olss.streams.record import Record
+
+__all__ = ["run"]
+
+
+def run(
+    stream: Any,
+    learner: Learner,
+    seed: int = 0,
+    *,
+    checkpoint: str | os.PathLike[str] | None = None,
+    on_task: Callable[[int, Record], None] | None = None,
+    device: str = "cpu",
+    protocol: str = "",
+) -> Record:
+    """Take a learner through a stream and measure it on every task after every task.
+
+    Parameters
+    ----------
+    stream : Stream
+        Tasks in the order they are learned; any iterable of tasks with `X`, `y`, `X_test` and
+        `y_test`.
+    learner : Learner
+        From `recipe`. It starts afresh: whatever it learned before is dropped.
+    seed : int
+        Of the net's first weights, the order of rows and the memory, each with generators of
+        its own. The stream has its own seed.
+    checkpoint : path, optional
+        A directory. The state is saved there after every task, and a run that was killed
+        goes on from there and ends with the same record, byte for byte.
+    on_task : callable, optional
+        Called as ``on_task(i, record)`` after task i, counted from 0, with the record so far.
+    device : str
+        "cpu" or, where there is one, "cuda".
+    protocol : str
+        Words for the record on what was measured; by default, which classes compete.
+
+    Returns
+    -------
+    Record
+
+    Examples
+    --------
+    >>> from olss.learn import recipe
+    >>> from olss.streams import permuted
+    >>> record = run(permuted("digits", tasks=2), recipe("sgd", net="mlp-32", batch=20), seed=0)
+    >>> record.accuracy.shape
+    (2, 2)
+    """
+    folder = None if checkpoint is None else Path(checkpoint)
+    record = _blank(stream, learner, seed, protocol)
+    with _threads(learner.training.threads):
+        learner.start(_classes(stream), seed, device)
+        record = (folder and load_run(folder, learner, record, device)) or record
+        tests, disturbed = [], []
+        for i, task in enumerate(stream):
+            X, y, present = learner.checked(task, task.X_test, task.y_test, "_test")
+            tests.append((X, y))
+            disturbed.append(_disturbed(task))
+            if i < learner.tasks:
+                continue
+            begin = time.perf_counter()
+            ahead = learner.score_ahead(X, y, present)
+            evaluate = time.perf_counter() - begin
+            effort = learner.fit_task(task)
+            begin = time.perf_counter()
+            scores = [learner.score(*test, j) for j, test in enumerate(tests)]
+            evaluate += time.perf_counter() - begin
+            seconds = {"select": effort.select, "train": effort.train, "evaluate": evaluate}
+            record = _extended(
+                record, task, learner, scores, ahead, effort.steps, seconds, disturbed
+            )
+            if folder:
+                save_run(folder, learner, record)
+            if on_task:
+                on_task(i, record)
+    if not tests:
+        raise InputError("stream has no task.")
+    return record
+
+
+def _blank(stream: Any, learner: Learner, seed: int, protocol: str) -> Record:
+    regression = learner.training.regression
+    config = {"stream": getattr(stream, "config", {"name": type(stream).__name__})}
+    return Record(
+        accuracy=np.empty((0, 0)),
+        seed=seed,
+        # As JSON gives it back, so that a saved configuration equals a live one.
+        config=json.loads(json.dumps(config | learner.config)),
+        versions={
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("olss", "numpy", "scipy", "torch")},
+        },
+        protocol=protocol or ("" if regression else HEADS[learner.training.head]),
+        metric="r2" if regression else "accuracy",
+    )
+
+
+def _extended(
+    record: Record,
+    task: Any,
+    learner: Learner,
+    scores: list[float],
+    ahead: tuple[float, float],
+    steps: int,
+    seconds: dict[str, float],
+    disturbed: list[NDArray[np.bool_]],
+) -> Record:
+    """Give the record with one task more."""
+    count = learner.tasks
+    accuracy = np.full((count, count), np.nan)
+    memory_rows = np.zeros((count, count), np.int64)
+    accuracy[:-1, :-1], accuracy[-1] = record.accuracy, scores
+    memory_rows[:-1, :-1], memory_rows[-1] = record.memory_rows, learner.memory.counts(count)
+    held = learner.memory.held
+    noisy = 0 if held is None else np.concatenate(disturbed)[held.index.cpu().numpy()].sum()
+    return Record(
+        accuracy=accuracy,
+        ahead=np.append(record.ahead, ahead[0]),
+        initial=np.append(record.initial, ahead[1]),
+        memory_rows=memory_rows,
+        stored_examples=np.append(record.stored_examples, 0 if held is None else len(held)),
+        stored_bytes=np.append(record.stored_bytes, learner.stored_bytes),
+        steps=np.append(record.steps, steps),
+        disturbed_rows=np.append(record.disturbed_rows, noisy),
+        tasks=[*record.tasks, str(getattr(task, "name", f"task {count}"))],
+        seed=record.seed,
+        config=record.config,
+        versions=record.versions,
+        protocol=record.protocol,
+        metric=record.metric,
+        task_seconds={
+            phase: np.append(values, seconds[phase])
+            for phase, values in record.task_seconds.items()
+        },
+        peak_memory=max(record.peak_memory, _peak_memory()),
+    )
+
+
+def _disturbed(task: Any) -> NDArray[np.bool_]:
+    """Say of each training row whether a disturbance changed it."""
+    found: NDArray[np.bool_] | None = getattr(task, "disturbed", None)
+    return np.zeros(len(task.y), bool) if found is None else found
+
+
+def _classes(stream: Any) -> Any:
+    """Give all labels of a stream, if it can say or is a list that can be looked through."""
+    if hasattr(stream, "classes"):
+        return stream.classes
+    if isinstance(stream, (list, tuple)) and stream:
+        return np.unique([label for task in stream for label in np.unique(task.y)])
+    return None
+
+
+def _peak_memory() -> int:
+    """Give the largest resident size of the process so far, in bytes; 0 where unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows has none
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak if sys.platform == "darwin" else peak * 1024)
+
+
+@contextlib.contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Compute with so many threads, NumPy's included: their number changes the last digits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        try:
+            pools = import_module("threadpoolctl")
+        except ImportError:
+            yield
+            return
+        with pools.threadpool_limits(count, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,223 @@
+"""What a policy is given and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.core.leverage import pool_scores
+from olss.core.row_blocks import Blocks, to_numpy
+from olss.errors import InputError
+from olss.memory.intake import EXTRA
+from olss.memory.store import Array, Indices, take
+
+__all__ = ["Choice", "Floats", "Policy", "Pool", "checked", "classes_of"]
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a policy answers.
+
+    Parameters
+    ----------
+    rows : (k,) int array, k <= pool.size
+        Rows of the pool to keep, each once.
+    weight : (k,) float array, optional
+        Their weights from now on: how many of the rows seen each stands for. They stay as they
+        are if not given.
+    order : (k,) float array, optional
+        A number to remember with each row; the pool gives it back as `Pool.order`.
+    """
+
+    rows: Indices
+    weight: Floats | None = None
+    order: Floats | None = None
+
+
+class Policy(Protocol):
+    """A function from a pool to the rows that stay."""
+
+    def __call__(self, pool: Pool, rng: np.random.Generator) -> Choice:
+        """Choose at most `pool.size` rows of the pool."""
+
+
+class Pool:
+    """The rows a policy chooses from: the `kept` first ones are held, the others are new.
+
+    Attributes
+    ----------
+    size : int
+        Rows that may stay.
+    kept : int
+        Rows held so far; they come first in each of the arrays below.
+    weight, order : (n,) float arrays
+        Weight of each row (1 if new), and what the policy remembered with it (NaN if nothing).
+    task : (n,) int or str array
+    index : (n,) int array
+        The rows' positions in the stream.
+    features : list of two arrays (held, ...) and (new, ...)
+        What scores are taken of: the rows, or their images under the sketch's feature map.
+    """
+
+    def __init__(
+        self,
+        held: Mapping[str, Array],
+        new: Mapping[str, Array],
+        *,
+        size: int,
+        scores: str | float,
+        features: Callable[[Array], Array],
+        rng: np.random.Generator,
+    ) -> None:
+        self._parts = (held, new)
+        self._map = features
+        self._scores = scores
+        self._rng = rng
+        self.size = size
+        self.kept = len(held["index"])
+        self.weight: Floats = self.column("weight")
+        self.order: Floats = self.column("order")
+        self.task: NDArray[Any] = self.column("task")
+        self.index: Indices = self.column("index")
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def features(self) -> list[Array]:
+        """The rows to score, held and new; not one array, for that would be a copy of all."""
+        return [self._held_features, self._new_features]
+
+    @cached_property
+    def _held_features(self) -> Array:
+        return self._map(self._parts[0]["X"])
+
+    @cached_property
+    def _new_features(self) -> Array:
+        return self._map(self._parts[1]["X"])
+
+    @property
+    def columns(self) -> int:
+        """Features of a row."""
+        return int(np.prod(self._new_features.shape[1:]))
+
+    @cached_property
+    def classes(self) -> NDArray[Any] | None:
+        """(n,) class of each row, or None if `y` is not given or not a class."""
+        if "y" not in self._parts[1]:
+            return None
+        labels = [classes_of(part["y"]) for part in self._parts if len(part["index"])]
+        known = [part for part in labels if part is not None]
+        return np.concatenate(known) if len(known) == len(labels) else None
+
+    @cached_property
+    def strata(self) -> Indices:
+        """(n,) number of each row's stratum: its task and class, or its task if without class."""
+        stratum: Indices = np.unique(self.task, return_inverse=True)[1]
+        if self.classes is not None:
+            labels, code = np.unique(self.classes, return_inverse=True)
+            stratum = np.unique(stratum * len(labels) + code, return_inverse=True)[1]
+        return stratum
+
+    def leverage(
+        self,
+        weight: Floats | None = None,
+        *,
+        rows: Indices | None = None,
+        auto: str | None = None,
+    ) -> Floats:
+        """Leverage x' G^+ x of each row, G = sum w x x' over the rows.
+
+        Parameters
+        ----------
+        weight : (n,) float array, optional
+            The weights w; 1 if not given.
+        rows : int array, optional
+            Rows of the pool to look at, ascending, if not all. The others are not even read.
+        auto : {"exact", "ridge", "sketched"}, optional
+            How to score if the sketch was told ``scores="auto"``. By default exactly, but with a
+            ridge if the sketch has fewer than twice as many rows as features.
+        """
+        auto = auto or ("exact" if self.size >= 2 * self.columns else "ridge")
+        scores = auto if self._scores == "auto" else self._scores
+        split = list(self._split(np.arange(len(self)) if rows is None else rows))
+        parts = pool_scores(
+            [
+                features if len(at) == len(features) else take(features, at)
+                for features, at, _ in split
+            ],
+            method="sketched" if scores == "sketched" else "exact",
+            ridge="auto" if scores == "ridge" else None if isinstance(scores, str) else scores,
+            weights=None if weight is None else [weight[which] for _, _, which in split],
+            size=self.size,
+            seed=self._rng,
+        )
+        return np.concatenate(parts)
+
+    def floats(self, rows: Indices) -> NDArray[np.float32]:
+        """Return the features of some rows of the pool, in any order, as one (k, d) array."""
+        floats = np.empty((len(rows), self.columns), dtype=np.float32)
+        for features, at, which in self._split(rows):
+            for part, block in Blocks(take(features, at)).read(np.dtype(np.float32)):
+                floats[which[part]] = to_numpy(block)
+        return floats
+
+    def _split(self, rows: Indices) -> Iterator[tuple[Array, Indices, Indices]]:
+        """Yield (features of a part, rows of that part, their places in `rows`)."""
+        is_new = rows >= self.kept
+        if not is_new.all():
+            which = np.flatnonzero(~is_new)
+            yield self._held_features, rows[which], which
+        if is_new.any():
+            which = np.flatnonzero(is_new)
+            yield self._new_features, rows[which] - self.kept, which
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a column as one array: "y", or one that rides along, by its name."""
+        name = name if name in self._parts[1] else EXTRA + name
+        if name not in self._parts[1]:
+            raise InputError(f"the rows have no column {name.removeprefix(EXTRA)!r}.")
+        return np.concatenate([to_numpy(part[name]) for part in self._parts])
+
+
+def checked(choice: Any, total: int, size: int) -> Choice:
+    """Return what a policy answered, by ascending row; or say what is wrong with it."""
+    if not isinstance(choice, Choice):
+        raise InputError(f"the policy must return a Choice of olss.memory, found {choice!r}.")
+    rows, first = np.unique(np.asarray(choice.rows, dtype=np.int64), return_index=True)
+    if len(rows) != len(choice.rows) or len(rows) > size:
+        raise InputError(
+            f"the policy must choose at most {size} different rows, found {len(choice.rows)} "
+            f"of which {len(rows)} differ."
+        )
+    if len(rows) and (rows[0] < 0 or rows[-1] >= total):
+        raise InputError(f"the policy must choose rows from 0 to {total - 1}, found {rows}.")
+    aligned = {"weight": choice.weight, "order": choice.order}
+    for name, values in aligned.items():
+        if values is None:
+            continue
+        if np.shape(values) != rows.shape or (name == "weight" and not np.isfinite(values).all()):
+            raise InputError(f"the policy must give a finite {name} for each row it chooses.")
+        aligned[name] = np.asarray(values, dtype=np.float64)[first]
+    return Choice(rows, **aligned)
+
+
+def classes_of(y: Array) -> NDArray[Any] | None:
+    """(n,) classes of labels or one-hot rows; None for real targets and several labels a row."""
+    y = to_numpy(y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim == 1:
+        labels: NDArray[Any] | None = None if y.dtype.kind == "f" else y
+        return labels
+    if y.ndim == 2 and np.all((y == 0) | (y == 1)) and np.all(y.sum(axis=1) == 1):
+        classes: Indices = np.argmax(y, axis=1)
+        return classes
+    return None

@@ -1,0 +1,237 @@
+"""What a run leaves behind: accuracies, costs, configuration.
+
+A record is a directory of two files. ``record.json`` holds what the run's configuration
+decides, so the same run gives the same bytes; ``timing.json`` holds what differs from run to
+run. Needs no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.common.whole_file import whole_file
+from olss.errors import FormatError
+
+__all__ = ["Record", "write_json"]
+
+FORMAT = "olss-record"
+VERSION = 1
+MEASURED = (
+    "accuracy",
+    "ahead",
+    "initial",
+    "memory_rows",
+    "stored_examples",
+    "stored_bytes",
+    "steps",
+    "disturbed_rows",
+)
+LATER = ("disturbed_rows",)  # may be missing from records of earlier versions
+PHASES = ("select", "train", "evaluate")
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class Record:
+    """Everything measured while a learner went through a stream of T tasks.
+
+    Attributes
+    ----------
+    accuracy : (T, T) array
+        Row i: the score on each task's test rows after task i; NaN where not yet seen.
+    ahead : (T,) array
+        The score on task i just before it is learned.
+    initial : (T,) array
+        The score on task i of the net as initialised.
+    memory_rows : (T, T) array
+        Row i: how many rows of each task the memory holds after task i.
+    stored_examples, stored_bytes : (T,) array
+        Rows and bytes held for later tasks, after each task: the memory and whatever a
+        penalty keeps.
+    steps : (T,) array
+        Optimiser steps taken in each task.
+    disturbed_rows : (T,) array
+        Remembered rows that a disturbance of the stream changed, after each task.
+    tasks : list of str
+        The tasks' names.
+    seed : int
+    config : dict
+        The stream, the learner and its training, completely.
+    versions : dict
+        Of olss, Python and the packages that compute.
+    protocol : str
+        What competes in the answers and what was measured, in words.
+    metric : str
+        "accuracy", or "r2" for regression. Larger is better in both.
+    task_seconds : dict of (T,) arrays
+        Wall-clock seconds of each task spent in "select", "train" and "evaluate".
+    peak_memory : int
+        Largest resident size of the process so far, in bytes; 0 if unknown.
+
+    Examples
+    --------
+    >>> record = Record(accuracy=[[0.9, float("nan")], [0.5, 0.8]], tasks=["first", "second"])
+    >>> record.average_accuracy
+    array([0.9 , 0.65])
+    """
+
+    accuracy: Floats
+    ahead: Floats = field(default_factory=lambda: np.empty(0))
+    initial: Floats = field(default_factory=lambda: np.empty(0))
+    memory_rows: Ints = field(default_factory=lambda: np.empty((0, 0), np.int64))
+    stored_examples: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    stored_bytes: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    steps: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    disturbed_rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    tasks: list[str] = field(default_factory=list)
+    seed: int = 0
+    config: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    protocol: str = ""
+    metric: str = "accuracy"
+    task_seconds: dict[str, Floats] = field(default_factory=dict)
+    peak_memory: int = 0
+
+    def __post_init__(self) -> None:
+        self.accuracy = np.asarray(self.accuracy, np.float64)
+        count = len(self.accuracy)
+        self.accuracy = self.accuracy.reshape(count, count)
+        for name in ("ahead", "initial"):
+            setattr(self, name, _vector(getattr(self, name), count, np.float64, math.nan))
+        for name in ("stored_examples", "stored_bytes", "steps", "disturbed_rows"):
+            setattr(self, name, _vector(getattr(self, name), count, np.int64, 0))
+        rows = np.asarray(self.memory_rows, np.int64)
+        self.memory_rows = (
+            rows.reshape(count, count) if rows.size else np.zeros_like(rows, shape=(count, count))
+        )
+        self.task_seconds = {
+            phase: _vector(self.task_seconds.get(phase, ()), count, np.float64, math.nan)
+            for phase in PHASES
+        }
+
+    @property
+    def average_accuracy(self) -> Floats:
+        """The mean over the tasks seen so far, after each task: (T,)."""
+        return np.array([row[: i + 1].mean() for i, row in enumerate(self.accuracy)])
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Total seconds spent in "select", "train" and "evaluate"."""
+        return {phase: float(np.nansum(values)) for phase, values in self.task_seconds.items()}
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write ``record.json`` and ``timing.json``, each whole or not at all."""
+        folder = Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "timing.json", self.timing())
+        write_json(folder / "record.json", self.content())
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str]) -> Record:
+        """Read a saved record; a missing ``timing.json`` leaves the seconds NaN."""
+        folder = Path(directory)
+        content = _read(folder / "record.json")
+        timing = _read(folder / "timing.json") if (folder / "timing.json").exists() else {}
+        return cls.from_json(content, timing, folder / "record.json")
+
+    def content(self) -> dict[str, Any]:
+        """Give what the configuration decides, ready for JSON."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "metric": self.metric,
+            "protocol": self.protocol,
+            "seed": self.seed,
+            "tasks": self.tasks,
+            **{name: _plain(getattr(self, name)) for name in MEASURED},
+            "config": self.config,
+            "versions": self.versions,
+        }
+
+    def timing(self) -> dict[str, Any]:
+        """Give what differs from run to run, ready for JSON."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "seconds": {phase: _plain(values) for phase, values in self.task_seconds.items()},
+            "peak_memory": self.peak_memory,
+        }
+
+    @classmethod
+    def from_json(cls, content: Any, timing: Any, source: object = "record") -> Record:
+        """Build a record from what `content` and `timing` gave, checking both."""
+        _check_format(content, source)
+        try:
+            known = {name: () for name in LATER} | content
+            numbers: dict[str, Any] = {name: _numbers(known[name]) for name in MEASURED}
+            seconds = timing.get("seconds", {}) if timing else {}
+            return cls(
+                **numbers,
+                tasks=list(content["tasks"]),
+                seed=content["seed"],
+                config=content["config"],
+                versions=content["versions"],
+                protocol=content["protocol"],
+                metric=content["metric"],
+                task_seconds={phase: _numbers(values) for phase, values in seconds.items()},
+                peak_memory=timing.get("peak_memory", 0) if timing else 0,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FormatError(
+                f"{source} is damaged ({error!r}); delete it and run again."
+            ) from error
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON with sorted keys, so equal content is equal bytes; whole or not at all."""
+    text = json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n"
+    with whole_file(path) as file:
+        file.write(text.encode())
+
+
+def _vector(values: Any, count: int, dtype: Any, blank: float) -> Any:
+    array = np.asarray(values, dtype)
+    return array.reshape(count) if array.size else np.full(count, blank, dtype)
+
+
+def _plain(values: Any) -> Any:
+    """Nest lists with None for NaN, since JSON knows no NaN."""
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
+    if isinstance(values, list):
+        return [_plain(value) for value in values]
+    return None if values != values else values
+
+
+def _numbers(values: Any) -> Floats:
+    """Undo `_plain`: NumPy reads None as NaN."""
+    return np.array(values, np.float64)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise FormatError(f"{path.parent} holds no {path.name}: not a saved record.") from error
+    except ValueError as error:
+        raise FormatError(f"{path} is damaged ({error}); delete it and run again.") from error
+
+
+def _check_format(content: Any, source: object) -> None:
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise FormatError(f"{source} is not a record of olss.")
+    version = content.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise FormatError(
+            f"{source} has format version {version}, this olss reads up to {VERSION}: update olss."
+        )

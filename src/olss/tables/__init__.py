@@ -1,0 +1,1 @@
+"""Tables as rows and as numbers to be scored."""

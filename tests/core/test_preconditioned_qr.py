@@ -1,0 +1,66 @@
+"""The last rung: CountSketch, and scores of matrices no Gram matrix can hold."""
+
+import numpy as np
+import pytest
+
+from olss.core.preconditioned_qr import countsketch, preconditioned_scores, vanishes
+from olss.core.row_blocks import Blocks
+
+WIDE = np.dtype(np.float64)
+
+
+def test_a_countsketch_keeps_the_gram_matrix_in_expectation():
+    """E[(SA)'SA] = A'A: mean over 400 sketches within 5 standard errors in every entry."""
+    A = np.random.default_rng(0).standard_normal((300, 4))
+    w = np.random.default_rng(1).random(300) + 0.5
+    draws = []
+    for seed in range(400):
+        S = countsketch(
+            [Blocks(A[:120], w[:120]), Blocks(A[120:], w[120:])],
+            40,
+            np.random.default_rng(seed),
+            WIDE,
+        )
+        draws.append(S.T @ S)
+    error = np.std(draws, axis=0, ddof=1) / np.sqrt(len(draws))
+    truth = (A * w[:, None]).T @ A
+    assert (abs(np.mean(draws, axis=0) - truth) <= 5 * error).all()
+    assert error.max() > 0
+
+
+def test_rows_of_a_countsketch_can_be_scaled_to_norm_1():
+    A = np.random.default_rng(0).standard_normal((300, 4)) * np.logspace(0, 12, 300)[:, None]
+    S = countsketch([Blocks(A)], 300, np.random.default_rng(0), WIDE, unit_rows=True)
+    assert abs(S).max() < 6
+
+
+@pytest.mark.parametrize("condition", [1e2, 1e8, 1e11])
+def test_scores_survive_any_condition(condition):
+    """A = U diag(s) V' with known U: its leverage is that of U whatever s is."""
+    rng = np.random.default_rng(0)
+    U = np.linalg.qr(rng.standard_normal((500, 10)))[0]
+    V = np.linalg.qr(rng.standard_normal((10, 10)))[0]
+    A = U * np.logspace(0, -np.log10(condition), 10) @ V.T
+    (scores,) = preconditioned_scores([Blocks(A)], 0.0)
+    np.testing.assert_allclose(scores, (U**2).sum(axis=1), rtol=condition * 1e-13)
+
+
+def test_weights_and_a_ridge():
+    rng = np.random.default_rng(0)
+    A, w = rng.standard_normal((400, 8)), rng.random(400) + 0.5
+    G = (A * w[:, None]).T @ A + 2 * np.eye(8)
+    scores = preconditioned_scores([Blocks(A[:99], w[:99]), Blocks(A[99:], w[99:])], 2.0)
+    truth = np.einsum("ij,ij->i", A, np.linalg.solve(G, A.T).T)
+    np.testing.assert_allclose(np.concatenate(scores), truth, rtol=1e-10)
+
+
+def test_one_row_decides_whether_a_combination_vanishes():
+    A = np.random.default_rng(0).standard_normal((1000, 3)).astype(np.float32)
+    A[:, 2] = A[:, 0]
+    v, norms = np.array([1.0, 0.0, -1.0]), np.linalg.norm(A.astype(np.float64), axis=0)
+    assert vanishes([Blocks(A)], v, norms)
+    A[7, 2] *= 1 + 1e-5
+    assert not vanishes([Blocks(A)], v, norms)
+    weights = np.ones(1000)
+    weights[7] = 0
+    assert vanishes([Blocks(A, weights)], v, norms)

@@ -1,0 +1,73 @@
+"""Whatever holds the numbers, blocks of floats come out."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from olss.core.row_blocks import Blocks, to_numpy
+from olss.errors import DataError
+
+A = np.arange(60, dtype=np.float64).reshape(20, 3) % 7
+KINDS = {
+    "numpy": A,
+    "uint8": A.astype(np.uint8),
+    "float16": A.astype(np.float16),
+    "fortran": np.asfortranarray(A),
+    "images": A.reshape(20, 3, 1),
+    "sparse": sp.csr_array(A),
+    "torch": torch.from_numpy(A),
+    "torch bfloat16": torch.from_numpy(A).to(torch.bfloat16),
+    "list": A.tolist(),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_blocks_put_together_are_the_source(name, dtype, monkeypatch):
+    monkeypatch.setattr("olss.core.row_blocks.BLOCK_BYTES", 1)
+    blocks = Blocks(np.repeat(A, 10, axis=0) if name == "numpy" else KINDS[name])
+    read = [
+        block.toarray() if sp.issparse(block) else block.copy()
+        for _, block in blocks.read(np.dtype(dtype))
+    ]
+    together = np.concatenate(read)
+    assert together.dtype == dtype
+    np.testing.assert_array_equal(together, np.repeat(A, 10, axis=0) if name == "numpy" else A)
+    if name == "numpy":
+        assert len(read) > 1
+    assert (blocks.rows, blocks.columns) == together.shape
+
+
+def test_no_copy_is_made_of_what_fits_already():
+    block = next(block for _, block in Blocks(A).read(np.dtype(np.float64)))
+    assert np.shares_memory(block, A)
+
+
+def test_a_column_scale_multiplies_columns():
+    for source in (A, sp.csr_array(A), torch.from_numpy(A)):
+        blocks = Blocks(source)
+        blocks.scale = np.array([1.0, 2.0, 4.0])
+        (block,) = (block for _, block in blocks.read(np.dtype(np.float32)))
+        dense = block.toarray() if sp.issparse(block) else block
+        np.testing.assert_array_equal(dense, A * [1, 2, 4])
+        np.testing.assert_array_equal(blocks.largest(), [6, 12, 24])
+
+
+def test_only_the_first_bad_row_is_named():
+    bad = A.copy()
+    bad[[4, 9], 1] = np.inf, np.nan
+    for source in (bad, sp.csr_array(bad), torch.from_numpy(bad)):
+        with pytest.raises(
+            DataError, match="table must be finite, found an infinite value in row 4"
+        ):
+            Blocks(source, name="table").check_finite()
+
+
+def test_a_complex_tensor_is_refused():
+    with pytest.raises(DataError, match="real numbers"):
+        Blocks(torch.ones((2, 2), dtype=torch.complex64))
+
+
+def test_to_numpy_takes_gradients_away():
+    assert to_numpy(torch.ones(3, requires_grad=True)).tolist() == [1, 1, 1]

@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+import os
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import olss.files.inputs
+from olss import leverage_scores
+from olss.core.sampling import inclusion
+from olss.errors import DataError, FormatError, InputError
+from olss.files import compress, inspect
+from olss.files.varopt import POLICIES
+
+
+def make(n=3000, seed=0, shift=0.0):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "a": rng.standard_normal(n) + shift,
+            "b": rng.standard_t(3, n).astype(np.float32),
+            "kind": rng.choice(["x", "y"], n),
+            "note": [f"row {seed} {i}" for i in range(n)],
+            "when": pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(n), "min"),
+            "label": rng.choice(["no", "yes"], n, p=[0.9, 0.1]),
+        }
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "in").mkdir()
+    for day in range(3):
+        make(seed=day).to_parquet(tmp_path / "in" / f"day{day}.parquet", row_group_size=700)
+    return tmp_path
+
+
+def out(folder):
+    return pd.read_parquet(folder / "out.parquet")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_rows_are_those_of_the_files_with_their_origin(folder, policy):
+    compress(folder / "in", into=folder / "out.parquet", size=200, policy=policy, target="label")
+    kept = out(folder)
+    assert len(kept) == 200
+    assert list(kept.columns)[:6] == list(make(1).columns)
+    assert list(kept.columns)[6:] == ["olss_weight", "olss_task", "olss_source", "olss_row"]
+    types = pq.read_schema(folder / "out.parquet").types
+    assert types[:6] == pq.read_schema(folder / "in" / "day0.parquet").types
+    for source, rows in kept.groupby("olss_source"):
+        whole = pd.read_parquet(source)
+        same = whole.iloc[rows["olss_row"]].reset_index(drop=True)
+        pd.testing.assert_frame_equal(rows[same.columns].reset_index(drop=True), same)
+    assert not kept.duplicated(["olss_source", "olss_row"]).any()
+
+
+@pytest.mark.parametrize("policy", ["weighted", "reservoir", "balanced"])
+def test_weights_stand_for_everything_also_after_going_on(folder, policy):
+    for day in range(3):
+        path = folder / "in" / f"day{day}.parquet"
+        compress(path, into=folder / "out.parquet", size=400, policy=policy, seed=day)
+    kept = out(folder)
+    assert kept["olss_weight"].sum() == pytest.approx(9000, rel=0.03)
+    by_task = kept.groupby("olss_task")["olss_weight"].sum()
+    # Three standard errors and more: a task's 133 rows or so give its total to 5% at worst.
+    assert np.all(np.abs(by_task / 3000 - 1) < 0.15)
+    assert len(kept) == 400
+
+
+def test_probabilities_are_those_of_one_draw_by_exact_scores(tmp_path):
+    rng = np.random.default_rng(0)
+    A = rng.standard_t(3, (120, 3))
+    for part in range(3):
+        table = pa.table({name: A[part * 40 : part * 40 + 40, i] for i, name in enumerate("abc")})
+        pq.write_table(table, tmp_path / f"p{part}.parquet", row_group_size=13)
+    score = 0.75 * leverage_scores(A) / 3 + 0.25 / 120
+    pi = inclusion(score, 30)
+    counts, total, repeats = np.zeros(120), np.zeros(120), 300
+    for seed in range(repeats):
+        compress(tmp_path.glob("p*"), into=tmp_path / "o.parquet", size=30, seed=seed, fresh=True)
+        kept = pd.read_parquet(tmp_path / "o.parquet")
+        part = kept["olss_source"].str.extract(r"p(\d)\.")[0].astype(int)
+        rows = (part * 40 + kept["olss_row"]).to_numpy()
+        counts[rows] += 1
+        total[rows] += kept["olss_weight"]
+        np.testing.assert_allclose(kept["olss_weight"], 1 / pi[rows], rtol=1e-6)
+    assert np.all(np.abs(counts / repeats - pi) < 5 * np.sqrt(pi * (1 - pi) / repeats) + 1e-9)
+
+
+def test_the_same_seed_gives_the_same_rows_and_another_one_others(folder):
+    def run(seed, name):
+        compress(folder / "in", into=folder / name, size=100, seed=seed)
+        return pd.read_parquet(folder / name)
+
+    pd.testing.assert_frame_equal(run(1, "a.parquet"), run(1, "b.parquet"))
+    assert not run(1, "c.parquet")["note"].equals(run(2, "d.parquet")["note"])
+
+
+def test_pandas_polars_and_duckdb_open_it(folder):
+    compress(folder / "in", into=folder / "out.parquet", size=100)
+    path = str(folder / "out.parquet")
+    total = out(folder)["olss_weight"].sum()
+    assert pl.read_parquet(path)["olss_weight"].sum() == pytest.approx(total)
+    found = duckdb.sql(f"select sum(olss_weight) from '{path}'").fetchall()
+    assert found[0][0] == pytest.approx(total)
+
+
+def test_going_on_takes_new_files_alone(folder):
+    into = folder / "out.parquet"
+    compress(folder / "in" / "day0.parquet", into=into, size=100, seed=0)
+    summary = compress(folder / "in", into=into)
+    assert (summary.new, summary.seen, summary.rows) == (6000, 9000, 100)
+    assert "day0.parquet has been taken in already" in str(summary)
+    before = into.read_bytes()
+    summary = compress(folder / "in", into=into)
+    assert summary.new == 0
+    assert "nothing new" in str(summary)
+    assert into.read_bytes() == before
+
+
+def test_a_copy_of_a_file_and_a_changed_file_are_noticed(folder):
+    into = folder / "out.parquet"
+    first = folder / "in" / "day0.parquet"
+    compress(first, into=into, size=100)
+    (folder / "copy.parquet").write_bytes(first.read_bytes())
+    assert compress(folder / "copy.parquet", into=into).new == 0
+    make(seed=9).to_parquet(first)
+    summary = compress(first, into=into)
+    assert summary.new == 3000
+    assert "has changed since it was taken in" in str(summary)
+
+
+def test_the_size_can_change_on_the_way(folder):
+    into = folder / "out.parquet"
+    first, second, third = sorted((folder / "in").iterdir())
+    compress(first, into=into, size=300, seed=0)
+    compress(second, into=into, size=50)
+    assert len(out(folder)) == 50
+    compress(third, into=into, size=500)
+    assert len(out(folder)) == 500
+    # Fifty rows with weights of 60 to 240 gave the total of the first two files to 8% or so.
+    assert out(folder)["olss_weight"].sum() == pytest.approx(9000, rel=0.25)
+
+
+def test_paper_forgets_slowly_and_has_no_weights(folder):
+    into = folder / "out.parquet"
+    for day in range(3):
+        compress(folder / "in" / f"day{day}.parquet", into=into, size=300, policy="paper")
+    kept = out(folder)
+    assert set(kept["olss_weight"]) == {1.0}
+    shares = kept["olss_task"].str[-9:].value_counts()
+    assert shares["2.parquet"] > 200
+    assert shares.get("0.parquet", 0) < 30
+
+
+def test_a_column_says_the_task_and_a_target_balances(folder):
+    into = folder / "out.parquet"
+    options = {"policy": "balanced", "task": "kind", "target": "label"}
+    compress(folder / "in", into=into, size=100, **options)
+    counts = out(folder).groupby(["olss_task", "label"]).size()
+    assert set(counts) == {25}
+
+
+def test_size_above_the_data_keeps_all_and_says_so(folder):
+    summary = compress(folder / "in", into=folder / "out.parquet", size=10**6)
+    assert "all are kept" in str(summary)
+    assert len(out(folder)) == 9000
+    assert set(out(folder)["olss_weight"]) == {1.0}
+
+
+def test_the_summary_says_what_was_done_with_each_column(folder):
+    make().assign(same=3).to_parquet(folder / "one.parquet")
+    text = str(compress(folder / "one.parquet", into=folder / "out.parquet", size=100))
+    for words in ("a      number", "one-hot (2 values", "carried (text, 3,000", "when   date"):
+        assert words in text
+    assert "same   carried (constant)" in text
+
+
+def test_arrays_with_targets(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 255, (500, 4, 4)).astype(np.uint8)
+    np.savez(tmp_path / "a.npz", X=X, y=rng.integers(0, 5, 500))
+    compress(tmp_path / "a.npz", into=tmp_path / "out.parquet", size=50, target="y")
+    kept = out(tmp_path)
+    stacked = np.stack(kept["X"].to_list()).reshape(-1, 4, 4)
+    np.testing.assert_array_equal(stacked, X[kept["olss_row"]])
+    assert inspect(tmp_path / "out.parquet").description.classes == [0, 1, 2, 3, 4]
+
+
+BAD = {
+    "size": ({"size": 0}, "size must be a positive whole number, found 0"),
+    "policy": ({"policy": "best"}, "policy must be one of .* found 'best'"),
+    "scores": ({"scores": "good"}, "scores must be .* found 'good'"),
+    "ridge": ({"scores": -1.0}, "scores must be finite and not negative"),
+    "seed": ({"seed": -1}, "seed must be a whole number"),
+    "target": ({"target": "price"}, "target: there is no column 'price'; found a, b"),
+    "task": ({"task": "price"}, "task: there is no column 'price'"),
+    "columns": ({"columns": ["price"]}, "columns: there is no column 'price'"),
+    "exclude": ({"exclude": ["price"]}, "exclude: there is no column 'price'"),
+    "workers": ({"workers": 0}, "workers must be a positive whole number"),
+    "both": ({"workers": 1, "scheduler": "x"}, "either scheduler or workers"),
+    "text": ({"columns": ["note"]}, "no column can be scored"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_options_are_named(folder, name):
+    options, message = BAD[name]
+    with pytest.raises(InputError, match=message):
+        compress(folder / "in", **{"into": folder / "out.parquet", "size": 100, **options})
+    assert not (folder / "out.parquet").exists()
+
+
+def test_where_the_result_cannot_be(folder):
+    with pytest.raises(InputError, match="into must be a file, found the folder"):
+        compress(folder / "in", into=folder, size=10)
+    with pytest.raises(InputError, match="there is no folder"):
+        compress(folder / "in", into=folder / "none" / "out.parquet", size=10)
+    with pytest.raises(InputError, match="size, the number of rows to keep, must be given"):
+        compress(folder / "in", into=folder / "out.parquet")
+
+
+def test_settings_cannot_change_on_the_way(folder):
+    into = folder / "out.parquet"
+    compress(folder / "in" / "day0.parquet", into=into, size=100)
+    with pytest.raises(InputError, match=r"policy was 'weighted' when .* found 'paper'"):
+        compress(folder / "in", into=into, policy="paper")
+    compress(folder / "in", into=into, policy="paper", size=50, fresh=True)
+    assert inspect(into).settings["policy"] == "paper"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "not a whole Parquet file"), (b"PAR1 and so on", "not a whole Parquet file")],
+)
+def test_what_is_not_a_sketch_is_left_alone(folder, content, message):
+    into = folder / "out.parquet"
+    into.write_bytes(content)
+    with pytest.raises(FormatError, match=message):
+        compress(folder / "in", into=into, size=10)
+    assert into.read_bytes() == content
+    make().to_parquet(into)
+    with pytest.raises(FormatError, match="not one that olss compress made"):
+        compress(folder / "in", into=into, size=10)
+    compress(folder / "in", into=into, size=10, fresh=True)
+    assert len(out(folder)) == 10
+
+
+def damaged(folder):
+    path = folder / "in" / "day1.parquet"
+    pq.write_table(pq.read_table(path), path, row_group_size=700, write_page_checksum=True)
+    column = pq.ParquetFile(path).metadata.row_group(2).column(0)
+    data = bytearray(path.read_bytes())
+    middle = column.data_page_offset + column.total_compressed_size // 2
+    data[middle : middle + 16] = bytes(16)
+    path.write_bytes(data)
+    (folder / "in" / "empty.csv").write_bytes(b"")
+
+
+@pytest.mark.parametrize("policy", ["weighted", "reservoir"])
+def test_bad_row_groups_and_files_are_skipped_only_on_request(folder, policy):
+    into = folder / "out.parquet"
+    compress(folder / "in" / "day0.parquet", into=into, size=100, policy=policy)
+    before = into.read_bytes()
+    damaged(folder)
+    with pytest.raises((FormatError, DataError), match=r"day1\.parquet, row group 2|empty\.csv"):
+        compress(folder / "in", into=into)
+    assert into.read_bytes() == before
+    summary = compress(folder / "in", into=into, skip_bad=True)
+    assert summary.new == 6000 - 700
+    assert "row group 2" in str(summary)
+    assert "empty.csv" in str(summary)
+    assert out(folder)["olss_weight"].sum() == pytest.approx(9000 - 700, rel=0.15)
+
+
+def test_infinite_values_and_changed_columns_leave_the_result_intact(folder):
+    into = folder / "out.parquet"
+    compress(folder / "in", into=into, size=100)
+    before = into.read_bytes()
+    bad = make()
+    bad.loc[1234, "a"] = np.inf
+    bad.to_parquet(folder / "bad.parquet")
+    with pytest.raises(DataError, match=r"bad\.parquet.* column 'a' holds an infinite .* row 1234"):
+        compress(folder / "bad.parquet", into=into)
+    make().drop(columns="b").to_parquet(folder / "other.parquet")
+    with pytest.raises(DataError, match=r"other\.parquet lacks the column 'b'"):
+        compress(folder / "other.parquet", into=into)
+    assert into.read_bytes() == before
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "bad.parquet",
+        "in",
+        "other.parquet",
+        "out.parquet",
+    ]
+
+
+def test_interrupted_or_without_space_the_result_is_as_before(folder, monkeypatch):
+    into = folder / "out.parquet"
+    compress(folder / "in" / "day0.parquet", into=into, size=100)
+    before = into.read_bytes()
+
+    def stop(what, done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compress(folder / "in", into=into, progress=stop)
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        compress(folder / "in", into=into)
+    assert into.read_bytes() == before
+    assert sorted(p.name for p in folder.iterdir()) == ["in", "out.parquet"]
+
+
+def test_progress_goes_from_nothing_to_all(folder):
+    seen = []
+    into = folder / "out.parquet"
+    compress(folder / "in", into=into, size=100, progress=lambda *step: seen.append(step))
+    assert [step[1] for step in seen] == sorted(step[1] for step in seen)
+    assert seen[-1][1] == seen[-1][2]
+    assert [seen[0][0], seen[-1][0]] == ["measuring", "drawing"]
+
+
+def test_the_result_among_its_own_inputs_is_passed_over(folder):
+    into = folder / "in" / "out.parquet"
+    compress(folder / "in", into=into, size=100)
+    assert compress(folder / "in", into=into).new == 0
+
+
+def test_a_compressed_table_as_input_is_refused(folder):
+    compress(folder / "in", into=folder / "out.parquet", size=100)
+    with pytest.raises(InputError, match="olss_weight"):
+        compress(folder / "out.parquet", into=folder / "again.parquet", size=10)
+
+
+def test_one_pass_for_reservoir_and_two_for_leverage(folder, monkeypatch):
+    read = []
+    original = olss.files.inputs.Piece.read
+
+    def counted(piece, schema, columns=None):
+        for start, batch in original(piece, schema, columns):
+            read.append(batch.num_rows)
+            yield start, batch
+
+    monkeypatch.setattr(olss.files.inputs.Piece, "read", counted)
+    compress(folder / "in", into=folder / "a.parquet", size=100, policy="reservoir")
+    assert sum(read) == 9000
+    read.clear()
+    compress(folder / "in", into=folder / "b.parquet", size=100)
+    # Twice, and sample rows of at most 16 pieces to begin with.
+    assert 18_000 <= sum(read) <= 27_000

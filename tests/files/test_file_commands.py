@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from olss.files.file_commands import add_to
+
+app = typer.Typer()
+add_to(app)
+
+
+def call(*args):
+    return CliRunner().invoke(app, [str(arg) for arg in args])
+
+
+@pytest.fixture
+def data(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "a.npz", X=rng.standard_normal((500, 3)), y=rng.integers(0, 2, 500))
+    return tmp_path
+
+
+def test_compress_go_on_and_inspect(data):
+    out = data / "out.parquet"
+    options = ["--size", 50, "--target", "y", "--seed", 1, "--scores", "0.5", "--intercept"]
+    first = call("compress", data / "a.npz", "--into", out, *options, "--exclude", "y")
+    assert first.exit_code == 0, first.output
+    assert "50 rows of 500 seen" in first.output
+    assert "vector (3 numbers)" in first.output
+    again = call("compress", data, "--into", out)
+    assert "passed over" in again.output
+    shown = call("inspect", out)
+    assert "rows by class" in shown.output
+    assert "█" in shown.output
+    assert call("compress", data, "--into", out, "--quiet").output == ""
+
+
+def test_errors_are_one_plain_line(data):
+    for args in (
+        ["compress", data / "none.csv", "--into", data / "o.parquet", "--size", 5],
+        ["compress", data / "a.npz", "--into", data / "o.parquet"],
+        ["inspect", data / "none.parquet"],
+        ["inspect", data / "a.npz"],
+    ):
+        result = call(*args)
+        assert result.exit_code == 1
+        assert result.output.startswith("Error: ")
+        assert len(result.output.splitlines()) == 1
+    assert call("compress", data / "a.npz").exit_code == 2
+
+
+def test_ctrl_c_says_that_the_result_is_intact(data, monkeypatch):
+    def stop(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("olss.files.compress", stop)
+    result = call("compress", data / "a.npz", "--into", data / "o.parquet", "--size", 5)
+    assert result.exit_code == 130
+    assert "is as it was before" in result.output
+
+
+def test_the_module_loads_nothing_heavy():
+    code = (
+        "import sys, olss.files.file_commands; "
+        "print([m for m in ('pyarrow', 'pandas', 'torch', 'distributed') if m in sys.modules])"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "[]"

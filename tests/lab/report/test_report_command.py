@@ -1,0 +1,69 @@
+import json
+import subprocess
+import sys
+
+import typer
+from typer.testing import CliRunner
+
+from olss.lab.report.report_command import add_to
+from tests.lab.report.made import saved
+
+
+def app():
+    made = typer.Typer()
+    made.callback()(lambda: None)
+    add_to(made)
+    return made
+
+
+def test_writes_everything_and_says_where(tmp_path):
+    saved(tmp_path / "runs", "sgd", 0, tasks=2)
+    out = tmp_path / "out"
+    done = CliRunner().invoke(app(), ["report", str(tmp_path / "runs"), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "index.html" in done.output
+    assert {path.name for path in out.iterdir()} == {
+        "index.html", "report.json", "figures", "tables",
+    }  # fmt: skip
+    content = json.loads((out / "report.json").read_text())
+    assert content["format"] == "olss-report"
+    assert not list(out.rglob("*.part"))
+
+
+def test_errors_are_one_plain_line(tmp_path):
+    done = CliRunner().invoke(app(), ["report", str(tmp_path), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 1
+    assert "no record.json was found" in done.output
+    assert not (tmp_path / "out").exists()
+    saved(tmp_path, "sgd", 0, tasks=2)
+    file = tmp_path / "file"
+    file.write_text("")
+    done = CliRunner().invoke(app(), ["report", str(tmp_path), "--out", str(file)])
+    assert done.exit_code == 1
+    assert "out must be a folder" in done.output
+
+
+def test_reporting_needs_no_torch(tmp_path):
+    saved(tmp_path / "runs", "sgd", 0, tasks=2)
+    script = (
+        "import sys; sys.modules['torch'] = None; from pathlib import Path;"
+        "import olss.lab.report.report_command;"
+        "assert 'matplotlib' not in sys.modules and 'jinja2' not in sys.modules;"
+        "from olss.lab.report import figures, write_report;"
+        "figures.PLOTS = {'curves': figures.PLOTS['curves']};"
+        f"write_report([Path({str(tmp_path / 'runs')!r})], Path({str(tmp_path / 'out')!r}))"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_missing_packages_are_named(tmp_path, monkeypatch):
+    saved(tmp_path / "runs", "sgd", 0, tasks=2)
+    for package in ("matplotlib", "jinja2"):
+        with monkeypatch.context() as patched:
+            patched.setitem(sys.modules, package, None)
+            done = CliRunner().invoke(
+                app(), ["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+            )
+        assert done.exit_code == 1
+        assert not (tmp_path / "out").exists()
+        assert f"needs {package}: pip install 'olss[lab]'" in done.output

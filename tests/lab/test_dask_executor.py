@@ -1,0 +1,86 @@
+"""A real local cluster of two workers, one of them killed while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from olss.common.lock import locked
+from olss.errors import InputError
+from olss.lab import dask_executor as module
+from olss.lab.dask_executor import Cluster
+from olss.lab.single_run import perform
+from tests.lab.small import small_experiment, small_job
+
+distributed = pytest.importorskip("distributed")
+pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own, at start and at the end
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[Any]:
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    made = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+    )
+    with made:
+        yield made
+
+
+def test_a_killed_worker_s_run_is_done_by_another(local: Any, tmp_path: Path) -> None:
+    jobs = small_experiment(tasks=12).jobs()
+    executor = Cluster(tmp_path, local.scheduler_address)
+    kinds, victim = [], 0
+    with contextlib.closing(executor):
+        for job in jobs:
+            executor.submit(job)
+        for event in executor.events():
+            kinds.append(event.kind)
+            if not victim and event.kind == "task":
+                pids = executor._client.run(os.getpid)
+                where = executor._client.processing()
+                (address, *_) = [worker for worker, keys in where.items() if keys] or [*pids]
+                victim = pids[address]
+                os.kill(victim, signal.SIGKILL)
+    assert victim
+    assert kinds.count("done") == 2
+    for job in jobs:
+        record, memory = perform(job)
+        record.save(tmp_path / "here")
+        there = tmp_path / job.folder
+        expected = (tmp_path / "here" / "record.json").read_bytes()
+        assert (there / "record.json").read_bytes() == expected
+        assert (there / "memory.npy").exists() == (memory is not None)
+
+
+def test_errors_of_a_run_come_back_as_words(local: Any, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    job = small_job("sgd")
+    wild = replace(job, label="wild", settings={**job.settings, "lr": 1e30})
+    taken = replace(job, label="taken")
+    executor = Cluster(tmp_path, local.scheduler_address)
+    with contextlib.closing(executor), contextlib.ExitStack() as other:
+        other.enter_context(locked(tmp_path / taken.folder / ".lock"))
+        executor.submit(taken)
+        executor.submit(wild)
+        events = []
+        for event in executor.events():
+            events.append(event)
+            if event.kind == "waiting":
+                other.close()
+    ends = {e.job.label: e for e in events if e.kind in ("done", "failed")}
+    assert "smaller learning rate" in ends["wild"].text
+    assert ends["taken"].kind == "done"
+
+
+def test_no_scheduler_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.3)
+    with pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9"):
+        Cluster(tmp_path, "tcp://127.0.0.1:9")

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from olss.errors import OlssError
+from olss.lab.executor import Event
+from olss.lab.experiment import Job
+from olss.lab.lab_commands import add_to
+from olss.lab.single_run import check, perform_in
+from olss.streams.record import Record
+from tests.lab.small import write_experiment
+
+
+class Inline:
+    """Does runs one after the other in this process: the commands' own work, without waiting."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.jobs: list[Job] = []
+        self.interrupt = False
+
+    def check(self, jobs: Sequence[Job]) -> int:
+        return check(jobs)
+
+    def submit(self, job: Job) -> None:
+        self.jobs.append(job)
+
+    def events(self) -> Iterator[Event]:
+        for job in self.jobs:
+            yield Event("start", job)
+            if self.interrupt:
+                raise KeyboardInterrupt
+            records: dict[int, Record] = {}
+            try:
+                perform_in(self.root / job.folder, job, records.__setitem__)
+            except OlssError as error:
+                yield Event("failed", job, text=str(error))
+                continue
+            yield from (Event("task", job, record) for record in records.values())
+            yield Event("done", job, records[max(records)])
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr("olss.lab.run_experiment.executor_for", lambda root, *_: Inline(root))
+    write_experiment(tmp_path)
+    return tmp_path
+
+
+def call(*arguments: str) -> Result:
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    add_to(app)
+    return CliRunner().invoke(app, arguments)
+
+
+def test_run_ends_with_a_table_and_where_the_results_are(folder: Path) -> None:
+    result = call("run", "small.toml", "--seeds", "0-1")
+    assert result.exit_code == 0, result.output
+    assert "small  digits, 3 tasks" in result.output
+    assert "sgd, seed 1: average" in result.output
+    rows = {line.split()[0]: line for line in result.output.splitlines() if " ± " in line}
+    assert set(rows) == {"sgd", "sketch"}
+    assert "olss report runs/small" in result.output
+    assert len(list(folder.glob("runs/small/*/seed-*/record.json"))) == 4
+    experiment = json.loads((folder / "runs/small/experiment.json").read_text())
+    assert experiment["seeds"] == [0, 1]
+
+
+def test_run_again_keeps_what_is_finished_and_adds_what_is_not(folder: Path) -> None:
+    first = call("run", "small.toml", "--only", "sgd")
+    stamps = {p: p.stat().st_mtime_ns for p in folder.glob("runs/small/sgd/seed-0/*.json")}
+    again = call("run", "small.toml")
+    assert first.exit_code == again.exit_code == 0
+    assert "1 of 2 runs were finished before and are kept." in again.output
+    assert {p: p.stat().st_mtime_ns for p in stamps} == stamps
+    noted = json.loads((folder / "runs/small/experiment.json").read_text())
+    assert [learner["name"] for learner in noted["learner"]] == ["sgd", "sketch"]
+    third = call("run", "small.toml")
+    assert "seed 0: average" not in third.output  # nothing was run
+    assert "sketch" in third.output
+
+
+def test_changed_settings_are_noticed(folder: Path) -> None:
+    call("run", "small.toml", "--only", "sgd")
+    result = call("run", "small.toml", "--only", "sgd", "--set", "train.epochs=2")
+    assert result.exit_code == 1
+    assert "settings.epochs is 1 there and 2 now" in result.stderr
+    beside = call(
+        "run", "small.toml", "--only", "sgd", "--set", "train.epochs=2", "--set", "name=b"
+    )
+    assert beside.exit_code == 0
+    assert (folder / "runs/b/sgd/seed-0/record.json").exists()
+    assert call("run", "small.toml", "--only", "sgd", "--device", "cuda").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("run", "none.toml"), 1, "Error: none.toml: No such file or directory."),
+        (("run",), 2, "Missing argument"),
+        (("run", "small.toml", "--jobs", "x"), 2, "jobs"),
+        (("run", "small.toml", "--only", "sdg"), 1, "Did you mean 'sgd'?"),
+        (("run", "small.toml", "--seeds", "x"), 1, "seeds must be like"),
+        (("run", "small.toml", "--set", "train.epoch=1"), 1, "'epoch'. Did you mean 'epochs'?"),
+        (("run", "small.toml", "--set", "stream.dataset=minst"), 1, "Did you mean 'mnist'?"),
+        (("run", "small.toml", "--device", "nowhere"), 1, "device must be one torch can use"),
+        (("run", "small.toml", "--set", "train.threads=two"), 1, "threads must be a positive"),
+        (("data", "get", "minst"), 1, "Did you mean 'mnist'?"),
+    ],
+)
+def test_mistakes_end_with_a_code_and_a_line(
+    folder: Path, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    result = call(*arguments)
+    assert result.exit_code == code
+    assert said in result.stderr
+    assert "Traceback" not in result.output
+    if code == 1:
+        assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_failed_run_is_exit_code_1_and_the_others_go_on(folder: Path) -> None:
+    result = call("run", "small.toml", "--set", "learner.sgd.lr=1e30")
+    assert result.exit_code == 1
+    assert "sgd, seed 0: failed: the loss became" in result.stderr
+    assert "1 of the runs failed" in result.stderr
+    assert (folder / "runs/small/sketch/seed-0/record.json").exists()
+
+
+def test_ctrl_c_is_130_and_says_how_to_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(root: Path, *_: object) -> Inline:
+        made = Inline(root)
+        made.interrupt = True
+        return made
+
+    monkeypatch.setattr("olss.lab.run_experiment.executor_for", interrupted)
+    result = call("run", "small.toml")
+    assert result.exit_code == 130
+    assert "the same command goes on" in result.stderr
+
+
+def test_more_jobs_than_cores_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.process_cpu_count", lambda: 4, raising=False)
+    few = call("run", "small.toml", "--jobs", "4", "--only", "sgd")
+    assert few.stderr == ""
+    many = call("run", "small.toml", "--jobs", "4", "--only", "sgd", "--set", "train.threads=2",
+                "--set", "name=b")  # fmt: skip
+    assert "4 runs of 2 thread(s) on 4 cores" in many.stderr
+
+
+def test_tensorboard_by_a_flag(folder: Path) -> None:
+    pytest.importorskip("tensorboard")
+    assert call("run", "small.toml", "--only", "sgd", "--tensorboard").exit_code == 0
+    assert len(list(folder.glob("runs/small/sgd/seed-0/events.out.tfevents.*"))) == 1
+
+
+def test_data_list_says_where_things_are(folder: Path) -> None:
+    result = call("data", "list")
+    assert result.exit_code == 0
+    assert "inside scikit-learn" in result.output
+    assert "cifar100" in result.output
+
+
+def test_data_get_of_what_is_there(folder: Path) -> None:
+    result = call("data", "get", "digits")
+    assert result.exit_code == 0
+    assert result.output.startswith("digits is in ")

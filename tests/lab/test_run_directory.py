@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from olss.errors import FormatError, InputError
+from olss.lab.run_directory import finished_record
+from olss.lab.single_run import Watched, perform, perform_in, stream_of
+from olss.learn import Record
+from olss.streams import permuted
+from tests.lab.small import small_job
+
+
+class Killed(BaseException):
+    """Stands for a process that ends here."""
+
+
+def stop_after(tasks: int) -> Any:
+    def on_task(i: int, _: Record) -> None:
+        if i + 1 == tasks:
+            raise Killed
+
+    return on_task
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    perform_in(folder, small_job())
+    return folder
+
+
+def test_a_finished_run_is_kept(whole: Path) -> None:
+    before = {path.name: path.stat().st_mtime_ns for path in whole.iterdir()}
+    record = perform_in(whole, small_job(), stop_after(1))  # would raise if a task were learned
+    assert record is not None
+    assert record.content() == json.loads((whole / "record.json").read_text())
+    assert {path.name: path.stat().st_mtime_ns for path in whole.iterdir()} == before
+
+
+def test_what_is_in_the_folder(whole: Path) -> None:
+    names = {path.name for path in whole.iterdir()}
+    assert names == {".lock", "settings.json", "record.json", "timing.json", "memory.npy"}
+    record = Record.load(whole)
+    assert record.config["learner"]["label"] == "sketch"
+    assert record.protocol == "digits, 3 tasks"
+
+
+def test_the_memory_s_rows_are_rows_of_their_tasks() -> None:
+    """The file names rows by task and place; those places hold what the memory held."""
+    from olss.lab.single_run import learner_of
+    from olss.learn import run
+
+    job = small_job()
+    _, memory = perform(job)
+    assert memory is not None
+    learner = learner_of(job)
+    run(stream_of(job), learner, job.seed)
+    held = learner.memory.held
+    assert held is not None
+    stream = stream_of(job).stream
+    tasks = [stream[number] for number in range(3)]
+    rows = np.stack([tasks[task].X[row] for task, row in memory])
+    assert np.array_equal(rows, held.X.numpy())
+    assert len(set(memory[:, 0])) == 3
+
+
+def test_without_a_memory_there_is_no_memory_file(tmp_path: Path) -> None:
+    perform_in(tmp_path, small_job("sgd"))
+    assert not (tmp_path / "memory.npy").exists()
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3])
+def test_goes_on_after_its_last_task_with_the_same_bytes(
+    tmp_path: Path, whole: Path, tasks: int
+) -> None:
+    with pytest.raises(Killed):
+        perform_in(tmp_path, small_job(), stop_after(tasks))
+    assert finished_record(tmp_path, small_job()) is None
+    learned: list[int] = []
+    perform_in(tmp_path, small_job(), lambda i, _: learned.append(i))
+    assert learned == list(range(tasks, 3))
+    for name in ("record.json", "memory.npy", "settings.json"):
+        assert (tmp_path / name).read_bytes() == (whole / name).read_bytes()
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_other_settings_are_never_mixed_in(tmp_path: Path, whole: Path) -> None:
+    job = small_job()
+    other = replace(job, settings={**job.settings, "lr": 0.3}, seed=4)
+    with pytest.raises(InputError, match=r"seed is 0 there and 4 now; settings.lr is 0.1 there"):
+        perform_in(whole, other)
+    with pytest.raises(Killed):
+        perform_in(tmp_path, job, stop_after(1))
+    before = sorted(path.name for path in (tmp_path / "checkpoint").iterdir())
+    with pytest.raises(InputError, match="other settings"):
+        perform_in(tmp_path, other)
+    assert sorted(path.name for path in (tmp_path / "checkpoint").iterdir()) == before
+
+
+def test_a_damaged_record_is_set_aside_and_made_again(tmp_path: Path, whole: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    (folder / "record.json").write_text('{"format": "olss-rec')
+    notes: list[str] = []
+    perform_in(folder, small_job(), say=notes.append)
+    assert "was damaged" in notes[0]
+    assert (folder / "record.json").read_bytes() == (whole / "record.json").read_bytes()
+    assert (folder / "record.json.damaged").exists()
+
+
+@pytest.mark.parametrize("name", ["net.safetensors", "state.json", "memory.parquet"])
+def test_a_damaged_checkpoint_begins_again(tmp_path: Path, whole: Path, name: str) -> None:
+    with pytest.raises(Killed):
+        perform_in(tmp_path, small_job(), stop_after(2))
+    path = tmp_path / "checkpoint" / "after-0002" / name
+    path.write_bytes(path.read_bytes()[:50])
+    notes: list[str] = []
+    perform_in(tmp_path, small_job(), say=notes.append)
+    assert "begins again" in notes[0]
+    assert (tmp_path / "record.json").read_bytes() == (whole / "record.json").read_bytes()
+
+
+def test_a_checkpoint_of_other_versions_begins_again(tmp_path: Path, whole: Path) -> None:
+    with pytest.raises(Killed):
+        perform_in(tmp_path, small_job(), stop_after(2))
+    path = tmp_path / "checkpoint" / "after-0002" / "record.json"
+    content = json.loads(path.read_text())
+    content["versions"]["torch"] = "1.0"
+    path.write_text(json.dumps(content))
+    notes: list[str] = []
+    perform_in(tmp_path, small_job(), say=notes.append)
+    assert "other versions" in notes[0]
+    assert (tmp_path / "record.json").read_bytes() == (whole / "record.json").read_bytes()
+
+
+def test_foreign_files_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "record.json").write_text('{"mine": 1}')
+    with pytest.raises(FormatError, match="settings it was made with are missing"):
+        perform_in(tmp_path, small_job())
+    assert (tmp_path / "record.json").read_text() == '{"mine": 1}'
+
+
+def test_a_record_of_another_kind_is_refused(tmp_path: Path, whole: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    (folder / "record.json").write_text('{"mine": 1}')
+    with pytest.raises(FormatError, match="not a record of olss"):
+        perform_in(folder, small_job())
+    assert (folder / "record.json").read_text() == '{"mine": 1}'
+
+
+def test_strangers_in_the_folder_do_no_harm(tmp_path: Path, whole: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "checkpoint" / "after-banana").mkdir(parents=True)
+    (tmp_path / "record.json.123.part").write_text("half")
+    perform_in(tmp_path, small_job())
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert not (tmp_path / "record.json.123.part").exists()
+    assert (tmp_path / "record.json").read_bytes() == (whole / "record.json").read_bytes()
+
+
+@pytest.mark.parametrize("works", range(0, 13, 3))
+def test_a_full_disk_leaves_nothing_half_written(
+    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, works: int
+) -> None:
+    """The disk is full after so many files; with room again the run ends the same."""
+    synced = os.fsync
+    count = 0
+
+    def fsync(descriptor: int) -> None:
+        nonlocal count
+        count += 1
+        if count > works:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        synced(descriptor)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", fsync)
+        with pytest.raises(OSError, match="No space left"):
+            perform_in(tmp_path, small_job())
+    assert not (tmp_path / "record.json").exists()
+    perform_in(tmp_path, small_job())
+    for name in ("record.json", "memory.npy"):
+        assert (tmp_path / name).read_bytes() == (whole / name).read_bytes()
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_two_at_one_folder_do_not_mix(tmp_path: Path, whole: Path) -> None:
+    at_it, go_on = threading.Event(), threading.Event()
+    results: list[Record | None] = []
+
+    def first_task(i: int, _: Record) -> None:
+        at_it.set()
+        go_on.wait(30)
+
+    def work() -> None:
+        results.append(perform_in(tmp_path, small_job(), first_task))
+
+    first = threading.Thread(target=work)
+    first.start()
+    assert at_it.wait(30)
+    assert perform_in(tmp_path, small_job()) is None  # taken
+    second = threading.Thread(
+        target=lambda: results.append(perform_in(tmp_path, small_job(), stop_after(1), wait=True))
+    )
+    second.start()
+    go_on.set()
+    first.join(30)
+    second.join(30)
+    assert len(results) == 2
+    assert all(record is not None for record in results)
+    assert (tmp_path / "record.json").read_bytes() == (whole / "record.json").read_bytes()
+
+
+def test_the_first_tasks_of_a_stream() -> None:
+    stream = permuted("digits", tasks=5, train_rows=50)
+    first = Watched(stream, 2)
+    assert len(first) == 2
+    assert [task.name for task in first] == ["permutation 1", "permutation 2"]
+    assert first.rows == [50, 50]
+    assert first.config == {**stream.config, "first_tasks": 2}
+    assert Watched(stream, 9).config == stream.config

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from olss.errors import InputError
+from olss.lab.search_space import checked_space
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([], "must be a list of values or a table"),
+        (0.1, "must be a list of values or a table"),
+        ({"low": 1}, "must have low below high, found 1 and None"),
+        ({"low": 2, "high": 1}, "must have low below high, found 2 and 1"),
+        ({"low": 0, "high": 1, "log": True}, "with log must begin above 0, found 0"),
+        ({"low": 0, "high": 1, "lgo": True}, "no 'lgo'. Did you mean"),
+    ],
+)
+def test_mistakes_in_a_space_are_named(values: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        checked_space({"lr": values}, "the file")

@@ -1,0 +1,173 @@
+import numpy as np
+import pytest
+import torch
+
+from olss.errors import InputError
+from olss.learn.batch import Examples, as_tensor
+from olss.learn.memories import Everything, Exemplars, Memory, Ring, SketchMemory, herd
+from olss.learn.seeds import Seeds
+
+CPU = torch.device("cpu")
+
+
+def examples(rows, task=0, start=0, classes=(0, 1), seed=0):
+    rng = np.random.default_rng([seed, task])
+    return Examples(
+        X=as_tensor(rng.standard_normal((rows, 6)).astype(np.float32)),
+        y=as_tensor(rng.choice(classes, rows)),
+        task=torch.full((rows,), task),
+        index=torch.arange(start, start + rows),
+    )
+
+
+def identity(X, kind="penultimate"):
+    return torch.as_tensor(X)
+
+
+def filled(memory, sizes=(50, 50, 50), classes=None):
+    memory.start(Seeds(0), CPU)
+    start = 0
+    for task, rows in enumerate(sizes):
+        new = examples(rows, task, start, classes[task] if classes else (0, 1))
+        memory.take_in(new, task, identity)
+        start += rows
+    return memory
+
+
+def test_nothing_is_remembered_by_default():
+    assert filled(Memory()).held is None
+    assert filled(Memory()).counts(3) == [0, 0, 0]
+
+
+def test_everything_is_everything():
+    held = filled(Everything()).held
+    assert held.index.tolist() == list(range(150))
+    assert held.task.tolist() == [0] * 50 + [1] * 50 + [2] * 50
+
+
+def test_a_ring_holds_so_many_of_each_task_once_and_all_of_a_small_one():
+    memory = filled(Ring(gem_rows=20), sizes=(50, 7, 50))
+    assert memory.counts(3) == [20, 7, 20]
+    assert len(set(memory.held.index.tolist())) == 47
+    torch.testing.assert_close(memory.held.X[20:27].sum(), examples(7, 1).X.sum())
+
+
+def test_a_ring_takes_all_classes_of_rows_sorted_by_class():
+    memory = Ring(gem_rows=40)
+    memory.start(Seeds(0), CPU)
+    new = examples(400, classes=(0, 1, 2, 3))
+    memory.take_in(new.take(new.y.argsort()), 0, identity)
+    assert torch.bincount(memory.held.y).min() > 0
+
+
+def test_herding_against_its_definition():
+    features = torch.randn(30, 4, generator=torch.Generator().manual_seed(1)).double()
+    phi = features / features.norm(dim=1, keepdim=True)
+    mean, chosen = phi.mean(0), []
+    for k in range(1, 11):
+        best, least = None, np.inf
+        for i in set(range(30)) - set(chosen):
+            gap = (mean - (phi[i] + phi[chosen].sum(0)) / k).norm().item()
+            if gap < least:
+                best, least = i, gap
+        chosen.append(best)
+    assert herd(features, 10).tolist() == chosen
+    assert sorted(herd(features, 99).tolist()) == list(range(30))
+
+
+def test_exemplars_never_exceed_the_budget_and_share_it_by_class():
+    memory = Exemplars(size=50)
+    memory.start(Seeds(0), CPU)
+    for task in range(5):
+        classes = (2 * task, 2 * task + 1)
+        memory.take_in(examples(100, task, 100 * task, classes), task, identity)
+        counts = torch.bincount(memory.held.y)
+        assert len(memory.held) <= 50
+        assert counts.tolist() == [50 // (2 * task + 2)] * (2 * task + 2)
+
+
+def test_fewer_exemplars_of_an_old_class_are_a_prefix_in_herding_order():
+    memory = Exemplars(size=40)
+    memory.start(Seeds(0), CPU)
+    memory.take_in(examples(100, 0, 0, (0, 1)), 0, identity)
+    before = memory.held.index[memory.held.y == 0].tolist()
+    new = examples(100, 0, 0, (0, 1))
+    rows = (new.y == 0).nonzero().flatten()
+    assert before == rows[herd(new.X[rows], 20)].tolist()
+    memory.take_in(examples(100, 1, 100, (2, 3)), 1, identity)
+    assert memory.held.index[memory.held.y == 0].tolist() == before[:10]
+
+
+def test_exemplars_need_a_row_for_each_class():
+    with pytest.raises(InputError, match="at least the number of classes, found 3 for 4"):
+        Exemplars(size=3).check(4)
+
+
+@pytest.mark.parametrize("policy", ["paper", "weighted", "reservoir"])
+def test_a_sketch_is_a_memory(policy):
+    memory = filled(SketchMemory(size=40, policy=policy), sizes=(100, 100, 100))
+    assert sum(memory.counts(3)) == len(memory.held) == 40
+    whole = torch.cat([examples(100, task).X for task in range(3)])
+    assert torch.equal(whole[memory.held.index], memory.held.X)
+    assert torch.equal(memory.held.index // 100, memory.held.task)
+
+
+def test_the_size_of_the_task_is_a_size():
+    assert len(filled(SketchMemory(size="task"), sizes=(100, 30)).held) == 30
+
+
+@pytest.mark.parametrize(
+    "memory", [SketchMemory(size=30, policy="reservoir"), Exemplars(30), Ring(10), Everything()]
+)
+def test_stored_outputs_stay_with_their_rows_and_new_rows_get_their_own(memory):
+    memory.start(Seeds(0), CPU)
+    for task in range(4):
+        memory.take_in(examples(60, task, 60 * task), task, identity)
+        memory.store_outputs(lambda X, mark=task: torch.cat([X[:, :2], 0 * X[:, :1] + mark], 1))
+        held = memory.held
+        assert torch.equal(held.outputs[:, :2], held.X[:, :2])
+        assert torch.equal(held.outputs[:, 2].long(), held.task)
+    assert len(held.task.unique()) > 1
+
+
+@pytest.mark.parametrize(
+    "memory", [SketchMemory(size=30, policy="reservoir"), Exemplars(30), Ring(10), Everything()]
+)
+def test_a_memory_goes_on_from_disk_as_if_nothing_happened(memory, tmp_path):
+    memory = filled(memory, sizes=(50, 50))
+    memory.store_outputs(lambda X: X[:, :2].clone())
+    memory.save(tmp_path)
+    memory.take_in(examples(50, 2, 100), 2, identity)
+    expected = memory.held
+    memory.start(Seeds(0), CPU)
+    memory.load(tmp_path)
+    memory.take_in(examples(50, 2, 100), 2, identity)
+    for a, b in zip(memory.held.values(), expected.values(), strict=True):
+        assert a is b is None or torch.equal(a.nan_to_num(), b.nan_to_num())
+
+
+@pytest.mark.parametrize("memory", [SketchMemory(size=30), Ring(10), Everything()])
+def test_a_snapshot_undoes_taking_in(memory):
+    memory = filled(memory, sizes=(50,))
+    before = [None if v is None else v.clone() for v in memory.held.values()]
+    snapshot = memory.snapshot()
+    memory.take_in(examples(50, 1, 50), 1, identity)
+    assert memory.held.index.max() >= 50
+    memory.restore(snapshot)
+    for a, b in zip(memory.held.values(), before, strict=True):
+        assert a is b is None or torch.equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Ring(0), "gem_rows must be a positive whole number, found 0"),
+        (lambda: Exemplars(2.5), "size must be a positive whole number, found 2.5"),
+        (lambda: SketchMemory(size=-1), "size must be a positive whole number or 'task', found -1"),
+        (lambda: SketchMemory(policy="papper"), "policy must be one of"),
+        (lambda: SketchMemory(features="last"), "'penultimate' or 'gradient', found 'last'"),
+    ],
+)
+def test_bad_settings_are_refused_at_once(make, message):
+    with pytest.raises(InputError, match=message):
+        make()

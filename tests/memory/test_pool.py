@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from olss.memory.pool import classes_of
+
+ROWS = np.arange(200)
+
+
+@pytest.mark.parametrize(
+    ("y", "classes"),
+    [
+        (np.linspace(0, 1, 200), None),
+        (np.random.default_rng(0).standard_normal((200, 2)), None),
+        (np.zeros((200, 3, 3)), None),
+        (np.eye(4)[ROWS % 4], ROWS % 4),
+        (torch.tensor(np.eye(4)[ROWS % 4]), ROWS % 4),
+        (np.eye(4)[ROWS % 4] + np.eye(4)[(ROWS + 1) % 4], None),
+        (np.array(["cat", "dog"])[ROWS % 2], np.array(["cat", "dog"])[ROWS % 2]),
+        (ROWS % 2 == 0, ROWS % 2 == 0),
+        ((ROWS % 4)[:, None], ROWS % 4),
+        (torch.tensor(ROWS % 4), ROWS % 4),
+        (torch.zeros(200), None),
+        (torch.zeros(200, dtype=torch.bfloat16), None),
+    ],
+)
+def test_classes_are_read_from_labels_and_one_hot_rows_only(y, classes):
+    found = classes_of(y)
+    if classes is None:
+        assert found is None
+    else:
+        np.testing.assert_array_equal(found, classes)

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+
+from olss.errors import InputError
+from olss.memory.policies import POLICIES
+from olss.memory.sketch import Sketch
+from tests.sketches import fed, fingerprint, stream
+
+
+def test_everything_stays_with_weight_one_while_there_is_room():
+    X = np.random.default_rng(0).standard_normal((30, 3))
+    sketch = Sketch(50).update(X[:20]).update(X[20:])
+    np.testing.assert_array_equal(sketch.X, X)
+    assert (sketch.weight == 1).all()
+    assert sketch.index.tolist() == list(range(30))
+
+
+def test_an_empty_sketch_says_so():
+    sketch = Sketch(5)
+    assert len(sketch) == sketch.seen == 0
+    assert sketch.y is None
+    assert repr(sketch) == "Sketch(size=5, policy='weighted': 0 rows of 0 seen, 0 tasks)"
+    for use in (lambda: sketch.X, sketch.describe, lambda: sketch.novelty(np.eye(3))):
+        with pytest.raises(InputError, match="the sketch is empty"):
+            use()
+
+
+def test_without_tasks_a_stream_is_one_task_and_a_task_goes_on():
+    sketch = Sketch(50).update(np.eye(3)).update(np.eye(3))
+    assert set(sketch.task) == {0}
+    sketch.update(np.eye(3), task=4).update(np.eye(3))
+    assert sketch.task[-3:].tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32, np.uint8, bool])
+def test_rows_keep_their_dtype_and_shape(dtype):
+    X = (np.random.default_rng(0).random((60, 2, 3, 2)) * 9).astype(dtype)
+    sketch = Sketch(20, seed=0).update(X).update(X)
+    assert sketch.X.dtype == dtype
+    assert sketch.X.shape == (20, 2, 3, 2)
+
+
+def test_bfloat16_tensors_are_kept_scored_and_saved(tmp_path):
+    X = torch.randn((60, 4), generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    for policy in POLICIES:
+        sketch = Sketch(20, policy, seed=0).update(X, X[:, 0])
+        assert sketch.X.dtype == torch.bfloat16
+        sketch.save(tmp_path / "half.parquet")
+        loaded = Sketch.load(tmp_path / "half.parquet")
+        assert loaded.X.dtype == torch.bfloat16
+        assert torch.equal(loaded.X, sketch.X)
+
+
+def test_memory_maps_are_read_without_being_loaded_whole(tmp_path):
+    path = tmp_path / "rows.npy"
+    np.save(path, np.random.default_rng(0).standard_normal((500, 4)))
+    sketch = Sketch(50, seed=0).update(np.load(path, mmap_mode="r"))
+    again = Sketch(50, seed=0).update(np.load(path))
+    assert fingerprint(sketch) == fingerprint(again)
+    assert type(sketch.X) is np.ndarray
+
+
+def test_attributes_are_views_and_batches_are_copies():
+    sketch = Sketch(6, "recent").update(np.arange(6.0).reshape(6, 1), np.arange(6))
+    assert np.shares_memory(sketch.X, sketch.X)
+    batches = list(sketch.batches(4, seed=0))
+    assert [len(X) for X, _ in batches] == [4, 2]
+    assert sorted(np.concatenate([y for _, y in batches])) == list(range(6))
+    for X, y in batches:
+        np.testing.assert_array_equal(X[:, 0], y)
+        assert not np.shares_memory(X, sketch.X)
+    in_order = np.concatenate([y for _, y in sketch.batches(4, shuffle=False)])
+    np.testing.assert_array_equal(in_order, sketch.y)
+    state = sketch._rng.bit_generator.state
+    assert [y for _, y in Sketch(6).update(np.eye(3)).batches(2)] == [None, None]
+    assert sketch._rng.bit_generator.state == state
+    with pytest.raises(InputError, match="size must be a positive"):
+        next(sketch.batches(0))
+
+
+def test_the_size_may_be_changed_between_updates():
+    X = np.random.default_rng(0).standard_normal((100, 3))
+    sketch = Sketch(40, "weighted", seed=0).update(X)
+    held = set(sketch.index.tolist())
+    sketch.size = 60
+    assert len(sketch.update(X[:10])) == 50
+    assert held < set(sketch.index.tolist())
+    sketch.size = 15
+    assert len(sketch.update(X[:1])) == 15
+    sketch.size = 0
+    with pytest.raises(InputError, match="size must be a positive whole number"):
+        sketch.update(X)
+    with pytest.raises(InputError, match="size must be a positive whole number"):
+        sketch.merge(Sketch(40, "weighted", seed=1).update(X))
+
+
+def test_merge_takes_in_a_history_and_leaves_the_other_alone():
+    a, b = fed(Sketch(40, seed=0), stream()), fed(Sketch(40, seed=1), stream(seed=9))
+    before, seen = fingerprint(b), a.seen
+    assert a.merge(b) is a
+    assert fingerprint(b) == before
+    assert a.seen == seen + b.seen
+    assert len(a) == 40
+    from_b = a.index >= seen
+    assert from_b.any()
+    assert not from_b.all()
+    place = {index: i for i, index in enumerate(b.index + seen)}
+    for i in np.flatnonzero(from_b):
+        np.testing.assert_array_equal(a.X[i], b.X[place[a.index[i]]])
+
+
+def test_merge_with_empty_sketches_and_with_itself():
+    full = fed(Sketch(40, seed=0), stream())
+    merged = Sketch(40, seed=1).merge(full)
+    np.testing.assert_array_equal(merged.index, full.index)
+    merged.merge(Sketch(40))
+    assert merged.seen == full.seen
+    twice = full.copy().merge(full)
+    assert twice.seen == 2 * full.seen
+    assert len(full.copy().merge(full.copy())) == 40
+    alone = full.copy()
+    alone.merge(alone)
+    assert fingerprint(alone) == fingerprint(twice)
+
+
+@pytest.mark.parametrize("policy", ["paper", "recent", lambda pool, rng: None])
+def test_policies_without_account_do_not_merge(policy):
+    a, b = (Sketch(9, policy).update(np.eye(3)) for _ in range(2))
+    with pytest.raises(InputError, match="cannot be merged; use 'weighted'"):
+        a.merge(b)
+
+
+def test_only_like_sketches_merge():
+    a = Sketch(9, "weighted").update(np.eye(3))
+    with pytest.raises(InputError, match="different policies"):
+        a.merge(Sketch(9, "reservoir").update(np.eye(3)))
+    with pytest.raises(InputError, match="rows of shape"):
+        a.merge(Sketch(9, "weighted").update(np.eye(4)))
+    with pytest.raises(InputError, match="other must be a Sketch, found list"):
+        a.merge([])
+    assert len(a) == a.seen == 3
+
+
+def test_removed_rows_are_gone_and_the_rest_is_as_it_was():
+    sketch = fed(Sketch(40, seed=0), stream())
+    before = {
+        i: (x.tobytes(), w) for i, x, w in zip(sketch.index, sketch.X, sketch.weight, strict=True)
+    }
+    gone = sketch.index[[0, 7, 39]].copy()
+    assert sketch.remove(gone) == 3
+    assert sketch.remove(gone) == 0
+    assert len(sketch) == 37
+    after = {
+        i: (x.tobytes(), w) for i, x, w in zip(sketch.index, sketch.X, sketch.weight, strict=True)
+    }
+    assert after == {i: v for i, v in before.items() if i not in gone}
+    sketch.update(**stream()[0])
+    assert len(sketch) == 40
+    assert sketch.remove(sketch.index.copy()) == 40
+    assert len(sketch) == 0
+    assert len(sketch.update(**stream()[0])) == 40
+
+
+@pytest.mark.parametrize("index", [-1, 10**6, 1.5, "a", [0, 10**6]])
+def test_remove_wants_positions_of_the_stream(index):
+    with pytest.raises(InputError, match="index must be"):
+        Sketch(5).update(np.eye(3)).remove(index)
+
+
+def test_weighted_stays_unbiased_for_the_rest_after_removal():
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((300, 3)) * np.exp(rng.standard_normal((300, 1)))
+    wanted = np.flatnonzero(X[:200, 0] > 0.5)  # many, and not at random
+    rest = np.setdiff1d(np.arange(300), wanted)
+    samples = []
+    for seed in range(200):
+        sketch = Sketch(40, "weighted", seed=seed)
+        sketch.update(X[:100]).update(X[100:200])
+        sketch.remove(wanted)
+        sketch.update(X[200:250]).update(X[250:])
+        gram = (sketch.X.T * sketch.weight) @ sketch.X
+        samples.append([*gram[np.triu_indices(3)], sketch.weight.sum()])
+    truth = [*(X[rest].T @ X[rest])[np.triu_indices(3)], len(rest)]
+    error = np.std(samples, axis=0, ddof=1) / np.sqrt(200)
+    assert np.abs((np.mean(samples, axis=0) - truth) / error).max() < 4.5
+
+
+def test_no_copy_of_the_pool_is_made():
+    rng = np.random.default_rng(0)
+    sketch = Sketch(20_000, "weighted", seed=0)
+    sketch.update(rng.standard_normal((20_000, 200), dtype=np.float32))
+    X = rng.standard_normal((20_000, 200), dtype=np.float32)
+    tracemalloc.start()
+    sketch.update(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3.5 * 12e6 + 20_000 * 2 * 8 * 12  # blocks of 12 MB, and a dozen vectors
+    assert peak < 3 * X.nbytes
+
+
+def test_many_tasks_cost_no_memory_beyond_the_rows():
+    sketch = Sketch(20, "weighted", seed=0)
+    rng = np.random.default_rng(0)
+    for task in range(60):
+        sketch.update(rng.standard_normal((5, 2)), task=f"task {task}")
+    state = {k: v for k, v in vars(sketch).items() if isinstance(v, (list, dict, set))}
+    assert all(len(value) <= 1 for value in state.values())
+
+
+def test_importing_sketch_loads_nothing_heavy():
+    code = (
+        "import sys, olss.memory.sketch; heavy = {'torch', 'sklearn', 'pandas', 'matplotlib', "
+        "'pyarrow', 'scipy.stats'}; sys.exit(len(heavy & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from olss import leverage_scores
+from olss.core.gram import Gram
+from olss.errors import DataError, InputError
+from olss.tables.columns import Plan, plan_columns
+from olss.tables.scoring import add_batch, make_scorer, one_batch, weighted_gram
+
+
+def plan_of(table, **options):
+    return plan_columns(table, **{"columns": None, "exclude": [], "apart": [], **options})
+
+
+def uses(plan):
+    return {c.name: c.use for c in plan.columns}
+
+
+def scores_of(table, plan, intercept=False, batch=300):
+    gram = Gram()
+    batches = table.to_batches(max_chunksize=batch)
+    for part in batches:
+        add_batch(gram, plan, part, "file", 0)
+    scorer = make_scorer(plan, gram, intercept=intercept, scores="exact", size=10**6)
+    return np.concatenate([scorer(part, "file", 0) for part in batches])
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(0)
+    n = 1000
+    return pd.DataFrame(
+        {
+            "real": rng.standard_normal(n) * 100 + 1e4,
+            "small": rng.standard_normal(n).astype(np.float32),
+            "whole": rng.integers(-5, 100, n),
+            "flag": rng.random(n) < 0.3,
+            "kind": rng.choice(["red", "green", "blue"], n),
+            "when": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 10**7, n), "s"),
+        }
+    )
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_scores_are_the_leverage_of_what_the_rule_says(frame, intercept):
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    plan = plan_of(table)
+    ticks = frame["when"].astype("int64").to_numpy().astype(float)
+    median = np.sort(ticks)[len(ticks) // 2]
+    A = np.column_stack(
+        [
+            frame[["real", "small", "whole", "flag"]].to_numpy(float),
+            pd.get_dummies(frame["kind"]).to_numpy(float),
+            (ticks - median) / 1e12,
+            *([np.ones(len(frame))] if intercept else []),
+        ]
+    )
+    np.testing.assert_allclose(scores_of(table, plan, intercept), leverage_scores(A), rtol=1e-6)
+
+
+def test_without_categories_an_intercept_makes_the_difference():
+    rng = np.random.default_rng(1)
+    A = rng.standard_normal((500, 3)) + np.array([5, 0, -2])
+    table = pa.table({name: A[:, i] for i, name in enumerate("abc")})
+    plan = plan_of(table)
+    np.testing.assert_allclose(scores_of(table, plan), leverage_scores(A), rtol=1e-8)
+    with_one = np.column_stack([A, np.ones(500)])
+    np.testing.assert_allclose(scores_of(table, plan, True), leverage_scores(with_one), rtol=1e-8)
+
+
+def test_float32_tables_are_scored_in_float32_to_five_digits():
+    rng = np.random.default_rng(2)
+    A = (rng.standard_normal((30_000, 8)) * 10.0 ** np.arange(-4, 4) + 3).astype(np.float32)
+    table = pa.table({f"x{i}": A[:, i] for i in range(8)})
+    plan = plan_of(table)
+    assert plan.dtype == "float32"
+    exact = leverage_scores(A.astype(np.float64))
+    np.testing.assert_allclose(scores_of(table, plan, batch=20_000), exact, rtol=1e-4)
+
+
+def test_missing_numbers_count_as_the_median_and_are_marked():
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal(400)
+    x[rng.random(400) < 0.2] = np.nan
+    y = rng.standard_normal(400)
+    whole = [None if i % 7 == 0 else i % 5 for i in range(400)]
+    table = pa.table({"x": x, "y": y, "whole": pa.array(whole, pa.int64())})
+    plan = plan_of(table)
+    assert [c.missing for c in plan.columns] == [True, False, True]
+
+    def filled(values):
+        present = np.sort(values[~np.isnan(values)])
+        gone = np.isnan(values)
+        return np.where(gone, present[len(present) // 2], values), gone
+
+    w = np.array([np.nan if v is None else v for v in whole])
+    A = np.column_stack([*filled(x), y, *filled(w)]).astype(float)
+    np.testing.assert_allclose(scores_of(table, plan), leverage_scores(A), rtol=1e-8)
+
+
+def test_nan_that_was_not_in_the_sample_counts_as_the_median():
+    rng = np.random.default_rng(4)
+    clean = rng.standard_normal((200, 2))
+    table = pa.table({"x": clean[:, 0], "y": clean[:, 1]})
+    plan = plan_of(table)
+    later = clean.copy()
+    later[[3, 70], 0] = np.nan
+    median = np.sort(clean[:, 0])[100]
+    filled = np.where(np.isnan(later), median, later)
+    found = scores_of(pa.table({"x": later[:, 0], "y": later[:, 1]}), plan)
+    np.testing.assert_allclose(found, leverage_scores(filled), rtol=1e-8)
+
+
+def test_infinity_is_named_with_its_place():
+    table = pa.table({"x": [1.0, 2.0, 3.0], "y": [1.0, 5.0, 2.0]})
+    plan = plan_of(table)
+    bad = pa.record_batch({"x": [1.0, 2.0, np.inf], "y": [1.0, 5.0, 2.0]})
+    with pytest.raises(DataError, match=r"f\.csv: column 'x' holds an infinite value in row 12"):
+        add_batch(Gram(), plan, bad, "f.csv", 10)
+    gram = Gram()
+    add_batch(gram, plan, one_batch(table), "f.csv", 0)
+    scorer = make_scorer(plan, gram, intercept=False, scores="exact", size=10)
+    with pytest.raises(DataError, match="infinite value in row 2"):
+        scorer(bad, "f.csv", 0)
+
+
+def test_what_each_kind_of_column_is_used_for():
+    n = 300
+    table = pa.table(
+        {
+            "text": [f"word {i}" for i in range(n)],
+            "code": [f"c{i % 100}" for i in range(n)],
+            "kind": [f"k{i % 3}" for i in range(n)],
+            "category": pa.array([f"k{i % 4}" for i in range(n)]).dictionary_encode(),
+            "day": [dt.date(2024, 1, 1) + dt.timedelta(i) for i in range(n)],
+            "price": [decimal.Decimal(i) / 100 for i in range(n)],
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(2.0 * n)), 2),
+            "list": [[i] for i in range(n)],
+            "bytes": [b"x"] * n,
+            "nothing": pa.nulls(n),
+            "y": np.arange(n),
+            "left": np.arange(n),
+        }
+    )
+    plan = plan_of(table, apart=["y"], exclude=["left"])
+    assert uses(plan) == {
+        "text": "carried",
+        "code": "hashed",
+        "kind": "one-hot",
+        "category": "one-hot",
+        "day": "date",
+        "price": "number",
+        "vector": "vector",
+        "list": "carried",
+        "bytes": "carried",
+        "nothing": "carried",
+        "y": "carried",
+        "left": "carried",
+    }
+    assert uses(plan_of(table, columns=["day"]))["kind"] == "carried"
+    assert Plan.from_json(plan.to_json()) == plan
+    encoded = plan.encode(one_batch(table))
+    out = np.empty((plan.width + 1, n))
+    plan.fill(encoded, slice(0, n), out)
+    assert np.isfinite(out).all()
+    code = out[: plan.columns[1].width]
+    assert np.all(code.sum(axis=0) == 1)
+
+
+def test_values_never_seen_before_go_to_the_column_for_others():
+    table = pa.table({"kind": ["a", "b"] * 10})
+    plan = plan_of(table)
+    new = pa.record_batch({"kind": ["b", "zebra", None, "a"]})
+    out = np.empty((4, 4))
+    plan.fill(plan.encode(new), slice(0, 4), out)
+    np.testing.assert_array_equal(out[:3].argmax(axis=0), [1, 2, 2, 0])
+
+
+def test_constant_columns_do_not_change_the_scores():
+    rng = np.random.default_rng(5)
+    A = rng.standard_normal((100, 2))
+    table = pa.table({"a": A[:, 0], "c": [7.5] * 100, "k": ["same"] * 100, "b": A[:, 1]})
+    np.testing.assert_allclose(scores_of(table, plan_of(table)), leverage_scores(A), rtol=1e-8)
+
+
+def test_large_dates_keep_their_seconds():
+    start = dt.datetime(2024, 1, 1)
+    times = [start + dt.timedelta(seconds=i) for i in range(100)]
+    table = pa.table({"t": pa.array(times, pa.timestamp("ns"))})
+    x = np.arange(100.0) - 50
+    found = scores_of(table, plan_of(table))
+    np.testing.assert_allclose(found, leverage_scores(x[:, None]), rtol=1e-9)
+
+
+def test_too_many_columns_are_refused():
+    table = pa.table({"v": pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(10_000)), 5000)})
+    with pytest.raises(InputError, match="5,000 numbers a row"):
+        plan_of(table)
+
+
+def test_weighted_gram_is_that_of_repeated_rows():
+    rng = np.random.default_rng(6)
+    table = pa.table({"x": rng.standard_normal(20), "k": ["a", "b"] * 10})
+    plan = plan_of(table)
+    times = rng.integers(1, 4, 20)
+    repeated = table.take(np.repeat(np.arange(20), times))
+    gram = Gram()
+    add_batch(gram, plan, one_batch(repeated), "f", 0)
+    found = weighted_gram(plan, one_batch(table), times.astype(float)).matrix
+    np.testing.assert_allclose(found, gram.matrix, atol=1e-12)
+
+
+def test_ridge_for_sketches_smaller_than_twice_the_columns():
+    rng = np.random.default_rng(7)
+    A = rng.standard_normal((200, 30))
+    table = pa.table({f"x{i}": A[:, i] for i in range(30)})
+    plan, gram = plan_of(table), Gram()
+    add_batch(gram, plan, one_batch(table), "f", 0)
+    auto = make_scorer(plan, gram, intercept=False, scores="auto", size=40)
+    assert auto.dimension == pytest.approx(2, rel=1e-3)
+    exact = make_scorer(plan, gram, intercept=False, scores="auto", size=60)
+    assert exact.dimension == 30
