@@ -273,7 +273,7 @@ def test_a_policy_of_ones_own_can_look_at_all_columns():
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (np.arange(3), "must return an olss.memory.policies.Choice"),
+        (np.arange(3), "must return a Choice of olss.memory"),
         (Choice(np.arange(9)), "at most 3 different rows"),
         (Choice(np.array([1, 1])), "at most 3 different rows"),
         (Choice(np.array([-1])), "from 0 to 9"),

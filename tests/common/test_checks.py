@@ -1,0 +1,44 @@
+import numpy as np
+import pytest
+
+from olss.common import checks
+from olss.errors import InputError
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 1.0, "1", None, np.bool_(True), np.float64(2)])
+def test_what_is_no_positive_whole_number(value):
+    with pytest.raises(InputError, match="size must be a positive whole number, found"):
+        checks.whole("size", value)
+
+
+@pytest.mark.parametrize("value", [1, np.int8(1), np.uint64(1)])
+def test_whole_numbers_of_any_kind_become_int(value):
+    assert type(checks.whole("size", value)) is int
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, True, "1", None, 0, -1])
+def test_what_is_no_number_above_zero(value):
+    with pytest.raises(InputError, match="lr must be a number above 0, found"):
+        checks.number("lr", value, above=0)
+
+
+def test_the_bound_itself_is_of_the_bound_or_more():
+    assert checks.number("ridge", 0, least=0) == 0
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, True, "a"])
+def test_what_is_no_seed(value):
+    with pytest.raises(InputError, match="seed must be a whole number, not negative"):
+        checks.generator(value)
+
+
+def test_a_generator_is_passed_on():
+    rng = np.random.default_rng(0)
+    assert checks.generator(rng) is rng
+    assert checks.generator(7).random() == np.random.default_rng(7).random()
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, np.nan, True, "half"])
+def test_what_is_no_share(value):
+    with pytest.raises(InputError, match="share must be a number from 0 to 1"):
+        checks.share("share", value)
