@@ -11,7 +11,7 @@ from olss.errors import InputError
 from olss.lab.executor import Event
 from olss.lab.trackers import MLflow, TensorBoard
 from tests.lab.small import small_experiment, small_job
-from tests.lab.test_board import record
+from tests.lab.test_progress import record
 
 
 def test_tensorboard_has_every_task_once_also_after_a_resumption(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from olss.lab.experiment import Job, load
 from olss.lab.tune import Search, _search, tune, tuned
 from olss.streams import from_config
 from tests.lab.small import small_experiment
-from tests.lab.test_board import record
+from tests.lab.test_progress import record
 
 optuna = pytest.importorskip("optuna")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from olss.errors import FormatError
-from olss.streams import formats
+from olss.streams import dataset_formats as formats
 from olss.streams.dataset_formats import open_members, read_cifar, read_idx
 from tests.streams.files_made import cifar_records, idx_bytes
 
