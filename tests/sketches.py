@@ -17,7 +17,7 @@ def stream(tasks: int = 5, rows: int = 60, seed: int = 3) -> list[dict[str, Any]
         n = rows + 7 * task
         updates.append(
             {
-                "X": rng.integers(0, 256, (n, 3, 2)).astype(np.uint8),
+                "rows": rng.integers(0, 256, (n, 3, 2)).astype(np.uint8),
                 "y": rng.integers(0, 3, n),
                 "task": task,
                 "extra": {"id": rng.integers(0, 10**9, n)},
@@ -29,7 +29,7 @@ def stream(tasks: int = 5, rows: int = 60, seed: int = 3) -> list[dict[str, Any]
 def as_torch(update: dict[str, Any]) -> dict[str, Any]:
     import torch
 
-    return update | {"X": torch.tensor(update["X"]), "y": torch.tensor(update["y"])}
+    return update | {"rows": torch.tensor(update["rows"]), "y": torch.tensor(update["y"])}
 
 
 def fed(sketch: Sketch, updates: list[dict[str, Any]]) -> Sketch:
@@ -40,10 +40,11 @@ def fed(sketch: Sketch, updates: list[dict[str, Any]]) -> Sketch:
 
 def fingerprint(sketch: Sketch) -> dict[str, Any]:
     """Everything an update may change, as bytes and plain values."""
-    columns = {name: np.asarray(sketch._rows[name]) for name in sketch._rows}
+    state = sketch._settled
+    columns = {name: np.asarray(state.rows[name]) for name in state.rows}
     return {
         "columns": {name: (c.dtype.str, c.shape, c.tobytes()) for name, c in columns.items()},
-        "seen": sketch.seen,
-        "task": sketch._task,
-        "generator": sketch._rng.bit_generator.state,
+        "seen": state.seen,
+        "task": state.task,
+        "generator": state.generator,
     }

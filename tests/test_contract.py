@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from olss.memory.absorbing import WAITING_ROWS
 from olss.memory.policies import POLICIES
 from olss.memory.sketch import Sketch
 from tests.sketches import as_torch, fed, fingerprint, stream
@@ -44,12 +45,13 @@ def test_columns_stay_aligned_with_the_stream(policy, kind):
     data = updates(kind)
     sketch = fed(Sketch(SIZE, policy, seed=0), data)
     whole = {
-        name: np.concatenate([np.asarray(update[name]) for update in data]) for name in ("X", "y")
+        name: np.concatenate([np.asarray(update[name]) for update in data])
+        for name in ("rows", "y")
     }
     task = np.concatenate([np.full(len(update["y"]), update["task"]) for update in data])
     ids = np.concatenate([update["extra"]["id"] for update in data])
     assert len(set(sketch.index.tolist())) == len(sketch)
-    np.testing.assert_array_equal(np.asarray(sketch.X), whole["X"][sketch.index])
+    np.testing.assert_array_equal(np.asarray(sketch.X), whole["rows"][sketch.index])
     np.testing.assert_array_equal(np.asarray(sketch.y), whole["y"][sketch.index])
     np.testing.assert_array_equal(sketch.task, task[sketch.index])
     np.testing.assert_array_equal(sketch.extra["id"], ids[sketch.index])
@@ -70,7 +72,9 @@ def test_never_more_rows_than_size_and_never_fewer_than_there_are(policy, kind):
 @every_policy
 def test_memory_is_bounded_by_the_size(policy):
     sketch = fed(Sketch(SIZE, policy, seed=0), updates(tasks=15))
-    assert all(len(buffer) == SIZE for buffer in sketch._rows._buffers.values())
+    rows = sketch._settled.rows
+    assert all(len(rows[name]) == SIZE for name in rows)
+    assert sketch._state.waiting_rows < WAITING_ROWS
 
 
 @every_policy
@@ -124,7 +128,7 @@ def test_chunks_do_not_matter_where_the_policy_promises_it(policy):
     for update in data:
         for part in (slice(0, 33), slice(33, 40), slice(40, None)):
             ids = {"id": update["extra"]["id"][part]}
-            chunked.update(update["X"][part], task=update["task"], extra=ids)
+            chunked.update(update["rows"][part], task=update["task"], extra=ids)
     np.testing.assert_array_equal(np.sort(whole.index), np.sort(chunked.index))
     np.testing.assert_allclose(by_index(whole, whole.weight), by_index(chunked, chunked.weight))
 

@@ -23,17 +23,17 @@ def with_value(array, value):
 
 
 BAD = {
-    "NaN in X": ({"X": with_value(X, np.nan)}, "NaN in row 7"),
-    "infinity in X": ({"X": with_value(X, np.inf)}, "infinite value in row 7"),
-    "no rows": ({"X": X[:0], "y": Y[:0], "extra": {"id": []}}, "at least one row"),
-    "one dimension": ({"X": X[:, 0]}, "found shape \\(30,\\).*reshape"),
-    "no X": ({"X": None}, "X must be an array of rows"),
-    "words in X": ({"X": [["a"]] * 30}, "real numbers"),
-    "complex X": ({"X": X * 1j}, "must hold numbers"),
-    "sparse X": ({"X": sp.csr_array(X)}, "toarray"),
-    "torch after NumPy": ({"X": torch.tensor(X)}, "was a NumPy array so far"),
-    "another shape": ({"X": X[:, :3]}, "shape \\(4,\\) as before, found \\(3,\\).*pad="),
-    "another dtype": ({"X": X.astype(np.float32)}, "dtype float64 as before, found float32"),
+    "NaN in X": ({"rows": with_value(X, np.nan)}, "NaN in row 7"),
+    "infinity in X": ({"rows": with_value(X, np.inf)}, "infinite value in row 7"),
+    "no rows": ({"rows": X[:0], "y": Y[:0], "extra": {"id": []}}, "at least one row"),
+    "one dimension": ({"rows": X[:, 0]}, "found shape \\(30,\\).*reshape"),
+    "no X": ({"rows": None}, "X must be an array of rows"),
+    "words in X": ({"rows": [["a"]] * 30}, "real numbers"),
+    "complex X": ({"rows": X * 1j}, "must hold numbers"),
+    "sparse X": ({"rows": sp.csr_array(X)}, "sparse rows now"),
+    "torch after NumPy": ({"rows": torch.tensor(X)}, "was a NumPy array so far"),
+    "another shape": ({"rows": X[:, :3]}, "shape \\(4,\\) as before, found \\(3,\\).*pad="),
+    "another dtype": ({"rows": X.astype(np.float32)}, "dtype float64 as before, found float32"),
     "y missing": ({"y": None}, "with y, these come without"),
     "y too short": ({"y": Y[:29]}, "y must have one entry for each of the 30 rows"),
     "y a number": ({"y": 3}, "y must have one entry"),
@@ -58,7 +58,7 @@ def test_bad_input_is_told_and_changes_nothing(case, policy):
     sketch = Sketch(20, policy, seed=0).update(X, Y, task=1, extra=IDS)
     before = fingerprint(sketch)
     with pytest.raises(InputError, match=says):
-        sketch.update(**({"X": X, "y": Y, "task": 2, "extra": IDS} | change))
+        sketch.update(**({"rows": X, "y": Y, "task": 2, "extra": IDS} | change))
     assert fingerprint(sketch) == before
 
 

@@ -104,7 +104,7 @@ def test_a_stream_without_boundaries_is_cut_where_it_changes():
         for _ in range(10):
             X = (rng.standard_normal((100, 8)) * np.geomspace(3, 0.1, 8)) @ rotation
             sketch.update(X, task="auto")
-            found.append(sketch._task)
+            found.append(sketch._state.task)
     assert found == [regime for regime in range(4) for _ in range(10)]
 
 
@@ -116,7 +116,7 @@ def test_false_alarms_are_as_rare_as_stated():
         sketch = Sketch(200, "weighted", seed=seed)
         for _ in range(30):
             sketch.update(rows(rng, 40), task="auto")
-        alarms += sketch._task
+        alarms += sketch._state.task
     assert alarms < 4
 
 

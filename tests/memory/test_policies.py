@@ -10,6 +10,7 @@ from olss.errors import InputError
 from olss.memory.policies import POLICIES, Choice, named
 from olss.memory.pool import Pool
 from olss.memory.sketch import Sketch
+from olss.memory.store import RowStore
 
 # Chance of a false alarm of one chi-square test; z-scores are bounded to match.
 ALPHA = 1e-4
@@ -34,7 +35,8 @@ def pool_of(held, new, size, weight=None, scores="auto"):
         )
     ]
     rng = np.random.default_rng(0)
-    return Pool(*parts, size=size, scores=scores, features=lambda X: X, rng=rng)
+    parts = map(RowStore, parts)
+    return Pool(*parts, size=size, scores=scores, auto="exact", features=lambda X: X, rng=rng)
 
 
 def svd_scores(A):
@@ -57,7 +59,7 @@ def test_paper_scores_are_those_of_an_svd_of_the_concatenation():
     rng = np.random.default_rng(0)
     held = rng.standard_normal((80, 6)).astype(np.float32)
     new = (rng.standard_normal((50, 6)) * [1, 1, 1, 1, 1e-2, 0]).astype(np.float32)
-    scores = pool_of(held, new, 40).leverage(auto="exact")
+    scores = pool_of(held, new, 40).leverage()
     np.testing.assert_allclose(scores, svd_scores(np.vstack([held, new]).astype(float)), rtol=1e-3)
 
 

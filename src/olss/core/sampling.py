@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from olss.core.row_blocks import to_numpy
 from olss.errors import InputError
 
-__all__ = ["inclusion", "pivotal", "successive"]
+__all__ = ["inclusion", "pivotal", "successive", "thinned"]
 
 
 def successive(weights: ArrayLike, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -176,6 +176,49 @@ def pivotal(pi: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]:
     # What is left over is 0 or 1 up to rounding.
     drawn[rows[p > 0.5]] = True
     return np.flatnonzero(drawn)
+
+
+def thinned(
+    weights: NDArray[np.float64], limit: float, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Draw from rows of weights below `limit` so that the chosen have it, and the sum stays.
+
+    Laid end to end in random order, these are cut into stretches of length `limit` and a last,
+    shorter one. In each, at the same place, a row is picked, whose weight becomes the stretch's
+    length: each weight is right on average, and their sum is exactly what it was. Rows of weights
+    not below the limit stay.
+
+    Parameters
+    ----------
+    weights : (N,) array of positive numbers
+    limit : float
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    rows : int64 array
+        Rows that stay, each once.
+    growth : float64 array
+        What their weights are multiplied by.
+
+    Examples
+    --------
+    >>> rows, growth = thinned(np.ones(1000), 10.0, np.random.default_rng(0))
+    >>> len(rows), set(growth)
+    (100, {10.0})
+    """
+    big = np.flatnonzero(weights >= limit)
+    line = rng.permutation(np.flatnonzero(weights < limit))
+    if not len(line):
+        return big, np.ones(len(big))
+    ends = np.cumsum(weights[line]) / limit
+    whole, rest = divmod(float(ends[-1]), 1)
+    length = np.append(np.ones(int(whole)), rest)
+    length = length[length > 0]
+    picked = np.searchsorted(ends, np.arange(len(length)) + rng.random() * length, side="right")
+    rows, which = np.unique(line[np.minimum(picked, len(line) - 1)], return_inverse=True)
+    growth = limit * np.bincount(which, length) / weights[rows]
+    return np.concatenate([big, rows]), np.concatenate([np.ones(len(big)), growth])
 
 
 def _weights(weights: ArrayLike) -> NDArray[np.float64]:

@@ -46,6 +46,7 @@ class Balanced:
 
     order: Literal["herding", "leverage", "random"] = "herding"
     mergeable: ClassVar[bool] = True
+    waits: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
@@ -58,9 +59,9 @@ class Balanced:
         counts = np.bincount(pool.strata)
         if len(counts) > pool.size:
             warnings.warn(
-                f"size={pool.size} is smaller than the number of strata (tasks x classes), so "
-                "some of them are forgotten. Make the sketch larger, or give fewer tasks or "
-                "classes; real targets must be floats, else each value is a class.",
+                f"size={pool.size} is smaller than the {len(counts)} strata (tasks x classes), so "
+                "some of them are forgotten: no row stands for theirs any more. Make the sketch "
+                "larger, or give fewer tasks or classes.",
                 OlssWarning,
                 stacklevel=4,
             )

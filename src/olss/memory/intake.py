@@ -6,27 +6,26 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.core.gram import check_number
-from olss.core.row_blocks import Blocks
+from olss.common import checks
+from olss.core.row_blocks import Blocks, check_weights
 from olss.errors import DataError, InputError
-from olss.memory.store import Array, Rows, overlap
+from olss.memory.own_columns import EXTRA, RESERVED
+from olss.memory.store import Array, RowStore, is_arrow
 
 __all__ = [
-    "EXTRA",
     "checked_scores",
     "checked_size",
     "incoming",
     "incoming_rows",
+    "incoming_weight",
     "task_column",
 ]
 
-EXTRA = "extra:"  # prefix of the columns that ride along
-
 SCORES = ("auto", "exact", "ridge", "sketched")
-RESERVED = frozenset({"X", "y", "task", "weight", "index", "order"})
 
 Shape = tuple[int, ...]
 TaskIds = NDArray[np.int64] | NDArray[np.str_]
@@ -34,18 +33,15 @@ TaskIds = NDArray[np.int64] | NDArray[np.str_]
 
 def checked_size(size: Any) -> int:
     """Return a number of rows to keep, or raise `InputError`."""
-    if isinstance(size, bool | np.bool_) or not isinstance(size, int | np.integer) or size < 1:
-        raise InputError(f"size must be a positive whole number or 'task', found {size!r}.")
-    return int(size)
+    return checks.whole("size", size, more=" or 'task'")
 
 
 def checked_scores(scores: Any) -> str | float:
     """Return the name of a way to score, or a ridge; or raise `InputError`."""
     if isinstance(scores, str) and scores in SCORES:
         return scores
-    if isinstance(scores, int | float | np.number) and not isinstance(scores, bool):
-        check_number("scores, as a ridge,", scores)
-        return float(scores)
+    if not isinstance(scores, str) and scores is not None:
+        return checks.number("scores, as a ridge,", scores, least=0)
     raise InputError(
         f"scores must be one of {', '.join(map(repr, SCORES))} or a number, the ridge, "
         f"found {scores!r}."
@@ -57,7 +53,7 @@ def incoming(
     y: Any,
     extra: Mapping[str, Any] | None,
     *,
-    held: Rows,
+    held: RowStore,
     pad: Shape | None,
     pad_y: Shape | None,
 ) -> dict[str, Array]:
@@ -67,9 +63,9 @@ def incoming(
     given = {"y": y} | {EXTRA + name: values for name, values in (extra or {}).items()}
     columns = {"X": incoming_rows(X, held=held, pad=pad)}
     columns |= {name: _array(name, values) for name, values in given.items() if values is not None}
-    n = len(columns["X"])
+    n = columns["X"].shape[0]
     for name, column in columns.items():
-        if len(column.shape) == 0 or len(column) != n:
+        if len(column.shape) == 0 or column.shape[0] != n:
             raise DataError(
                 f"{_told(name)} must have one entry for each of the {n} rows of X, "
                 f"found shape {tuple(column.shape)}."
@@ -83,7 +79,7 @@ def incoming(
     return {name: _matched(name, column, held[name]) for name, column in columns.items()}
 
 
-def incoming_rows(X: Any, *, held: Rows, pad: Shape | None) -> Array:
+def incoming_rows(X: Any, *, held: RowStore, pad: Shape | None) -> Array:
     """Return rows as an array, or raise `DataError` if they are not like those held."""
     if X is None:
         raise DataError("X must be an array of rows, found None.")
@@ -95,7 +91,7 @@ def incoming_rows(X: Any, *, held: Rows, pad: Shape | None) -> Array:
     return X
 
 
-def task_column(task: Any, n: int, held: Rows) -> TaskIds:
+def task_column(task: Any, n: int, held: RowStore) -> TaskIds:
     """Return one task id a row: whole numbers or text, of the kind used so far."""
     ids = np.asarray(task.detach().cpu() if is_torch_array(task) else task)
     if ids.dtype.kind not in "iuU":
@@ -107,6 +103,8 @@ def task_column(task: Any, n: int, held: Rows) -> TaskIds:
             f"task must be one id, or one for each of the {n} rows, found shape {ids.shape}."
         )
     if ids.dtype.kind != "U":
+        if ids.size and ids.max() > np.iinfo(np.int64).max:
+            raise InputError(f"task must be below 2^63, found {int(ids.max())}.")
         ids = ids.astype(np.int64)
     if "task" in held and ids.dtype.kind != held["task"].dtype.kind:
         before, now = ("text", "numbers") if ids.dtype.kind == "i" else ("numbers", "text")
@@ -117,18 +115,45 @@ def task_column(task: Any, n: int, held: Rows) -> TaskIds:
     return np.broadcast_to(ids, (n,))
 
 
+def incoming_weight(weight: Any, n: int) -> NDArray[np.float64]:
+    """Return what each of n rows counts for, 1 if nothing is said, or raise `InputError`."""
+    if weight is None:
+        return np.ones(n)
+    weights = check_weights(np.broadcast_to(weight, (n,)) if np.ndim(weight) == 0 else weight, n)
+    if not (weights > 0).all():
+        raise InputError("weight must be above zero, found 0: leave such rows out.")
+    return weights
+
+
 def _array(name: str, value: Any) -> Array:
     if is_torch_array(value):
+        if value.layout != _strided():
+            raise DataError(
+                f"{_told(name)} must be a dense tensor, found one of layout {value.layout}; pass "
+                f"{_told(name)}.to_dense(), or sparse rows as a SciPy matrix."
+            )
         return value.detach()
-    if hasattr(value, "toarray"):
+    if sp.issparse(value):
+        if name != "X":
+            raise DataError(
+                f"{_told(name)} must be dense, found a sparse {type(value).__name__}; pass "
+                f"{_told(name)}.toarray()."
+            )
+        return sp.csr_array(value)
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise DataError(
-            f"{_told(name)} must be dense, found a sparse {type(value).__name__}; a sketch keeps "
-            f"rows as they come, so pass {_told(name)}.toarray(), in parts if it is large."
+            f"{_told(name)} has masked entries, which an array does not keep; fill them first: "
+            f"{_told(name)}.filled(numpy.nan)."
         )
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise DataError(
+            f"{_told(name)} must have rows of one shape, found lists of different lengths."
+        ) from error
     if array.dtype.kind == "O" and all(isinstance(entry, str) for entry in array.flat):
         array = array.astype(np.str_)
-    if array.dtype.kind in "OVSc":
+    if array.dtype.kind in "OVSc" or array.dtype == np.longdouble:
         raise DataError(
             f"{_told(name)} must hold numbers{'' if name == 'X' else ', text or times'}, found "
             f"dtype {array.dtype}."
@@ -155,7 +180,7 @@ def _padded(name: str, array: Array, shape: Shape | None) -> Array:
     return wide
 
 
-def _check_names(columns: Mapping[str, Array], held: Rows) -> None:
+def _check_names(columns: Mapping[str, Array], held: RowStore) -> None:
     before = {name for name in held if name in ("X", "y") or name.startswith(EXTRA)}
     for name in sorted(before ^ set(columns)):
         was, now = ("with", "without") if name in before else ("without", "with")
@@ -168,10 +193,11 @@ def _check_names(columns: Mapping[str, Array], held: Rows) -> None:
 def _matched(name: str, new: Array, held: Array) -> Array:
     """Return `new` in the dtype of the column held, or raise if it is another kind of thing."""
     told = _told(name)
-    if is_torch_array(new) != is_torch_array(held):
-        kinds = ("a torch tensor", "a NumPy array")
-        was, now = kinds if is_torch_array(held) else reversed(kinds)
-        raise DataError(f"{told} was {was} so far and is {now} now; use one kind throughout.")
+    if _library(new) != _library(held):
+        raise DataError(
+            f"{told} was {_library(held)} so far and is {_library(new)} now; use one kind "
+            "throughout."
+        )
     if new.shape[1:] != held.shape[1:]:
         option = {"X": "pad", "y": "pad_y"}.get(name)
         remedy = (
@@ -187,10 +213,15 @@ def _matched(name: str, new: Array, held: Array) -> Array:
         raise DataError(f"{told} must be on {held.device} as before, found {new.device}.")
     if new.dtype != held.dtype:
         new = _converted(name, new, held)
-    # Rows of the sketch itself given back to it would be overwritten while they are read.
-    if overlap(new, held):
-        return new.clone() if is_torch_array(new) else new.copy()
     return new
+
+
+def _library(array: Array) -> str:
+    if is_arrow(array):
+        return "a table"
+    if sp.issparse(array):
+        return "sparse rows"
+    return "a torch tensor" if is_torch_array(array) else "a NumPy array"
 
 
 def _converted(name: str, new: Array, held: Array) -> Array:
@@ -204,11 +235,19 @@ def _converted(name: str, new: Array, held: Array) -> Array:
     )
 
 
+def _strided() -> Any:
+    import torch
+
+    return torch.strided
+
+
 def _told(name: str) -> str:
     return f"extra[{name.removeprefix(EXTRA)!r}]" if name.startswith(EXTRA) else name
 
 
 def _check_finite(name: str, array: Array) -> None:
-    is_torch = is_torch_array(array)
-    if array.is_floating_point() if is_torch else array.dtype.kind == "f":
-        Blocks(array.reshape(len(array), -1), name=name).check_finite()
+    is_float = array.is_floating_point() if is_torch_array(array) else array.dtype.kind == "f"
+    if is_float and not sp.issparse(array):
+        array = array.reshape(len(array), -1)
+    if is_float and array.shape[1]:
+        Blocks(array, name=name).check_finite()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias
@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from olss.core.leverage import pool_scores
 from olss.core.row_blocks import Blocks, to_numpy
 from olss.errors import InputError
-from olss.memory.intake import EXTRA
-from olss.memory.store import Array, Indices, take
+from olss.memory.labels import classes_of
+from olss.memory.own_columns import EXTRA
+from olss.memory.store import Array, Indices, RowStore, take
 
-__all__ = ["Choice", "Floats", "Policy", "Pool", "checked", "classes_of"]
+__all__ = ["Choice", "Floats", "Policy", "Pool", "Scorer", "checked"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -42,10 +43,48 @@ class Choice:
 
 
 class Policy(Protocol):
-    """A function from a pool to the rows that stay."""
+    """A function from a pool to the rows that stay.
+
+    It may also have, as attributes, what `olss.memory.policies` says of them: `mergeable`,
+    `scored`, `waits`, `renews`, and the methods `marks`, `thin` and `limit`.
+    """
 
     def __call__(self, pool: Pool, rng: np.random.Generator) -> Choice:
         """Choose at most `pool.size` rows of the pool."""
+
+
+class Scorer(Protocol):
+    """Leverage in everything the pool stands for.
+
+    Attributes
+    ----------
+    dimension : float
+        What the leverage of everything sums to.
+    total : float
+        The weight of everything.
+    """
+
+    dimension: float
+    total: float
+
+    def __call__(self, rows: Array) -> Floats:
+        """Return the leverage of each row."""
+
+
+@dataclass(frozen=True)
+class _PoolScores:
+    """Leverage in the pool itself."""
+
+    leverage: Floats
+    weight: Floats
+
+    @property
+    def dimension(self) -> float:
+        return float(self.weight @ self.leverage)
+
+    @property
+    def total(self) -> float:
+        return float(self.weight.sum())
 
 
 class Pool:
@@ -63,25 +102,32 @@ class Pool:
     index : (n,) int array
         The rows' positions in the stream.
     features : list of two arrays (held, ...) and (new, ...)
-        What scores are taken of: the rows, or their images under the sketch's feature map.
+        What scores are taken of: the rows, the numbers a table's columns make, or the rows' images
+        under the sketch's feature map.
     """
 
     def __init__(
         self,
-        held: Mapping[str, Array],
-        new: Mapping[str, Array],
+        held: RowStore,
+        new: RowStore,
         *,
         size: int,
-        scores: str | float,
         features: Callable[[Array], Array],
+        scores: str | float = "auto",
+        auto: str | None = None,
+        scorer: Scorer | None = None,
+        classes: bool = True,
         rng: np.random.Generator,
     ) -> None:
-        self._parts = (held, new)
+        self._parts = (held, new) if len(held) else (new.take(np.arange(0)), new)
         self._map = features
         self._scores = scores
+        self._auto = auto
+        self._scorer = scorer
+        self._has_classes = classes
         self._rng = rng
         self.size = size
-        self.kept = len(held["index"])
+        self.kept = len(held)
         self.weight: Floats = self.column("weight")
         self.order: Floats = self.column("order")
         self.task: NDArray[Any] = self.column("task")
@@ -104,18 +150,16 @@ class Pool:
         return self._map(self._parts[1]["X"])
 
     @property
-    def columns(self) -> int:
+    def width(self) -> int:
         """Features of a row."""
         return int(np.prod(self._new_features.shape[1:]))
 
     @cached_property
     def classes(self) -> NDArray[Any] | None:
         """(n,) class of each row, or None if `y` is not given or not a class."""
-        if "y" not in self._parts[1]:
+        if "y" not in self._parts[1] or not self._has_classes:
             return None
-        labels = [classes_of(part["y"]) for part in self._parts if len(part["index"])]
-        known = [part for part in labels if part is not None]
-        return np.concatenate(known) if len(known) == len(labels) else None
+        return classes_of([part["y"] for part in self._parts if len(part)])
 
     @cached_property
     def strata(self) -> Indices:
@@ -126,14 +170,40 @@ class Pool:
             stratum = np.unique(stratum * len(labels) + code, return_inverse=True)[1]
         return stratum
 
+    @property
+    def dimension(self) -> float:
+        """What the leverage of everything the pool stands for sums to."""
+        return self._everything.dimension
+
+    @property
+    def total(self) -> float:
+        """The weight of everything the pool stands for."""
+        return self._everything.total
+
+    def scores(self, rows: Indices | None = None) -> Floats:
+        """Return the leverage of rows, all by default, in everything the pool stands for.
+
+        Where a sketch keeps no spectrum, that is the pool, with its weights.
+        """
+        rows = np.arange(len(self)) if rows is None else rows
+        if isinstance(self._everything, _PoolScores):
+            return self._everything.leverage[rows]
+        scores = np.empty(len(rows))
+        for part, at, which in self._split(rows, "X"):
+            scores[which] = self._everything(_some(part, at))
+        return scores
+
+    @cached_property
+    def _everything(self) -> Scorer | _PoolScores:
+        return self._scorer or _PoolScores(self.leverage(self.weight), self.weight)
+
     def leverage(
         self,
         weight: Floats | None = None,
         *,
         rows: Indices | None = None,
-        auto: str | None = None,
     ) -> Floats:
-        """Leverage x' G^+ x of each row, G = sum w x x' over the rows.
+        """Return the leverage x' G^+ x of each row, G = sum w x x' over the rows of the pool.
 
         Parameters
         ----------
@@ -141,18 +211,12 @@ class Pool:
             The weights w; 1 if not given.
         rows : int array, optional
             Rows of the pool to look at, ascending, if not all. The others are not even read.
-        auto : {"exact", "ridge", "sketched"}, optional
-            How to score if the sketch was told ``scores="auto"``. By default exactly, but with a
-            ridge if the sketch has fewer than twice as many rows as features.
         """
-        auto = auto or ("exact" if self.size >= 2 * self.columns else "ridge")
+        auto = self._auto or ("exact" if self.size >= 2 * self.width else "ridge")
         scores = auto if self._scores == "auto" else self._scores
         split = list(self._split(np.arange(len(self)) if rows is None else rows))
         parts = pool_scores(
-            [
-                features if len(at) == len(features) else take(features, at)
-                for features, at, _ in split
-            ],
+            [_some(features, at) for features, at, _ in split],
             method="sketched" if scores == "sketched" else "exact",
             ridge="auto" if scores == "ridge" else None if isinstance(scores, str) else scores,
             weights=None if weight is None else [weight[which] for _, _, which in split],
@@ -163,21 +227,25 @@ class Pool:
 
     def floats(self, rows: Indices) -> NDArray[np.float32]:
         """Return the features of some rows of the pool, in any order, as one (k, d) array."""
-        floats = np.empty((len(rows), self.columns), dtype=np.float32)
+        floats = np.empty((len(rows), self.width), dtype=np.float32)
         for features, at, which in self._split(rows):
             for part, block in Blocks(take(features, at)).read(np.dtype(np.float32)):
-                floats[which[part]] = to_numpy(block)
+                floats[which[part]] = block.toarray() if hasattr(block, "toarray") else block
         return floats
 
-    def _split(self, rows: Indices) -> Iterator[tuple[Array, Indices, Indices]]:
-        """Yield (features of a part, rows of that part, their places in `rows`)."""
+    def _split(
+        self, rows: Indices, what: str = "features"
+    ) -> Iterator[tuple[Array, Indices, Indices]]:
+        """Yield (features or rows of a part, rows of that part, their places in `rows`)."""
         is_new = rows >= self.kept
-        if not is_new.all():
-            which = np.flatnonzero(~is_new)
-            yield self._held_features, rows[which], which
-        if is_new.any():
-            which = np.flatnonzero(is_new)
-            yield self._new_features, rows[which] - self.kept, which
+        for number, mine in enumerate((~is_new, is_new)):
+            if mine.any():
+                which = np.flatnonzero(mine)
+                if what != "features":
+                    part = self._parts[number][what]
+                else:  # those of the other part are perhaps never asked for
+                    part = self._new_features if number else self._held_features
+                yield part, rows[which] - number * self.kept, which
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a column as one array: "y", or one that rides along, by its name."""
@@ -185,6 +253,12 @@ class Pool:
         if name not in self._parts[1]:
             raise InputError(f"the rows have no column {name.removeprefix(EXTRA)!r}.")
         return np.concatenate([to_numpy(part[name]) for part in self._parts])
+
+
+def _some(part: Array, rows: Indices) -> Array:
+    """Return some rows, ascending; without a copy if they are all."""
+    whole = part.num_rows if hasattr(part, "num_rows") else part.shape[0]
+    return part if len(rows) == whole else take(part, rows)
 
 
 def checked(choice: Any, total: int, size: int) -> Choice:
@@ -207,17 +281,3 @@ def checked(choice: Any, total: int, size: int) -> Choice:
             raise InputError(f"the policy must give a finite {name} for each row it chooses.")
         aligned[name] = np.asarray(values, dtype=np.float64)[first]
     return Choice(rows, **aligned)
-
-
-def classes_of(y: Array) -> NDArray[Any] | None:
-    """(n,) classes of labels or one-hot rows; None for real targets and several labels a row."""
-    y = to_numpy(y)
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim == 1:
-        labels: NDArray[Any] | None = None if y.dtype.kind == "f" else y
-        return labels
-    if y.ndim == 2 and np.all((y == 0) | (y == 1)) and np.all(y.sum(axis=1) == 1):
-        classes: Indices = np.argmax(y, axis=1)
-        return classes
-    return None

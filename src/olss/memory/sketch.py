@@ -4,34 +4,39 @@ from __future__ import annotations
 
 import copy
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common.uninterrupted import uninterrupted
-from olss.core.row_blocks import to_numpy
-from olss.errors import FormatError, InputError
+from olss.common import checks
+from olss.common.metadata import Metadata
+from olss.errors import InputError
 from olss.memory import sketch_file
+from olss.memory.absorbing import absorbed, features_of, may_wait, settled, waited
 from olss.memory.description import Description
 from olss.memory.intake import (
-    EXTRA,
     checked_scores,
     checked_size,
     incoming,
     incoming_rows,
+    incoming_weight,
     task_column,
 )
+from olss.memory.labels import classes_of
 from olss.memory.novelty import Familiar
-from olss.memory.policies import name_of, named
-from olss.memory.pool import Choice, Floats, Policy, Pool, checked, classes_of
-from olss.memory.store import Array, Indices, Rows, take
+from olss.memory.own_columns import EXTRA
+from olss.memory.policies import POLICIES, name_of, named, says
+from olss.memory.pool import Floats, Policy
+from olss.memory.state import Settings, State, new_generator
+from olss.memory.store import Array, Indices, RowStore, take
 
 __all__ = ["Sketch"]
 
 EMPTY = "the sketch is empty: give it rows with update(X, y) first."
-FEATURE_BLOCK = 4096  # rows a feature map gets at a time
+WORKED_OUT = ("_lock", "_familiar")  # of no account in copies
 FALSE_ALARMS = 1e-3  # share of updates without a change that begin a task under task="auto"
 
 
@@ -81,8 +86,8 @@ class Sketch:
     X, y, task, weight, index : arrays of len(sketch) rows
         The rows kept and, aligned with them: their targets (None if there are none), their tasks,
         how many of the rows seen each stands for, and their positions in the stream, counted from
-        0. They are views of the sketch's memory: an update changes what they show, so copy what
-        must last. Rows are in no particular order: a new row takes the place of one that went.
+        0. Rows are in the order they came in. An update makes new arrays: those you hold stay as
+        they are.
     extra : dict of str to array
         The other columns that ride along.
     seen : int
@@ -113,20 +118,28 @@ class Sketch:
         pad_y: tuple[int, ...] | None = None,
         seed: int | np.random.Generator | None = None,
     ) -> None:
-        self.size: int | Literal["task"] = "task" if size == "task" else checked_size(size)
+        self._size: int | Literal["task"] = "task" if size == "task" else checked_size(size)
         self.policy = named(policy)
         self.scores = checked_scores(scores)
         self.features = features
         self.pad = pad if pad is None else tuple(pad)
         self.pad_y = pad_y if pad_y is None else tuple(pad_y)
-        self._rng = np.random.default_rng(seed)
-        self._rows = Rows()
-        self._seen = 0
-        self._task: int | str = 0
-        self._familiar: dict[int | str | None, Familiar] = {}
+        self._state = State(new_generator(seed))
+        self._forget_what_was_worked_out()
+
+    def _forget_what_was_worked_out(self) -> None:
+        self._lock = threading.RLock()
+        self._familiar: tuple[State, Any, Familiar] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in vars(self).items() if k not in WORKED_OUT}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._forget_what_was_worked_out()
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._settled.rows)
 
     def __repr__(self) -> str:
         tasks = len(np.unique(self.task)) if len(self) else 0
@@ -136,6 +149,18 @@ class Sketch:
         )
 
     @property
+    def size(self) -> int | Literal["task"]:
+        """Rows to keep, or "task"; what came before it is set is kept to the size before."""
+        return self._size
+
+    @size.setter
+    def size(self, size: int | Literal["task"]) -> None:
+        new: int | Literal["task"] = "task" if size == "task" else checked_size(size)
+        with self._lock:
+            _ = self._settled
+            self._size = new
+
+    @property
     def X(self) -> Array:  # noqa: N802
         """The rows kept, (len, ...)."""
         return self._column("X")
@@ -143,7 +168,7 @@ class Sketch:
     @property
     def y(self) -> Array | None:
         """Their targets, or None."""
-        return self._rows["y"] if "y" in self._rows else None  # noqa: SIM401
+        return self._settled.rows.get("y")
 
     @property
     def task(self) -> NDArray[Any]:
@@ -166,32 +191,32 @@ class Sketch:
     @property
     def extra(self) -> dict[str, Array]:
         """The other columns that ride along."""
-        return {
-            name.removeprefix(EXTRA): self._rows[name]
-            for name in self._rows
-            if name.startswith(EXTRA)
-        }
+        rows = self._settled.rows
+        return {name.removeprefix(EXTRA): rows[name] for name in rows if name.startswith(EXTRA)}
 
     @property
     def seen(self) -> int:
         """Rows seen so far."""
-        return self._seen
+        return self._state.seen
 
     def update(
         self,
-        X: Any,
+        rows: Any,
         y: Any = None,
         task: Any = None,
-        *,
+        weight: Any = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Self:
         """Take in rows and keep what the policy chooses of them and of the rows held.
 
-        If it raises, the sketch is as it was before.
+        If it raises, whatever and whenever, the sketch is as it was before. Several threads may
+        update one sketch: they wait for each other. Rows that come a few at a time wait inside
+        until about a thousand have come, or until the sketch is looked at, and are then drawn
+        from together.
 
         Parameters
         ----------
-        X : array (n, ...), NumPy or torch, of any real dtype
+        rows : array (n, ...), NumPy, torch or SciPy sparse, of any real dtype
             Rows, kept as they are: uint8 images stay uint8, tensors stay on their device.
         y : array (n,) or (n, ...), optional
             Labels (numbers or text), one-hot rows, or real targets of any shape.
@@ -201,6 +226,9 @@ class Sketch:
             where an update brings rows unlike those held of the current task (see `novelty`).
             Under ``"weighted"`` and ``"reservoir"``, one in a thousand updates that bring nothing
             new is taken for a new task; under ``"paper"`` fewer, under ``"balanced"`` some more.
+        weight : float or array (n,), optional
+            What each row counts for, 1 if not given: rows that were counted, or are a sample or a
+            sketch of others already.
         extra : mapping of str to array (n, ...), optional
             Columns that ride along with the rows: identifiers, times.
 
@@ -209,18 +237,7 @@ class Sketch:
         Sketch
             Itself.
         """
-        new = incoming(X, y, extra, held=self._rows, pad=self.pad, pad_y=self.pad_y)
-        n = len(new["X"])
-        if task is None:
-            task = self._task
-        elif isinstance(task, str) and task == "auto":
-            task = self._detected_task(new["X"])
-        new["task"] = task_column(task, n, self._rows)
-        new["weight"] = np.ones(n)
-        new["index"] = np.arange(self._seen, self._seen + n)
-        new["order"] = np.full(n, np.nan)
-        size = n if self.size == "task" else checked_size(self.size)
-        self._absorb(new, size, seen=n, task=new["task"][-1].item())
+        self._change(lambda state: self._updated(state, rows, y, task, weight, extra))
         return self
 
     def merge(self, other: Sketch) -> Self:
@@ -239,24 +256,13 @@ class Sketch:
                 f"sketches of different policies do not merge, found {_title(self.policy)!r} and "
                 f"{_title(other.policy)!r}."
             )
-        if not getattr(self.policy, "mergeable", False):
+        if not says(self.policy, "mergeable"):
             raise InputError(
                 f"policy {_title(self.policy)!r} does not say how many rows each row stands for, "
                 "so two of its sketches cannot be merged; use 'weighted', 'reservoir' or "
                 "'balanced'."
             )
-        if len(other):
-            new = incoming(
-                other.X, other.y, other.extra, held=self._rows, pad=self.pad, pad_y=self.pad_y
-            )
-            new["task"] = task_column(other.task, len(other), self._rows)
-            new["weight"] = other.weight.copy()
-            new["index"] = other.index + self._seen
-            new["order"] = other._rows["order"].copy()
-            size = max(len(self), len(other)) if self.size == "task" else checked_size(self.size)
-            self._absorb(new, size, seen=other.seen, task=other._task)
-        else:
-            self._seen += other.seen
+        self._change(lambda state: self._merged(state, other._settled))
         return self
 
     def remove(self, index: Any) -> int:
@@ -274,7 +280,7 @@ class Sketch:
         Returns
         -------
         int
-            Rows removed.
+            Rows removed. Arrays taken from the sketch before show zeros in their place.
 
         Examples
         --------
@@ -285,19 +291,15 @@ class Sketch:
         positions = np.atleast_1d(np.asarray(index))
         if positions.size and positions.dtype.kind not in "iu":
             raise InputError(f"index must be whole numbers, found {index!r}.")
-        if positions.size and not (positions.min() >= 0 and positions.max() < self._seen):
+        if positions.size and not (positions.min() >= 0 and positions.max() < self.seen):
             raise InputError(
-                f"index must be positions in the stream, 0 to {self._seen - 1}, found {index!r}."
+                f"index must be positions in the stream, 0 to {self.seen - 1}, found {index!r}."
             )
-        if not len(self):
-            return 0
-        keep = np.flatnonzero(~np.isin(self.index, positions))
-        removed = len(self) - len(keep)
-        self._rows.drop(keep)
-        self._familiar.clear()
-        return removed
+        before = len(self)
+        self._change(lambda state: self._without(state, positions))
+        return before - len(self)
 
-    def novelty(self, X: Any, task: int | str | None = None) -> Floats:
+    def novelty(self, rows: Any, task: int | str | None = None) -> Floats:
         """How unlike everything remembered rows are, from 0 to 1.
 
         It is the share of remembered rows that are less novel than this row, by ridge leverage
@@ -307,7 +309,7 @@ class Sketch:
 
         Parameters
         ----------
-        X : array (n, ...)
+        rows : array (n, ...)
             Rows as for `update`.
         task : int or str, optional
             Compare with the rows held of this task instead of with all.
@@ -325,10 +327,11 @@ class Sketch:
         >>> bool(drifts(rng.standard_normal((200, 10)) * 1.5))
         True
         """
-        if not len(self):
+        state = self._settled
+        if not len(state.rows):
             raise InputError(EMPTY)
-        X = incoming_rows(X, held=self._rows, pad=self.pad)
-        return self._familiar_rows(task).novelty(self._map(X))
+        X = incoming_rows(rows, held=state.rows, pad=self.pad)
+        return self._familiar_rows(state, task).novelty(features_of(self._settings, X))
 
     def describe(self) -> Description:
         """Return rows per task and class, weights and effective sample size, as a table to read.
@@ -342,10 +345,11 @@ class Sketch:
         task  rows  stand for  a  b
            0     4          6  2  2
         """
-        if not len(self):
+        state = self._settled
+        if not len(state.rows):
             raise InputError(EMPTY)
-        classes = None if self.y is None else classes_of(self.y)
-        return Description.of(self.seen, self.task, classes, self.weight)
+        classes = classes_of([state.rows["y"]]) if state.classes else None
+        return Description.of(state.seen, state.rows["task"], classes, state.rows["weight"])
 
     def batches(
         self, size: int, *, shuffle: bool = True, seed: int | np.random.Generator | None = None
@@ -361,21 +365,19 @@ class Sketch:
         seed : int or numpy.random.Generator, optional
             For the order. The sketch's own randomness is not touched.
         """
-        if size < 1:
-            raise InputError(f"size must be a positive whole number, found {size}.")
-        order = np.arange(len(self))
+        size = checks.whole("size", size)
+        rows = self._settled.rows
+        order = np.arange(len(rows))
         if shuffle:
             np.random.default_rng(seed).shuffle(order)
-        for start in range(0, len(self), size):
-            rows = order[start : start + size]
-            yield take(self.X, rows), None if self.y is None else take(self.y, rows)
+        for start in range(0, len(rows), size):
+            at = order[start : start + size]
+            yield take(rows["X"], at), take(rows["y"], at) if "y" in rows else None
 
     def copy(self) -> Self:
         """Return an independent copy; it shares only the policy and the feature map."""
         other = copy.copy(self)
-        other._rows = self._rows.copy()
-        other._rng = copy.deepcopy(self._rng)
-        other._familiar = {}
+        other._forget_what_was_worked_out()
         return other
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -385,18 +387,17 @@ class Sketch:
         and the columns that ride along. `load` reads it and goes on byte for byte as if nothing
         had been in between. A policy or feature map of your own is not saved.
         """
-        state = {
+        sketch_file.write(path, self._settled, self._file_settings())
+
+    def _file_settings(self) -> dict[str, Any]:
+        return {
             "size": self.size,
             "policy": name_of(self.policy),
             "scores": self.scores,
             "features": self.features is not None,
             "pad": self.pad,
             "pad_y": self.pad_y,
-            "seen": self._seen,
-            "task": self._task,
-            "generator": self._rng.bit_generator.state,
         }
-        sketch_file.write(path, self._rows, state)
 
     @classmethod
     def load(
@@ -419,104 +420,149 @@ class Sketch:
             Where to put tensors; the host by default.
         """
         own = None if policy is None else named(policy)
-        rows, state = sketch_file.read(path, device)
+        state, settings = sketch_file.read(path, device)
+        known = named(settings.text("policy", POLICIES)) if "policy" in settings else None
         try:
             sketch = cls(
-                state["size"],
-                own or state["policy"] or _missing("policy"),
-                scores=state["scores"],
-                features=features or (_missing("features") if state["features"] else None),
-                pad=state["pad"],
-                pad_y=state["pad_y"],
-                seed=sketch_file.generator(state["generator"]),
+                settings.raw("size"),
+                own or known or _missing("policy"),
+                scores=settings.raw("scores"),
+                features=features or (_missing("features") if settings.flag("features") else None),
+                pad=_shape(settings, "pad"),
+                pad_y=_shape(settings, "pad_y"),
             )
-            sketch._rows, sketch._seen, sketch._task = rows, int(state["seen"]), state["task"]
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"{path} has damaged sketch metadata ({error!r}).") from error
+        except InputError as error:
+            raise settings.damaged(str(error)) from error
+        sketch._state = state
         return sketch
 
-    def _column(self, name: str) -> Any:
-        if name not in self._rows:
-            raise InputError(EMPTY)
-        return self._rows[name]
+    @property
+    def _settings(self) -> Settings:
+        return Settings(self.policy, self.scores, self.features)
 
-    def _absorb(self, new: dict[str, Array], size: int, *, seen: int, task: int | str) -> None:
-        """Let the policy choose among the rows held and `new`, then put the chosen into place.
+    @property
+    def _settled(self) -> State:
+        """The state, in which no rows wait any more."""
+        if self._state.waiting:
+            self._change(self._settle)
+        return self._state
 
-        The new rows stand for `seen` rows of the stream, the last of them of this `task`.
-        """
-        held = {name: self._rows[name] for name in self._rows}
-        held = held or {name: column[:0] for name, column in new.items()}
-        total = len(self) + len(new["index"])
-        state = self._rng.bit_generator.state
+    def _change(self, change: Callable[[State], State]) -> None:
+        """Put another state in the place of this one, in one step, or leave this one."""
+        before = after = None
         try:
-            choice = Choice(np.arange(total))
-            if total > size:
-                pool = Pool(
-                    held, new, size=size, scores=self.scores, features=self._map, rng=self._rng
-                )
-                choice = checked(self.policy(pool, self._rng), total, size)
-            kept = choice.rows[choice.rows < len(self)]
-            chosen = choice.rows[choice.rows >= len(self)] - len(self)
-            reserve = min(size, 2 * total) if len(self) else 0
-            with uninterrupted():
-                slots = self._rows.replace(kept, new, chosen, reserve)
-                if choice.weight is not None:
-                    self._rows["weight"][slots] = choice.weight
-                if choice.order is not None:
-                    self._rows["order"][slots] = choice.order
-                self._familiar.clear()
-                self._seen += seen
-                self._task = task
-                state = self._rng.bit_generator.state
+            with self._lock:
+                before = self._state
+                after = change(before)
+                self._familiar = None
+                self._state = after
         except BaseException:
-            self._rng.bit_generator.state = state
+            # What interrupts may come right behind that step.
+            if before is not None:
+                self._state = before if self._state is after else self._state
+                before.rows.forget(None)
             raise
 
-    def _detected_task(self, X: Array) -> int | str:
+    def _updated(
+        self, state: State, rows: Any, y: Any, task: Any, weight: Any, extra: Any
+    ) -> State:
+        new = incoming(rows, y, extra, held=state.like, pad=self.pad, pad_y=self.pad_y)
+        n = new["X"].shape[0]
+        if task is None:
+            task = state.task
+        elif isinstance(task, str) and task == "auto":
+            state = self._settle(state)
+            task = self._detected_task(state, new["X"])
+        base = incoming_weight(weight, n)
+        store = RowStore(
+            new
+            | {
+                "task": task_column(task, n, state.like),
+                "weight": base,
+                "base": base,
+                "index": np.arange(state.seen, state.seen + n),
+                "order": np.full(n, np.nan),
+            }
+        )
+        if self.size != "task" and may_wait(self._settings, state, store):
+            return waited(state, store)
+        if state.waiting:
+            return self._settle(waited(state, store))
+        size = n if self.size == "task" else self.size
+        last = store["task"][-1].item()
+        return absorbed(self._settings, state, store, size, seen=n, task=last)
+
+    def _settle(self, state: State) -> State:
+        """Return the state in which no rows wait; none do where the size is that of the task."""
+        return settled(self._settings, state, checked_size(self.size)) if state.waiting else state
+
+    def _merged(self, state: State, other: State) -> State:
+        state = self._settle(state)
+        if not len(other.rows):
+            return state.with_(seen=state.seen + other.seen)
+        extra = {k.removeprefix(EXTRA): other.rows[k] for k in other.rows if k.startswith(EXTRA)}
+        new = incoming(
+            other.rows["X"],
+            other.rows.get("y"),
+            extra,
+            held=state.rows,
+            pad=self.pad,
+            pad_y=self.pad_y,
+        )
+        own = {
+            "task": task_column(other.rows["task"], len(other.rows), state.rows),
+            "index": other.rows["index"] + state.seen,
+        }
+        own |= {name: other.rows[name] for name in ("weight", "base", "order")}
+        size = max(len(state.rows), len(other.rows)) if self.size == "task" else self.size
+        return absorbed(
+            self._settings, state, RowStore(new | own), size, seen=other.seen, task=other.task
+        )
+
+    def _without(self, state: State, positions: NDArray[Any]) -> State:
+        state = self._settle(state)
+        if not len(state.rows):
+            return state
+        gone = np.isin(state.rows["index"], positions)
+        rows = state.rows.take(np.flatnonzero(~gone))
+        state.rows.forget(np.flatnonzero(gone))
+        return state.with_(rows=rows)
+
+    def _column(self, name: str) -> Any:
+        rows = self._settled.rows
+        if name not in rows:
+            raise InputError(EMPTY)
+        return rows[name]
+
+    def _detected_task(self, state: State, X: Array) -> int | str:
         """Return the current task, or the next one if the rows are unlike those held of it."""
-        if isinstance(self._task, str):
+        if isinstance(state.task, str):
             raise InputError(
-                f"task='auto' numbers tasks, but the last one is called {self._task!r}; "
+                f"task='auto' numbers tasks, but the last one is called {state.task!r}; "
                 "use numbers throughout."
             )
-        if not len(self) or not (self.task == self._task).any():
-            return self._task
-        familiar = self._familiar_rows(self._task)
-        if familiar.chance(familiar.novelty(self._map(X))) >= FALSE_ALARMS:
-            return self._task
-        return max(self._task, int(self.task.max())) + 1
+        if not len(state.rows) or not (state.rows["task"] == state.task).any():
+            return state.task
+        familiar = self._familiar_rows(state, state.task)
+        if familiar.chance(familiar.novelty(features_of(self._settings, X))) >= FALSE_ALARMS:
+            return state.task
+        return max(state.task, int(state.rows["task"].max())) + 1
 
-    def _familiar_rows(self, task: int | str | None) -> Familiar:
+    def _familiar_rows(self, state: State, task: int | str | None) -> Familiar:
         """Return what the rows held, or those of a task, look like; worked out once."""
-        if task in self._familiar:
-            return self._familiar[task]
-        X, weight = self.X, self.weight
+        known = self._familiar
+        if known is not None and known[0] is state and known[1] == task:
+            return known[2]
+        X, weight = state.rows["X"], state.rows["weight"]
         if task is not None:
-            rows = np.flatnonzero(self.task == task)
+            rows = np.flatnonzero(state.rows["task"] == task)
             if not len(rows):
                 raise InputError(f"no row of task {task!r} is held.")
             X, weight = take(X, rows), weight[rows]
-        familiar = Familiar.of(self._map(X), weight)
+        familiar = Familiar.of(features_of(self._settings, X), weight)
         if self.features is None:  # a feature map may change at any time
-            self._familiar = {task: familiar}
+            self._familiar = (state, task, familiar)
         return familiar
-
-    def _map(self, X: Array) -> Array:
-        """Return what scores are taken of, computed a block at a time."""
-        if self.features is None:
-            return X
-        blocks = [
-            to_numpy(self.features(X[start : start + FEATURE_BLOCK]))
-            for start in range(0, len(X), FEATURE_BLOCK)
-        ]
-        mapped = np.concatenate(blocks) if blocks else np.empty((0, 1))
-        if mapped.ndim < 2 or len(mapped) != len(X):
-            raise InputError(
-                f"features must return one row for each of the {len(X)} it gets, shape (n, k), "
-                f"found shape {mapped.shape}."
-            )
-        return mapped
 
 
 def _title(policy: Policy) -> str:
@@ -533,3 +579,12 @@ def _missing(name: str) -> Callable[..., Any]:
         )
 
     return missing
+
+
+def _shape(settings: Metadata, name: str) -> tuple[int, ...] | None:
+    if name not in settings:
+        return None
+    sizes = settings.items(name)
+    if not all(isinstance(k, int) and 0 < k < 2**31 for k in sizes):
+        raise settings.damaged(f"{name} is {sizes!r} where sizes of rows belong")
+    return tuple(sizes)

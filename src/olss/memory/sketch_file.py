@@ -1,157 +1,328 @@
 """A sketch as one Parquet file: a table for everybody, with the state to go on with.
 
-The table has a line a row: `X` (a list of fixed length, the row's numbers in C order), `y`, `task`,
-`weight`, `index`, and the columns that ride along under their own names. The state (settings,
-counts, state of the generator) is JSON under the key ``olss`` of the file's metadata. Nothing in
-the file is ever executed.
+The table has a line a row: the columns that came in, the target, what rides along, and the
+sketch's own, `olss_weight`, `olss_task`, `olss_index` and others. Rows of an array are one column
+`X`, a list of fixed length (the row's numbers in C order); sparse rows are two, of places and of
+values. The state (settings, counts, random bits, spectrum) is JSON under the key ``olss`` of the
+file's metadata, its SHA-256 beside it; pages have checksums, and the state names the sum of the
+schema. So a flipped bit is an error, and never other rows. Nothing in the file is executed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
+from olss.common.metadata import Metadata
 from olss.common.whole_file import whole_file
 from olss.core.row_blocks import to_numpy
 from olss.errors import FormatError
-from olss.memory.intake import EXTRA
-from olss.memory.store import Array, Rows
+from olss.memory.own_columns import EXTRA, OWN
+from olss.memory.state import State
+from olss.memory.store import Array, RowStore
 
-__all__ = ["FORMAT", "generator", "read", "write"]
+__all__ = ["FORMAT", "KEY", "is_sketch_file", "read", "write"]
 
-FORMAT = 1
-KEY = b"olss"
+FORMAT = 2
+KEY, SUM = b"olss", b"olss_sha256"
 GROUP_BYTES = 16_000_000
 
+# What a column of an array may be; a file that says otherwise was not written by a sketch.
+WHOLE = tuple(f"{unsigned}int{bits}" for unsigned in ("", "u") for bits in (8, 16, 32, 64))
+NUMBERS = ("bool", *WHOLE, "float16", "float32", "float64")
+TIMES = re.compile(r"(datetime64|timedelta64)\[(Y|M|W|D|h|m|s|ms|us|ns)\]")
+TENSORS = ("uint8", "bfloat16", *(name for name in NUMBERS if not name.startswith("u")))
 
-def write(path: str | os.PathLike[str], rows: Rows, state: dict[str, Any]) -> None:
+
+def write(path: str | os.PathLike[str], state: State, settings: dict[str, Any]) -> None:
     """Write the file whole or not at all: beside its place, then moved there in one step."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = {name: rows[name] for name in rows}
-    if "order" in columns and np.isnan(columns["order"]).all():
-        del columns["order"]
-    kinds = {name: _kind(column) for name, column in columns.items()}
-    table = pa.table({name.removeprefix(EXTRA): _to_arrow(c) for name, c in columns.items()})
-    state = {"format": FORMAT, "columns": kinds, **state}
-    table = table.replace_schema_metadata(
-        {KEY: json.dumps(state, default=lambda value: value.tolist())}
-    )
+    rows = state.rows
+    columns = {name: rows[name] for name in rows if not _is_blank(name, rows[name])}
+    arrays: dict[str, Any] = {}
+    for name, column in columns.items():
+        arrays |= _to_arrow(_file_name(name), column)
+    table = pa.table(arrays)
+    content = {
+        "format": FORMAT,
+        "settings": settings,
+        "columns": {name: _kind(name, column) for name, column in columns.items()},
+        "rows": len(rows),
+        "schema": _schema_sum(_as_parquet_has_it(table.schema)),
+        "seen": state.seen,
+        "task": state.task,
+        "classes": state.classes,
+        "generator": _packed_generator(state.generator),
+    }
+    text = json.dumps(content, default=_plain).encode()
+    metadata = {KEY: text, SUM: hashlib.sha256(text).hexdigest()}
     with whole_file(Path(path)) as file:
         pq.write_table(
-            table,
+            table.replace_schema_metadata(metadata),
             file,
             compression="zstd",
-            use_dictionary=[name for name in ("y", "task") if name in columns],
+            use_dictionary=[name for name in ("y", *OWN.values()) if name in table.schema.names],
             row_group_size=max(1, GROUP_BYTES * len(rows) // max(1, table.nbytes)),
             write_page_checksum=True,
+            use_compliant_nested_type=False,  # names inside lists come back as they were
         )
 
 
-def read(path: str | os.PathLike[str], device: Any = None) -> tuple[Rows, dict[str, Any]]:
-    """Return the rows and the state of a sketch file; tensors are put on `device`."""
+def read(path: str | os.PathLike[str], device: Any = None) -> tuple[State, Metadata]:
+    """Return the state and the settings of a sketch file; tensors are put on `device`."""
+    table, content = read_table(Path(path))
+    place = str(path)
+    columns = content.table("columns")
+    read_columns: dict[str, Array] = {}
+    for name in columns:
+        try:
+            read_columns[name] = _from_arrow(table, _file_name(name), columns.table(name), device)
+        except (KeyError, ValueError, TypeError, OverflowError) as error:
+            if isinstance(error, FormatError):
+                raise
+            raise FormatError(
+                f"{place} does not hold the column {name!r} it says it does ({error!r}); another "
+                "program has changed it. Take a copy of the original."
+            ) from error
+    state = State(
+        generator=_unpacked_generator(content.table("generator")),
+        rows=RowStore(_completed(place, read_columns, table.num_rows)),
+        seen=content.whole("seen", least=table.num_rows),
+        task=_task(content),
+        classes=content.flag("classes") if "classes" in content else None,
+    )
+    return state, content.table("settings")
+
+
+def read_table(path: Path) -> tuple[Any, Metadata]:
+    """Return the rows of a sketch file as a table, and what its metadata say, both verified."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"there is no sketch file {path}.")
+        raise FileNotFoundError(2, "there is no sketch file", str(path))
     try:
         table = pq.read_table(path, partitioning=None, page_checksum_verification=True)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise FormatError(
-            f"{path} is not a whole Parquet file ({error}); it is damaged, truncated or of another "
-            "kind. Take a copy of it, or make the sketch anew."
+            f"{path} is not a whole Parquet file ({_line(error)}); it is damaged, truncated or of "
+            "another kind. Take a copy of it, or make the sketch anew."
         ) from error
-    state = _state(path, table.schema.metadata)
-    rows = Rows()
-    if not state.get("columns"):  # saved before the first update
-        return rows, state
+    content = _content(path, table.schema.metadata or {})
+    if content.whole("rows") != table.num_rows or content.text("schema") != _schema_sum(
+        table.schema
+    ):
+        raise FormatError(
+            f"{path} does not hold the rows and columns it was written with: it is damaged, or "
+            "another program has changed it. Take a copy of the original."
+        )
+    return table.replace_schema_metadata(None), content
+
+
+def is_sketch_file(path: Path) -> bool:
+    """Whether a file says of itself that it is a sketch's."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
-        columns = {
-            name: _from_arrow(table[name.removeprefix(EXTRA)], kind, device)
-            for name, kind in state["columns"].items()
-        }
-        columns.setdefault("order", np.full(len(columns["index"]), np.nan))
-    except (KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
-        raise FormatError(
-            f"{path} does not hold the columns it says it does ({error!r}); it has been changed "
-            "by another program. Take a copy of the original."
-        ) from error
-    rows.replace(np.arange(0), columns, np.arange(len(columns["index"])))
-    return rows, state
+        return KEY in (pq.read_schema(path).metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
 
 
-def generator(state: dict[str, Any]) -> np.random.Generator:
-    """Return a NumPy generator in this state."""
-    kind = getattr(np.random, str(state["bit_generator"]))
-    if not (isinstance(kind, type) and issubclass(kind, np.random.BitGenerator)):
-        raise ValueError(f"{state['bit_generator']!r} is no bit generator")
-    bits = kind()
-    bits.state = state
-    return np.random.Generator(bits)
-
-
-def _state(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, Any]:
-    if not metadata or KEY not in metadata:
+def _content(path: Path, metadata: dict[bytes, bytes]) -> Metadata:
+    if KEY not in metadata:
         raise FormatError(
             f"{path} is a Parquet file, but not one of a sketch: its metadata has no entry "
-            f"'{KEY.decode()}'. To sketch the table itself, read it and call update."
+            f"'{KEY.decode()}'. To sketch the table itself, give it to update or compress."
         )
-    try:
-        state: dict[str, Any] = json.loads(metadata[KEY])
-        version = int(state["format"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"{path} has damaged sketch metadata ({error!r}).") from error
+    text = metadata[KEY]
+    content = Metadata.parsed(str(path), text)
+    version = content.whole("format", least=1)
     if version > FORMAT:
         raise FormatError(
-            f"{path} is of format {version}, this olss reads up to {FORMAT}; "
+            f"{path} is of format {version}, this olss reads format {FORMAT}; "
             "install a newer olss: pip install --upgrade olss"
         )
-    return state
+    if version < FORMAT:
+        raise FormatError(f"{path} is of format {version}, which no release wrote; make it anew.")
+    if metadata.get(SUM, b"").decode("ascii", "replace") != hashlib.sha256(text).hexdigest():
+        raise content.damaged("their checksum is another")
+    return content
 
 
-def _kind(column: Array) -> dict[str, Any]:
-    return {
-        "library": "torch" if is_torch_array(column) else "numpy",
-        "dtype": str(column.dtype).removeprefix("torch."),
-        "shape": list(column.shape[1:]),
-    }
+def _schema_sum(schema: Any) -> str:
+    """Return a sum of names and types: what the file's own footer says of them has none."""
+    return hashlib.sha256(repr([(f.name, str(f.type)) for f in schema]).encode()).hexdigest()
 
 
-def _to_arrow(column: Array) -> Any:
+def _as_parquet_has_it(schema: Any) -> Any:
+    """Return the schema that a reader will find: seconds, for instance, become milliseconds."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), file, use_compliant_nested_type=False)
+    return pq.read_schema(pa.BufferReader(file.getvalue()))
+
+
+def _file_name(name: str) -> str:
+    return OWN.get(name, name.removeprefix(EXTRA))
+
+
+def _is_blank(name: str, column: Array) -> bool:
+    """Whether a column says nothing: no order remembered, every row counting for one."""
+    if name == "order":
+        return bool(np.isnan(column).all())
+    return name == "base" and bool((column == 1).all())
+
+
+def _completed(place: str, columns: dict[str, Array], rows: int) -> dict[str, Array]:
+    """Return the columns with those that said nothing, or say what the sketch cannot do without."""
+    if not columns:
+        return columns
+    blank = {"order": np.full(rows, np.nan), "base": np.ones(rows)}
+    for name, dtype in {"weight": "f", "index": "i", "task": "iU", "base": "f"}.items():
+        column = columns.get(name, blank.get(name))
+        if column is None or column.ndim != 1 or column.dtype.kind not in dtype:
+            raise FormatError(f"{place} has no usable column {OWN[name]}; take a copy of it.")
+        if dtype == "f" and not (np.isfinite(column) & (column > 0)).all():
+            raise FormatError(f"{place}: its column {OWN[name]} holds what is no weight.")
+    return {name: column for name, column in blank.items() if name not in columns} | columns
+
+
+def _task(content: Metadata) -> int | str:
+    if isinstance(content.raw("task"), str):
+        return content.text("task")
+    return content.whole("task", least=-(2**63))
+
+
+def _kind(name: str, column: Array) -> dict[str, Any]:
+    if sp.issparse(column):
+        return {"library": "sparse", "dtype": str(column.dtype), "shape": list(column.shape[1:])}
+    dtype = "text" if _is_text(column) else str(column.dtype).removeprefix("torch.")
+    library = "torch" if is_torch_array(column) else "numpy"
+    return {"library": library, "dtype": dtype, "shape": list(column.shape[1:])}
+
+
+def _is_text(column: Array) -> bool:
+    return isinstance(column, np.ndarray) and column.dtype.kind == "U"
+
+
+def _to_arrow(name: str, column: Array) -> dict[str, Any]:
     import pyarrow as pa
 
+    if sp.issparse(column):
+        at = pa.array(column.indptr.astype(np.int64))
+        return {
+            f"{name}_places": pa.LargeListArray.from_arrays(at, pa.array(column.indices)),
+            f"{name}_values": pa.LargeListArray.from_arrays(at, pa.array(column.data)),
+        }
     values = to_numpy(column)
     if values.dtype == np.float16:  # not known to all readers; float32 holds it exactly
         values = values.astype(np.float32)
     if values.ndim == 1:
-        return pa.array(values)
-    return pa.FixedSizeListArray.from_arrays(
-        pa.array(np.ascontiguousarray(values).reshape(-1)), int(np.prod(values.shape[1:]))
-    )
+        return {name: pa.array(values)}
+    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+    return {name: pa.FixedSizeListArray.from_arrays(flat, int(np.prod(values.shape[1:])))}
 
 
-def _from_arrow(column: Any, kind: dict[str, Any], device: Any) -> Array:
-    import pyarrow as pa
-
-    flat = column.combine_chunks()
-    if pa.types.is_fixed_size_list(flat.type):
-        flat = flat.flatten()
-    values: NDArray[Any] = flat.to_numpy(zero_copy_only=False)
-    values = values.reshape(len(column), *kind["shape"])
-    if kind["library"] == "numpy":
-        if np.dtype(kind["dtype"]).kind not in "biufUMm":
-            raise ValueError(f"a column of dtype {kind['dtype']}")
-        return values.astype(kind["dtype"], copy=False)
+def _from_arrow(table: Any, name: str, kind: Metadata, device: Any) -> Array:
+    shape = tuple(kind.items("shape"))
+    if not all(isinstance(k, int) and 0 < k < 2**31 for k in shape):
+        raise ValueError(f"rows of shape {shape}")
+    library = kind.text("library", ["numpy", "torch", "sparse"])
+    dtype = kind.text("dtype")
+    if library == "sparse":
+        return _sparse_from_arrow(table, name, _checked_dtype(dtype, NUMBERS), shape)
+    column = table[name].combine_chunks()
+    if column.null_count:
+        raise ValueError("entries are missing")
+    values = _flat_values(column, shape)
+    if library == "numpy":
+        if dtype == "text":
+            return np.asarray(values.tolist(), dtype=np.str_).reshape(values.shape)
+        if not TIMES.fullmatch(dtype):
+            _checked_dtype(dtype, NUMBERS)
+        return values.astype(dtype, copy=False)
     import torch
 
-    dtype = getattr(torch, kind["dtype"])
-    return torch.tensor(values).to(dtype=dtype, device=device)
+    _checked_dtype(dtype, TENSORS)
+    return torch.tensor(values).to(dtype=getattr(torch, dtype), device=device)
+
+
+def _checked_dtype(dtype: str, known: tuple[str, ...]) -> str:
+    if dtype not in known:
+        raise ValueError(f"a column of dtype {dtype[:40]}")
+    return dtype
+
+
+def _flat_values(column: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    import pyarrow as pa
+
+    if not shape:
+        plain: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        return plain
+    if not pa.types.is_fixed_size_list(column.type) or column.type.list_size != np.prod(shape):
+        raise ValueError(f"rows of shape {shape} in {column.type}")
+    flat = column.flatten()
+    if flat.null_count:
+        raise ValueError("entries are missing")
+    values: NDArray[Any] = flat.to_numpy(zero_copy_only=False).reshape(len(column), *shape)
+    return values
+
+
+def _sparse_from_arrow(table: Any, name: str, dtype: str, shape: tuple[int, ...]) -> Any:
+    places, values = (table[f"{name}_{part}"].combine_chunks() for part in ("places", "values"))
+    at = places.offsets.to_numpy()
+    if not np.array_equal(at, values.offsets.to_numpy()) or places.null_count:
+        raise ValueError("places and values of sparse rows that do not match")
+    inside = slice(int(at[0]), int(at[-1]))
+    columns = places.values.to_numpy(zero_copy_only=False)[inside]
+    numbers = values.values.to_numpy(zero_copy_only=False)[inside].astype(dtype, copy=False)
+    matrix = sp.csr_array((numbers, columns, at - at[0]), shape=(len(places), *shape))
+    matrix.check_format(full_check=True)
+    return matrix
+
+
+def _packed_generator(state: dict[str, Any]) -> dict[str, Any]:
+    bits = state["state"]
+    return {
+        "state": f"{bits['state']:032x}",
+        "inc": f"{bits['inc']:032x}",
+        "has_uint32": state["has_uint32"],
+        "uinteger": state["uinteger"],
+    }
+
+
+def _unpacked_generator(packed: Metadata) -> dict[str, Any]:
+    words = {name: packed.text(name) for name in ("state", "inc")}
+    for name, word in words.items():
+        if not re.fullmatch("[0-9a-f]{32}", word):
+            raise packed.damaged(f"generator.{name} is no state of random bits")
+    return {
+        "bit_generator": "PCG64",
+        "state": {name: int(word, 16) for name, word in words.items()},
+        "has_uint32": packed.whole("has_uint32", most=1),
+        "uinteger": packed.whole("uinteger", most=2**32 - 1),
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist()
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [repr(error)])[0]

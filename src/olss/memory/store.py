@@ -1,162 +1,199 @@
-"""Aligned columns of rows, NumPy or torch, in memory that is reserved once and written in place.
+"""Aligned columns of rows: arrays, tensors, Arrow tables. Nothing in a store is ever changed.
 
-A full sketch replaces some of its rows at each update. `Rows.replace` writes the new rows into
-the slots of those that go, a block at a time, so that an update needs no second buffer.
+A sketch builds the rows it will hold beside those it holds and then points to them, in one step.
+So whatever interrupts it finds rows of one moment; and an array a caller took from a sketch stays
+what it was. Memory that nobody can see any more is overwritten before it is given back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Self, TypeAlias
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.core.row_blocks import BLOCK_BYTES
+__all__ = ["Array", "Indices", "RowStore", "concatenated", "is_arrow", "take"]
 
-__all__ = ["Array", "Indices", "Rows", "copy_rows", "overlap", "take"]
-
-Array: TypeAlias = Any  # numpy.ndarray or torch.Tensor
+Array: TypeAlias = Any  # numpy.ndarray, torch.Tensor, SciPy CSR rows or pyarrow.Table
 Indices: TypeAlias = NDArray[np.int64]
 
+# References to a column that only its store has: the dictionary's, the loop's, the call's own.
+OWN_REFERENCES = 3
 
-class Rows:
+
+class RowStore:
     """Columns of equal length under names; the first dimension of each is the row.
+
+    Parameters
+    ----------
+    columns : mapping of str to array
+        They are the store's own from now on: `gathered` and `take` make copies.
 
     Examples
     --------
-    >>> rows = Rows()
-    >>> rows.replace(np.arange(0), {"x": np.array([10, 11, 12])}, np.array([0, 1, 2]))
-    array([0, 1, 2])
-    >>> rows.replace(np.array([0, 2]), {"x": np.array([20, 21])}, np.array([1]))
-    array([0, 2, 1])
-    >>> rows["x"]
-    array([10, 21, 12])
+    >>> held = RowStore({"x": np.array([10, 11, 12])})
+    >>> new = RowStore({"x": np.array([20, 21])})
+    >>> held.gathered(np.array([0, 2]), new, np.array([1]))["x"]
+    array([10, 12, 21])
     """
 
-    def __init__(self) -> None:
-        self._buffers: dict[str, Array] = {}
-        self._length = 0
+    def __init__(self, columns: Mapping[str, Array] | None = None) -> None:
+        self._columns = dict(columns or {})
+        self._length = length_of(next(iter(self._columns.values()))) if self._columns else 0
+        self._forgotten: Indices | None = None
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._buffers)
+        return iter(self._columns)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._buffers
+        return name in self._columns
 
     def __getitem__(self, name: str) -> Array:
-        """Return a view of the column, not a copy."""
-        return self._buffers[name][: self._length]
+        return self._columns[name]
 
-    def copy(self) -> Self:
-        """Return an independent copy."""
-        other = type(self)()
-        other.replace(np.arange(0), {name: self[name] for name in self}, np.arange(len(self)))
-        return other
+    def get(self, name: str) -> Array | None:
+        """Return a column, or None if there is none of this name."""
+        return self._columns.get(name)
 
-    def replace(
-        self, keep: Indices, new: Mapping[str, Array], chosen: Indices, reserve: int = 0
-    ) -> Indices:
-        """Keep some rows, drop the others, and put rows of `new` into their place.
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(map(_nbytes, self._columns.values()))
 
-        Kept rows stay in their slots, but for those beyond the new length, which move down.
+    def with_columns(self, columns: Mapping[str, Array]) -> RowStore:
+        """Return a store of these columns and, under other names, those of this one."""
+        return RowStore(self._columns | dict(columns))
 
-        Parameters
-        ----------
-        keep : int array
-            Slots of the rows that stay, ascending.
-        new : mapping of str to array
-            Columns of the same names and row shapes as those held; they may be any if none are.
-        chosen : int array
-            The rows of `new` to take in.
-        reserve : int
-            The rows to reserve memory for when it must grow, so that it grows rarely.
+    def take(self, rows: Indices) -> RowStore:
+        """Return a store of copies of some rows."""
+        return RowStore({name: take(column, rows) for name, column in self._columns.items()})
 
-        Returns
-        -------
-        int array
-            The slots of the kept rows, then of the chosen ones.
-        """
-        length = len(keep) + len(chosen)
-        free = np.ones(length, dtype=bool)
-        staying, moving = keep[keep < length], keep[keep >= length]
-        free[staying] = False
-        free_slots = np.flatnonzero(free)
-        targets, arrivals = free_slots[: len(moving)], free_slots[len(moving) :]
-
-        # All that may fail for want of memory comes before the first row is overwritten.
-        buffers = {name: self._fitted(name, new[name], length, reserve) for name in new}
-        for name, buffer in buffers.items():
-            held = self._buffers.get(name, buffer)
-            if held is not buffer:
-                copy_rows(buffer, staying, held, staying)
-            copy_rows(buffer, targets, held, moving)
-            copy_rows(buffer, arrivals, new[name], chosen)
-        self._buffers, self._length = buffers, length
-        return np.concatenate([staying, targets, arrivals])
-
-    def drop(self, keep: Indices) -> None:
-        """Keep the rows in the slots `keep`, ascending, and erase what the others held."""
-        held = self._length
-        nothing = {name: self._buffers[name][:0] for name in self}
-        self.replace(keep, nothing, np.arange(0))
-        for buffer in self._buffers.values():
-            erased = buffer[self._length : held]
-            erased[...] = np.zeros((), buffer.dtype) if isinstance(buffer, np.ndarray) else 0
-
-    def _fitted(self, name: str, new: Array, length: int, reserve: int) -> Array:
-        """Return the buffer of a column, grown or shrunk to hold `length` rows of `new`'s dtype."""
-        held = self._buffers.get(name)
-        if held is None:
-            return _empty(max(length, reserve), new)
-        text_grows = (
-            isinstance(held, np.ndarray) and held.dtype.kind == "U" and new.dtype > held.dtype
+    def gathered(self, kept: Indices, new: RowStore, chosen: Indices) -> RowStore:
+        """Return a store of copies of some rows of this one, then of some rows of `new`."""
+        if not len(self):
+            return new.take(chosen)
+        return RowStore(
+            {
+                name: concatenated([column, new[name]], [kept, chosen])
+                for name, column in self._columns.items()
+            }
         )
-        # Memory more than half empty is given back, unless it is wanted again.
-        if not text_grows and length <= len(held) <= 2 * max(length, reserve):
-            return held
-        return _empty(max(length, reserve), new if text_grows else held)
+
+    def forget(self, rows: Indices | None) -> None:
+        """Have some rows overwritten when this store is let go of, whoever still sees them."""
+        self._forgotten = rows
+
+    def __del__(self) -> None:
+        for column in getattr(self, "_columns", {}).values():
+            alone = sys.getrefcount(column) <= OWN_REFERENCES
+            if is_arrow(column):
+                if alone and self._forgotten is not None:
+                    _wipe_arrow(column)
+            elif alone and isinstance(column, np.ndarray):
+                _wipe(column, slice(None))
+            elif self._forgotten is not None:
+                _wipe(column, self._forgotten)
 
 
-def take(array: Array, indices: Indices) -> Array:
-    """Return a copy of the rows at `indices`."""
-    if is_torch_array(array):
-        return array[_torch_indices(indices)]
-    return array[indices]
+def length_of(column: Array) -> int:
+    """Return the number of rows of a column of any kind."""
+    return int(column.num_rows if is_arrow(column) else column.shape[0])
 
 
-def copy_rows(target: Array, slots: Indices, source: Array, indices: Indices) -> None:
-    """Write ``target[slots] = source[indices]`` a block at a time, without a copy of the whole."""
-    row_bytes = max(1, int(np.prod(target.shape[1:])) * target.dtype.itemsize)
-    step = max(1, BLOCK_BYTES // row_bytes)
-    for start in range(0, len(slots), step):
-        to, block = slots[start : start + step], take(source, indices[start : start + step])
-        if is_torch_array(target):
-            target[_torch_indices(to)] = block
-        else:
-            target[to] = block
+def is_arrow(column: Any) -> bool:
+    """Whether a column is an Arrow table; does not import pyarrow to find out."""
+    return type(column).__module__.startswith("pyarrow")
 
 
-def overlap(first: Array, second: Array) -> bool:
-    """Whether two arrays may lie in the same memory."""
+def take(column: Array, rows: Indices) -> Array:
+    """Return a copy of the rows at `rows`."""
+    if is_arrow(column):
+        return _taken(column, rows)
+    if is_torch_array(column):
+        return column[_torch_indices(rows, column)]
+    return column[rows]
+
+
+def concatenated(columns: Sequence[Array], rows: Sequence[Indices]) -> Array:
+    """Return a copy of some rows of several columns of one kind, one after the other."""
+    first = columns[0]
+    if is_arrow(first):
+        return _together([_taken(c, at) for c, at in zip(columns, rows, strict=True)])
+    if sp.issparse(first):
+        return sp.csr_array(sp.vstack([c[at] for c, at in zip(columns, rows, strict=True)]))
+    shape = (sum(map(len, rows)), *first.shape[1:])
     if is_torch_array(first):
-        storages = first.untyped_storage(), second.untyped_storage()
-        return bool(storages[0].data_ptr() == storages[1].data_ptr())
-    return np.may_share_memory(first, second)
+        return _filled(first.new_empty(shape), columns, rows)
+    # Text is as wide as the longest.
+    dtype = np.result_type(*columns) if first.dtype.kind == "U" else first.dtype
+    return _filled(np.empty(shape, dtype=dtype), columns, rows)
 
 
-def _empty(length: int, like: Array) -> Array:
-    shape = (length, *like.shape[1:])
-    if is_torch_array(like):
-        return like.new_empty(shape)
-    return np.empty(shape, dtype=like.dtype)
+def _filled(result: Array, columns: Sequence[Array], rows: Sequence[Indices]) -> Array:
+    start = 0
+    for column, at in zip(columns, rows, strict=True):
+        part = result[start : start + len(at)]
+        if is_torch_array(column):
+            part[...] = column[_torch_indices(at, column)]
+        elif result.dtype == column.dtype and column.flags.c_contiguous:
+            np.take(column, at, axis=0, out=part, mode="clip")  # "raise" would copy first
+        else:
+            part[...] = column[at]
+        start += len(at)
+    return result
 
 
-def _torch_indices(indices: Indices) -> Any:
+def _taken(table: Any, rows: Indices) -> Any:
+    """Return a copy of rows of a table. A column in several chunks is made one first."""
+    import pyarrow as pa
+
+    if not table.num_columns:
+        return table.slice(0, 0) if not len(rows) else table
+    columns = [c.combine_chunks() if c.num_chunks != 1 else c.chunk(0) for c in table.columns]
+    at = pa.array(rows)
+    return pa.Table.from_arrays([column.take(at) for column in columns], schema=table.schema)
+
+
+def _together(tables: Sequence[Any]) -> Any:
+    import pyarrow as pa
+
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _torch_indices(indices: Indices, like: Any) -> Any:
     import torch
 
-    return torch.from_numpy(indices)
+    return torch.from_numpy(np.ascontiguousarray(indices)).to(like.device)
+
+
+def _nbytes(column: Array) -> int:
+    if sp.issparse(column):
+        return int(column.data.nbytes + column.indices.nbytes + column.indptr.nbytes)
+    return int(column.nbytes)
+
+
+def _wipe(column: Array, rows: Any) -> None:
+    if sp.issparse(column):
+        column.data[...] = 0
+    elif is_torch_array(column):
+        column[rows if isinstance(rows, slice) else _torch_indices(rows, column)] = 0
+    elif column.flags.writeable:
+        column[rows] = np.zeros((), column.dtype)
+
+
+def _wipe_arrow(table: Any) -> None:
+    """Overwrite the buffers of a table that nobody else has; callers get copies of its rows."""
+    import ctypes
+
+    for column in table.columns:
+        for chunk in column.chunks:
+            for buffer in chunk.buffers():
+                if buffer is not None and buffer.is_mutable:
+                    ctypes.memset(buffer.address, 0, buffer.size)

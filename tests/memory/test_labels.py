@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from olss.memory.pool import classes_of
+from olss.memory.labels import classes_of, says_class
 
 ROWS = np.arange(200)
 
@@ -22,13 +22,14 @@ ROWS = np.arange(200)
         (ROWS % 2 == 0, ROWS % 2 == 0),
         ((ROWS % 4)[:, None], ROWS % 4),
         (torch.tensor(ROWS % 4), ROWS % 4),
-        (torch.zeros(200), None),
-        (torch.zeros(200, dtype=torch.bfloat16), None),
+        (torch.linspace(0, 1, 200), None),
+        (torch.linspace(0, 1, 200, dtype=torch.bfloat16), None),
+        (ROWS % 3 * 1.0, ROWS % 3),
+        (ROWS * 1.0, None),
     ],
 )
 def test_classes_are_read_from_labels_and_one_hot_rows_only(y, classes):
-    found = classes_of(y)
-    if classes is None:
-        assert found is None
-    else:
-        np.testing.assert_array_equal(found, classes)
+    assert says_class(y) == (classes is not None)
+    if classes is not None:
+        np.testing.assert_array_equal(classes_of([y]), classes)
+        np.testing.assert_array_equal(classes_of([y[:50], y[50:]]), classes)

@@ -1,0 +1,79 @@
+"""Everything an update changes, as one value that is replaced whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from olss.common import checks
+from olss.memory.pool import Policy
+from olss.memory.store import Array, RowStore
+
+__all__ = ["Settings", "State", "generator", "new_generator"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a sketch was made with; see `olss.Sketch`."""
+
+    policy: Policy
+    scores: str | float = "auto"
+    features: Callable[[Array], Array] | None = None
+
+
+@dataclass(frozen=True)
+class State:
+    """What a sketch holds and knows at one moment.
+
+    Attributes
+    ----------
+    rows : RowStore
+        The rows kept: X, y, task, weight, index, order, base, and what rides along.
+    seen : int
+        Rows seen so far.
+    task : int or str
+        That of the last row seen.
+    generator : dict
+        State of the random bits.
+    classes : bool or None
+        Whether targets say a class; None before the first.
+    waiting : tuple of RowStore
+        Rows that wait for others before they are drawn from; all have been checked and counted.
+    waiting_rows : int
+        How many these are.
+    """
+
+    generator: dict[str, Any]
+    rows: RowStore = field(default_factory=RowStore)
+    seen: int = 0
+    task: int | str = 0
+    classes: bool | None = None
+    waiting: tuple[RowStore, ...] = ()
+    waiting_rows: int = 0
+
+    @property
+    def like(self) -> RowStore:
+        """Rows of the kinds that have come so far."""
+        return self.waiting[0] if self.waiting and "X" not in self.rows else self.rows
+
+    def with_(self, **changes: Any) -> State:
+        """Return a state in which some things are different."""
+        return replace(self, **changes)
+
+
+def new_generator(seed: Any) -> dict[str, Any]:
+    """Return the state of a PCG64 generator: of a seed, or drawn from a generator given."""
+    rng = checks.generator(seed)
+    if rng is seed:
+        rng = np.random.default_rng(seed.integers(0, 2**63, size=4))
+    return dict(rng.bit_generator.state)
+
+
+def generator(state: dict[str, Any]) -> np.random.Generator:
+    """Return a generator in this state, of its own."""
+    bits = np.random.PCG64()
+    bits.state = state  # type: ignore[assignment]  # a plain dictionary of its keys
+    return np.random.Generator(bits)
