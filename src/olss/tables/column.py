@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from olss.common.checks import whole
 from olss.errors import InputError
+from olss.tables.arrow_types import value_type
 
-__all__ = ["Carried", "Column", "Floats", "bounded", "decoded", "identity", "value_type"]
+__all__ = ["Carried", "Column", "Floats", "bounded", "decoded", "identity"]
 
 Floats = NDArray[np.float64]
 
@@ -117,13 +118,6 @@ class Carried(Column):
 
     def fill(self, encoded: Any, part: slice, out: NDArray[Any]) -> None:
         """Write nothing."""
-
-
-def value_type(kind: Any) -> Any:
-    """Return the Arrow type of plain values, that of the values for categories."""
-    import pyarrow.types as kinds
-
-    return kind.value_type if kinds.is_dictionary(kind) else kind
 
 
 def decoded(array: Any) -> Any:

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from olss.core.gram import COLUMN_LIMIT
 from olss.errors import DataError, InputError
-from olss.tables.column import WIDTH_LIMIT, Column, Floats, value_type
+from olss.tables.arrow_types import value_type
+from olss.tables.column import WIDTH_LIMIT, Column, Floats
 from olss.tables.column_kinds import Carried, column_from_json, decide
 
 __all__ = ["Plan", "plan_columns"]

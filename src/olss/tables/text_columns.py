@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import InputError
+from olss.tables.arrow_types import is_text
 from olss.tables.column import Column, bounded, identity
 
 __all__ = ["TextByHash", "TextByValue"]
@@ -63,7 +64,7 @@ class TextByValue(Text):
     @classmethod
     def decide(cls, name: str, column: Any) -> Self | str:
         """Return the column if it holds text of at most `ONE_HOT` different values."""
-        if not _is_text(column.type):
+        if not is_text(column.type):
             return ""
         distinct = _few_values(column)
         if isinstance(distinct, str):
@@ -105,7 +106,7 @@ class TextByHash(Text):
     @classmethod
     def decide(cls, name: str, column: Any) -> Self | str:
         """Return the column if it holds text of at most `HASHED` different values."""
-        if not _is_text(column.type):
+        if not is_text(column.type):
             return ""
         distinct = _few_values(column)
         if isinstance(distinct, str):
@@ -128,12 +129,6 @@ class TextByHash(Text):
         """Return the column that `to_json` wrote, or raise `ValueError`."""
         buckets = bounded("buckets", state.get("buckets"))
         return cls(*identity(state), buckets)
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow.types as kinds
-
-    return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind))
 
 
 def _few_values(column: Any) -> list[str] | str:
