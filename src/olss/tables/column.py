@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from olss.common.checks import whole
 from olss.errors import InputError
 from olss.tables.arrow_types import value_type
+from olss.tables.gaps import Floats
 
-__all__ = ["Carried", "Column", "Floats", "bounded", "decoded", "identity"]
+__all__ = ["Carried", "Column", "bounded", "decoded", "identity"]
 
-Floats = NDArray[np.float64]
 
 # What a file may ask for: enough for any plan that was ever made, little enough to be harmless.
 WIDTH_LIMIT = 1 << 20

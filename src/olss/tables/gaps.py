@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["center", "fill_gaps", "first_infinite", "spread"]
+__all__ = ["Floats", "center", "fill_gaps", "first_infinite", "spread"]
 
 Floats = NDArray[np.float64]
 

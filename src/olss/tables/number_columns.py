@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from olss.common.checks import known_name, number
 from olss.errors import InputError
-from olss.tables.column import Column, Floats, bounded, decoded, identity
-from olss.tables.gaps import center, fill_gaps, first_infinite, spread
+from olss.tables.column import Column, bounded, decoded, identity
+from olss.tables.gaps import Floats, center, fill_gaps, first_infinite, spread
 
 __all__ = ["Date", "Number", "Vector"]
 

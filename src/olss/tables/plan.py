@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 from olss.core.gram import COLUMN_LIMIT
 from olss.errors import DataError, InputError
 from olss.tables.arrow_types import value_type
-from olss.tables.column import WIDTH_LIMIT, Column, Floats
+from olss.tables.column import WIDTH_LIMIT, Column
 from olss.tables.column_kinds import Carried, column_from_json, decide
+from olss.tables.gaps import Floats
 
 __all__ = ["Plan", "plan_columns"]
 
