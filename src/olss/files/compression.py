@@ -15,8 +15,9 @@ import numpy as np
 from olss.errors import DataError, FormatError, InputError
 
 if TYPE_CHECKING:
-    from olss.files.inputs import Piece, Source
+    from olss.files.inputs import Piece
     from olss.files.parts import Job
+    from olss.files.source import Source
     from olss.files.table_file import State
     from olss.files.varopt import Rows
     from olss.tables.plan import Plan
