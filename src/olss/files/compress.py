@@ -61,7 +61,7 @@ def compress(
     scores : {"auto", "exact", "ridge"} or float
         As for `olss.Sketch`.
     columns, exclude : sequence of str, optional
-        Columns to score, columns not to. All are carried along. See `olss.tables.columns` for what
+        Columns to score, columns not to. All are carried along. See `olss.tables.plan` for what
         is made of dates, text and missing values.
     intercept : bool
         Whether rows are scored with a constant added, so that it does not matter where the zero

@@ -15,11 +15,12 @@ import numpy as np
 from olss.errors import DataError, FormatError, InputError
 
 if TYPE_CHECKING:
-    from olss.files.inputs import Piece, Source
+    from olss.files.inputs import Piece
     from olss.files.parts import Job
+    from olss.files.source import Source
     from olss.files.table_file import State
     from olss.files.varopt import Rows
-    from olss.tables.columns import Plan
+    from olss.tables.plan import Plan
 
 __all__ = ["Progress", "Run", "Summary"]
 
@@ -200,7 +201,7 @@ class Run:
         """Read the input once or twice, draw, write."""
         from olss.files.parts import Job, parts_of
         from olss.files.varopt import ONE_PASS, cut, union
-        from olss.tables.columns import Plan
+        from olss.tables.plan import Plan
         from olss.tables.scoring import make_scorer
 
         settings, state = self.state.settings, self.state
@@ -243,7 +244,7 @@ class Run:
 
     def _decide(self, scored: bool) -> None:
         """Look at sample rows to say what columns are used for."""
-        from olss.tables.columns import plan_columns
+        from olss.tables.plan import plan_columns
 
         settings = self.state.settings
         target = settings["target"]

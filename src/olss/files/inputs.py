@@ -7,18 +7,18 @@ Whatever goes wrong is said with the file and, in Parquet, the row group.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
 
-from olss.errors import DataError, FormatError, InputError, MissingExtraError
+from olss.errors import DataError, InputError
+from olss.files.readers import READERS, SURVEYS
+from olss.files.source import Source, fsspec_module, named
 
-__all__ = ["Piece", "Source", "find", "survey"]
+__all__ = ["Piece", "find", "survey"]
 
 FORMATS = {
     ".parquet": "parquet",
@@ -31,31 +31,6 @@ FORMATS = {
     ".npy": "npy",
     ".npz": "npz",
 }
-BLOCK_BYTES = 16_000_000
-BLOCK_ROWS = 65_536
-FINGERPRINT_BYTES = 65_536
-
-
-@dataclass(frozen=True)
-class Source:
-    """A file: its address, format and size in bytes."""
-
-    address: str
-    format: str
-    bytes: int
-
-    def open(self) -> Any:
-        """Open for reading bytes."""
-        return open_address(self.address)
-
-    def fingerprint(self) -> str:
-        """Return a digest of the size and of five stretches of the content."""
-        digest = hashlib.blake2b(str(self.bytes).encode(), digest_size=16)
-        with self.open() as file:
-            for part in range(5):
-                file.seek(max(0, self.bytes - FINGERPRINT_BYTES) * part // 4)
-                digest.update(file.read(FINGERPRINT_BYTES))
-        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -89,12 +64,10 @@ class Piece:
 
     def read(self, schema: Any, columns: Sequence[str] | None = None) -> Iterator[tuple[int, Any]]:
         """Yield (first row in the file, record batch) with the columns of `schema`, or some."""
-        from olss.files.readers import READERS
-
         names = list(schema.names if columns is None else columns)
         start = self.start
         with named(self.place):
-            for batch in READERS[self.source.format](self, schema, names):
+            for batch in READERS[self.source.format](self.source, self.group, schema, names):
                 if batch.num_rows:
                     yield start, batch.select(names)
                     start += batch.num_rows
@@ -111,8 +84,6 @@ def survey(source: Source, number: int, known: Any = None) -> tuple[Any, list[Pi
     known : pyarrow.Schema, optional
         That of the files before. The file must have the same columns, in any order.
     """
-    from olss.files.readers import SURVEYS
-
     with named(source.address):
         if not source.bytes:
             raise DataError(f"{source.address} is empty (0 bytes). Take it out, or skip bad files.")
@@ -160,34 +131,6 @@ def find(inputs: Sequence[str | os.PathLike[str]]) -> list[Source]:
     return list(found.values())
 
 
-def open_address(address: str) -> Any:
-    """Open a local file or an fsspec address for reading bytes."""
-    if "://" in address:
-        return _fsspec().open(address, "rb").open()
-    return Path(address).open("rb")
-
-
-@contextmanager
-def named(place: str) -> Iterator[None]:
-    """Say of every error in reading where it happened."""
-    import zipfile
-    import zlib
-
-    import pyarrow as pa
-
-    failures = (pa.ArrowException, OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile)
-    try:
-        yield
-    except (DataError, FormatError, InputError):
-        raise
-    except failures as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-        raise FormatError(
-            f"{place}: cannot be read ({reason.rstrip('.')}). Mend or take out the file, or ask "
-            "for bad files and row groups to be skipped (--skip-bad, skip_bad=True)."
-        ) from error
-
-
 def _local(item: str) -> Iterator[Source]:
     path = Path(item)
     if path.is_dir():
@@ -206,7 +149,7 @@ def _local(item: str) -> Iterator[Source]:
 
 
 def _remote(item: str) -> Iterator[Source]:
-    fsspec = _fsspec()
+    fsspec = fsspec_module()
     with named(item):
         fs, path = fsspec.core.url_to_fs(item)
         if has_magic(path):
@@ -219,14 +162,6 @@ def _remote(item: str) -> Iterator[Source]:
             raise InputError(f"{item}: no file there. {_kinds()}")
         for found in paths:
             yield Source(fs.unstrip_protocol(found), _format(found), int(fs.info(found)["size"]))
-
-
-def _fsspec() -> Any:
-    try:
-        import fsspec
-    except ImportError as error:
-        raise MissingExtraError("fsspec", "dask", "reading from an address with '://'") from error
-    return fsspec
 
 
 def _wanted(path: Path) -> bool:

@@ -112,7 +112,7 @@ def _labels(column: Any) -> NDArray[Any]:
 
 
 def _spectral_error(table: Any, state: Any, weight: NDArray[np.float64]) -> float | None:
-    from olss.tables.columns import Plan
+    from olss.tables.plan import Plan
     from olss.tables.scoring import make_scorer, one_batch, weighted_gram
 
     if state.gram is None or state.plan is None:

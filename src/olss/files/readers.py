@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 
 from olss.errors import DataError
-from olss.files.inputs import BLOCK_BYTES, BLOCK_ROWS, Piece, Source
+from olss.files.source import Source
 
 __all__ = ["READERS", "SURVEYS"]
 
 Survey = tuple[Any, list[tuple[int | None, int, int | None, int]]]
 Batches = Iterator[Any]
+Names = Sequence[str]
 
+BLOCK_BYTES = 16_000_000
+BLOCK_ROWS = 65_536
 # Column chunks are read through buffers of this size, so that memory does not grow with the row
 # groups.
 BUFFER_BYTES = 1 << 18
@@ -45,23 +48,25 @@ def _survey_parquet(source: Source, known: Any) -> Survey:
         return parquet.schema_arrow, groups
 
 
-def _read_parquet(piece: Piece, schema: Any, columns: Sequence[str]) -> Batches:
+def _read_parquet(
+    source: Source, group: int | None, schema: Any, columns: Sequence[str]
+) -> Batches:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with piece.source.open() as handle:
+    with source.open() as handle:
         # Arrow reads a local file faster by its name than through a Python object.
-        local = "://" not in piece.source.address
+        local = "://" not in source.address
         file = pq.ParquetFile(
-            piece.source.address if local else handle,
+            source.address if local else handle,
             buffer_size=BUFFER_BYTES,
             pre_buffer=False,
             page_checksum_verification=True,
         )
-        group = file.metadata.row_group(piece.group)
+        rows = file.metadata.row_group(group)
         yield from file.iter_batches(
-            batch_size=_block_rows(group.total_byte_size, group.num_rows),
-            row_groups=[piece.group],
+            batch_size=_block_rows(rows.total_byte_size, rows.num_rows),
+            row_groups=[group],
             columns=list(columns),
             use_threads=False,
         )
@@ -90,9 +95,9 @@ def _survey_csv(source: Source, known: Any) -> Survey:
         return schema, [(None, 0, rows, source.bytes)]
 
 
-def _read_csv(piece: Piece, schema: Any, columns: Sequence[str]) -> Batches:
-    with piece.source.open() as file:
-        for batch in _open_csv(file, piece.source, schema):
+def _read_csv(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
+    with source.open() as file:
+        for batch in _open_csv(file, source, schema):
             yield from _sliced(batch)
 
 
@@ -106,10 +111,10 @@ def _survey_arrow(source: Source, known: Any) -> Survey:
         return reader.schema, [(None, 0, rows, source.bytes)]
 
 
-def _read_arrow(piece: Piece, schema: Any, columns: Sequence[str]) -> Batches:
+def _read_arrow(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
     import pyarrow.ipc as ipc
 
-    with piece.source.open() as file:
+    with source.open() as file:
         reader = ipc.open_file(file)
         for i in range(reader.num_record_batches):
             yield from _sliced(reader.get_batch(i))
@@ -205,9 +210,9 @@ def _survey_arrays(source: Source, known: Any) -> Survey:
         return _batch(arrays, min(rows, 1)).schema, [(None, 0, rows, source.bytes)]
 
 
-def _read_arrays(piece: Piece, schema: Any, columns: Sequence[str]) -> Batches:
-    with piece.source.open() as file:
-        arrays = _open_arrays(piece.source, file)
+def _read_arrays(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
+    with source.open() as file:
+        arrays = _open_arrays(source, file)
         rows = next(iter(arrays.values())).shape[0]
         step = _block_rows(sum(array.row_bytes for array in arrays.values()), 1)
         for start in range(0, rows, step):
@@ -221,7 +226,7 @@ SURVEYS: dict[str, Callable[[Source, Any], Survey]] = {
     "npy": _survey_arrays,
     "npz": _survey_arrays,
 }
-READERS: dict[str, Callable[[Piece, Any, Sequence[str]], Batches]] = {
+READERS: dict[str, Callable[[Source, int | None, Any, Names], Batches]] = {
     "parquet": _read_parquet,
     "csv": _read_csv,
     "arrow": _read_arrow,

@@ -37,7 +37,7 @@ class State:
     settings : dict
         policy, scores, size, target, task, columns, exclude, intercept.
     plan : dict or None
-        See `olss.tables.columns.Plan`; None for policies without scores.
+        See `olss.tables.plan.Plan`; None for policies without scores.
     gram : Gram or None
         Of everything seen.
     seed : int
@@ -59,19 +59,13 @@ class State:
 
     def uses(self) -> list[tuple[str, str, str]]:
         """Return (name, use, reason) for each column; nothing if none is scored."""
-        from olss.tables.columns import Plan
+        from olss.tables.plan import Plan
         from olss.tables.scoring import variable
 
         if self.plan is None or self.gram is None:
             return []
         plan = Plan.from_json(self.plan)
-        varies = dict.fromkeys(plan.owners(), False)
-        for name, live in zip(plan.owners(), variable(plan, self.gram), strict=True):
-            varies[name] |= bool(live)
-        return [
-            (c.name, c.use, c.why) if varies.get(c.name, True) else (c.name, "carried", "constant")
-            for c in plan.columns
-        ]
+        return plan.uses(variable(plan, self.gram))
 
 
 def write(path: Path, table: Any, state: State) -> None:

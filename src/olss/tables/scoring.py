@@ -1,6 +1,6 @@
 """The Gram matrix of a table read in blocks, and the scores it gives rows.
 
-A row is z = ((x - shift) / scale, 1), see `olss.tables.columns`. The matrix kept, sum z z', holds
+A row is z = ((x - shift) / scale, 1), see `olss.tables.plan`. The matrix kept, sum z z', holds
 that of x with and without an intercept: x / scale = T z for a matrix T, so that leverage of x is
 ||W'T z||^2 with W the factor of T (sum z z') T'.
 """
@@ -17,9 +17,18 @@ from scipy.linalg import blas
 
 from olss.core.gram import Gram
 from olss.errors import DataError
-from olss.tables.columns import Plan, check_finite
+from olss.tables.plan import Plan
 
-__all__ = ["Scorer", "add_batch", "make_scorer", "one_batch", "variable", "weighted_gram"]
+__all__ = [
+    "Scorer",
+    "add_batch",
+    "blocks",
+    "make_scorer",
+    "one_batch",
+    "row_map",
+    "variable",
+    "weighted_gram",
+]
 
 Floats = NDArray[np.float64]
 
@@ -50,7 +59,7 @@ def add_batch(gram: Gram, plan: Plan, batch: Any, place: str, start: int) -> Non
         if np.isfinite(total.diagonal()).all():
             break
     else:
-        check_finite(plan, batch, place, start)
+        raise plan.explain_not_finite(batch, place, start)
     part = Gram()
     part.matrix, part.rows, part.weight = total, batch.num_rows, float(batch.num_rows)
     gram.merge(part)
@@ -98,8 +107,7 @@ class Scorer:
                 scores[part] = np.einsum("ij,ij->j", product, product)
             if np.isfinite(scores).all():
                 return scores
-        check_finite(self.plan, batch, place, start)
-        return scores
+        raise self.plan.explain_not_finite(batch, place, start)
 
 
 def variable(plan: Plan, gram: Gram) -> NDArray[np.bool_]:
@@ -125,11 +133,11 @@ def make_scorer(
     size : int
         Rows to be kept.
     """
-    T, width = _map(plan, gram, intercept)
+    T = row_map(plan, variable(plan, gram), intercept=intercept)
     seen = Gram()
     seen.matrix, seen.rows, seen.weight = T @ gram.matrix @ T.T, gram.rows, gram.weight
     if scores == "auto":
-        scores = "exact" if size >= 2 * width else "ridge"
+        scores = "exact" if size >= 2 * len(T) else "ridge"
     ridge = {"exact": None, "ridge": "auto"}.get(str(scores), scores)
     factor = seen.scorer(ridge, size=size)
     M = T.T @ factor.W
@@ -138,9 +146,13 @@ def make_scorer(
     return Scorer(plan, M, R, factor.dimension, gram.rows)
 
 
-def _map(plan: Plan, gram: Gram, intercept: bool) -> tuple[Floats, int]:
-    """Return T with x = T z, for the columns that vary, and the number of those."""
-    live = np.flatnonzero(variable(plan, gram))
+def row_map(plan: Plan, varies: NDArray[np.bool_], *, intercept: bool) -> Floats:
+    """Return T, (k, width + 1), with x / scale = T z for the k numbers that vary.
+
+    With an intercept, x has a further one; where its zero is then does not matter, and the shift
+    is left as it is.
+    """
+    live = np.flatnonzero(varies)
     if not len(live):
         raise DataError(
             "no column can be scored: none holds numbers, dates or a few different texts that "
@@ -152,7 +164,7 @@ def _map(plan: Plan, gram: Gram, intercept: bool) -> tuple[Floats, int]:
         T[-1, -1] = 1
     else:
         T[: len(live), -1] = plan.offsets[live]
-    return T, len(T)
+    return T
 
 
 def one_batch(table: Any) -> Any:

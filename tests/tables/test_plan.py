@@ -11,7 +11,7 @@ import pytest
 from olss import leverage_scores
 from olss.core.gram import Gram
 from olss.errors import DataError, InputError
-from olss.tables.columns import Plan, plan_columns
+from olss.tables.plan import Plan, plan_columns
 from olss.tables.scoring import add_batch, make_scorer, one_batch, weighted_gram
 
 

@@ -1,0 +1,99 @@
+"""What a mixed pandas frame costs on its way to scores and back, against reading it from Parquet.
+
+    python benchmarks/tables.py            # some seconds
+
+100,000 rows of 10 numbers, 6 texts, 2 dates and 2 categories; 10,000 of them are kept. The unit is
+pyarrow reading the same rows from a Parquet file in memory, on one core. Each time is the best of
+some, taken in turn with the unit, so that a noisy machine disturbs both alike.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+from threadpoolctl import threadpool_limits
+
+from olss.core.gram import Gram
+from olss.tables.frames import from_arrow, to_arrow
+from olss.tables.plan import plan_columns
+from olss.tables.schemas import conform, unified
+from olss.tables.scoring import add_batch, blocks, make_scorer, one_batch
+
+ROWS, KEPT, SAMPLE, TIMES = 100_000, 10_000, 16_384, 7
+
+
+def mixed_frame(rows: int) -> pd.DataFrame:
+    """Return numbers with some gaps, texts of few and many values, dates, categories."""
+    rng = np.random.default_rng(0)
+
+    def words(different: int) -> Any:
+        return rng.choice([f"value {i}" for i in range(different)], rows)
+
+    numbers = {f"number {i}": rng.standard_normal(rows) for i in range(10)}
+    numbers["number 0"][rng.random(rows) < 0.1] = np.nan
+    texts = {f"text of {k}": words(k) for k in (3, 10, 30, 100, 500, 50_000)}
+    start = pd.Timestamp("2026-01-01")
+    dates = {
+        f"date {i}": start + pd.to_timedelta(rng.integers(0, 10**7, rows), "s") for i in range(2)
+    }
+    categories = {f"category of {k}": pd.Categorical(words(k)) for k in (5, 40)}
+    return pd.DataFrame(numbers | texts | dates | categories)
+
+
+def ratio(function: Callable[[], Any], unit: Callable[[], Any]) -> float:
+    """Return the best time of a function over that of the unit, run in turn."""
+    taken: dict[Callable[[], Any], list[float]] = {unit: [], function: []}
+    for _ in range(TIMES):
+        for f, seconds in taken.items():
+            start = time.perf_counter()
+            f()
+            seconds.append(time.perf_counter() - start)
+    return min(taken[function]) / min(taken[unit])
+
+
+def main() -> None:
+    frame = mixed_frame(ROWS)
+    table, kind = to_arrow(frame)
+    file = io.BytesIO()
+    pq.write_table(table, file)
+    turned = table.select(table.schema.names[::-1])
+    plan = plan_columns(table.slice(0, SAMPLE))
+    batch, gram = one_batch(table), Gram()
+    add_batch(gram, plan, batch, "rows", 0)
+    scorer = make_scorer(plan, gram, intercept=False, scores="exact", size=KEPT)
+    rows = np.sort(np.random.default_rng(1).choice(ROWS, KEPT, replace=False))
+    kept = table.take(rows)
+
+    def put_right() -> Any:
+        return conform(turned, unified(table.schema, turned.schema, place="rows"), place="rows")
+
+    steps: dict[str, Callable[[], Any]] = {
+        "pandas to Arrow columns": lambda: to_arrow(frame),
+        "columns put in order by name": put_right,
+        f"plan, decided on {SAMPLE:,} rows": lambda: plan_columns(table.slice(0, SAMPLE)),
+        "columns as NumPy arrays": lambda: plan.encode(batch),
+        f"... as {plan.width} numbers a row": lambda: [None for _ in blocks(plan, batch)],
+        "... and their Gram matrix": lambda: add_batch(Gram(), plan, batch, "rows", 0),
+        "... or their scores": lambda: scorer(batch, "rows", 0),
+        f"{KEPT:,} rows taken": lambda: table.take(rows),
+        f"{KEPT:,} rows back to pandas": lambda: from_arrow(kept, kind),
+    }
+    shown = Table("step", "times reading from Parquet")
+    with threadpool_limits(1):
+        for name, step in steps.items():
+            shown.add_row(
+                name, f"{ratio(step, lambda: pq.read_table(file, use_threads=False)):.3f}"
+            )
+    Console().print(shown)
+
+
+if __name__ == "__main__":
+    main()

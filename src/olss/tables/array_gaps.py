@@ -1,0 +1,123 @@
+"""Arrays with missing numbers (NaN) as numbers to be scored, by the rule that tables have.
+
+A missing number counts as the median of its column in the first rows. Columns in which numbers were
+missing in the first rows have a further column that says where. What is kept is the array as it is,
+with its NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.common.checks import number, whole
+from olss.errors import DataError, InputError
+from olss.tables.gaps import Floats, center
+
+__all__ = ["ArrayGaps"]
+
+# The median is that of so many first rows, fewer if these are more than so many numbers.
+SAMPLE_ROWS = 16_384
+SAMPLE_NUMBERS = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayGaps:
+    """What stands for missing numbers in the rows of an array.
+
+    Attributes
+    ----------
+    fill : (d,) float64
+        The number that stands for a missing one, by column.
+    marked : (k,) whole numbers
+        The columns of which a further one says where numbers are missing.
+
+    Examples
+    --------
+    >>> X = np.array([[1.0, 5.0], [np.nan, 6.0], [3.0, 9.0], [4.0, 7.0]])
+    >>> gaps = ArrayGaps.decide(X)
+    >>> gaps.numbers(np.array([[np.nan, np.nan], [8.0, 2.0]]))
+    array([[3., 7., 1.],
+           [8., 2., 0.]])
+    """
+
+    fill: Floats
+    marked: NDArray[np.int64]
+
+    @classmethod
+    def decide(cls, rows: NDArray[Any]) -> ArrayGaps:
+        """Return the rule for an array whose first rows, (n, ...), are these."""
+        A = rows.reshape(len(rows), -1)
+        gone = np.isnan(A).any(axis=0) if A.dtype.kind == "f" else np.zeros(A.shape[1], bool)
+        size = max(64, SAMPLE_NUMBERS // max(1, A.shape[1]))
+        sample = np.ascontiguousarray(A[: min(SAMPLE_ROWS, size)].T, dtype=np.float64)
+        fill = [center(column)[0] for column in sample]
+        return cls(np.asarray(fill, dtype=np.float64), np.flatnonzero(gone))
+
+    @property
+    def columns(self) -> int:
+        """Columns of the array, d."""
+        return len(self.fill)
+
+    @property
+    def width(self) -> int:
+        """Numbers that are scored, d + k."""
+        return len(self.fill) + len(self.marked)
+
+    def numbers(self, rows: NDArray[Any], *, place: str = "X", start: int = 0) -> NDArray[Any]:
+        """Return rows, (n, ...), as (n, d + k) numbers; the same array if nothing is missing.
+
+        Raises `DataError` that names row and column of an infinite value; `start` is the number of
+        the first row.
+        """
+        A = rows.reshape(len(rows), -1)
+        if A.shape[1] != self.columns:
+            raise DataError(
+                f"{place} must have {self.columns:,} numbers a row, as before, "
+                f"found {A.shape[1]:,}."
+            )
+        with np.errstate(over="ignore", invalid="ignore"):
+            clean = A.dtype.kind != "f" or np.isfinite(np.sum(A, dtype=np.float64))
+        if clean:
+            return A if not len(self.marked) else self._marked(A, np.zeros(A.shape, bool))
+        gone = np.isnan(A)
+        infinite = np.isinf(A)
+        if infinite.any():
+            row, column = divmod(int(infinite.argmax()), A.shape[1])
+            raise DataError(
+                f"{place} holds an infinite value in row {start + row}, column "
+                f"{self._name(column, rows.shape[1:])}. Mend it, or make it NaN, which counts as "
+                "missing."
+            )
+        return self._marked(np.where(gone, self.fill.astype(A.dtype), A), gone)
+
+    def _marked(self, A: NDArray[Any], gone: NDArray[np.bool_]) -> NDArray[Any]:
+        if not len(self.marked):
+            return A
+        return np.concatenate([A, gone[:, self.marked].astype(A.dtype)], axis=1)
+
+    @staticmethod
+    def _name(column: int, shape: tuple[int, ...]) -> str:
+        if len(shape) < 2:
+            return str(column)
+        return str(tuple(int(i) for i in np.unravel_index(column, shape)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `from_json` reads."""
+        return {"fill": self.fill.tolist(), "marked": self.marked.tolist()}
+
+    @classmethod
+    def from_json(cls, state: Any) -> ArrayGaps:
+        """Return the rule that `to_json` wrote; `ValueError` says what is wrong with another."""
+        if not isinstance(state, dict) or not all(
+            isinstance(state.get(name), list) for name in ("fill", "marked")
+        ):
+            raise InputError(f"gaps must be an object of two lists, found {state!r:.80}.")
+        fill = [number("fill", value) for value in state["fill"]]
+        marked = [whole("marked", value, least=0) for value in state["marked"]]
+        if marked != sorted(set(marked)) or (marked and marked[-1] >= len(fill)):
+            raise InputError(f"marked must name columns in their order, found {marked!r:.80}.")
+        return cls(np.asarray(fill, dtype=np.float64), np.asarray(marked, dtype=np.int64))

@@ -1,0 +1,126 @@
+"""Arrow types in the plain form in which tables are kept, and back.
+
+Not every Arrow type can be taken from, joined, written to Parquet: views of text and bytes cannot.
+Tables are kept with types that can. The original types are remembered elsewhere
+(`olss.tables.frames.FrameKind`), and rows handed out have them again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["as_type", "is_text", "plain_table", "plain_type", "value_type"]
+
+
+def value_type(kind: Any) -> Any:
+    """Return the Arrow type of plain values, that of the values for categories."""
+    import pyarrow.types as kinds
+
+    return kind.value_type if kinds.is_dictionary(kind) else kind
+
+
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is one of text."""
+    import pyarrow.types as kinds
+
+    return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind))
+
+
+def plain_type(kind: Any) -> Any:
+    """Return the type in which values of an Arrow type are kept.
+
+    Text and bytes by views become large text and bytes, categories get 32-bit codes, extension
+    types become what they are stored as, runs and views of lists become lists.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> plain_type(pa.list_(pa.string_view()))
+    ListType(list<item: large_string>)
+    """
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain_type(kind.storage_type)
+    if kinds.is_string_view(kind):
+        return pa.large_string()
+    if kinds.is_binary_view(kind):
+        return pa.large_binary()
+    if kinds.is_run_end_encoded(kind):
+        return plain_type(kind.value_type)
+    if kinds.is_dictionary(kind):
+        return pa.dictionary(pa.int32(), plain_type(kind.value_type), kind.ordered)
+    if not kinds.is_nested(kind) or kinds.is_union(kind):
+        return kind
+    if kinds.is_struct(kind):
+        return pa.struct([_plain_field(kind.field(i)) for i in range(kind.num_fields)])
+    if kinds.is_map(kind):
+        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
+    item = _plain_field(kind.value_field)
+    if kinds.is_fixed_size_list(kind):
+        return pa.list_(item, kind.list_size)
+    large = kinds.is_large_list(kind) or kinds.is_large_list_view(kind)
+    return pa.large_list(item) if large else pa.list_(item)
+
+
+def _plain_field(field: Any) -> Any:
+    return field.with_type(plain_type(field.type))
+
+
+def plain_table(table: Any) -> Any:
+    """Return a table, or a record batch, with its columns in plain form.
+
+    Fields lose their metadata and may all be null, so that it does not matter which table said so.
+    """
+    import pyarrow as pa
+
+    fields = [pa.field(field.name, plain_type(field.type)) for field in table.schema]
+    columns = [
+        column if column.type == field.type else as_type(column, field.type)
+        for column, field in zip(table.columns, fields, strict=True)
+    ]
+    return type(table).from_arrays(columns, schema=pa.schema(fields))
+
+
+def as_type(column: Any, kind: Any) -> Any:
+    """Return a column, or an array, as another type, or raise `pyarrow.ArrowException`.
+
+    Values that the type cannot hold exactly are an error.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.types as kinds
+
+    if column.type == kind:
+        return column
+    if isinstance(column, pa.ChunkedArray):
+        chunks = [as_type(chunk, kind) for chunk in column.chunks]
+        return pa.chunked_array(chunks, type=kind)
+    if isinstance(column, pa.ExtensionArray):
+        return as_type(column.storage, kind)
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, as_type(column, kind.storage_type))
+    if kinds.is_run_end_encoded(column.type):
+        return as_type(pc.run_end_decode(column), kind)
+    if kinds.is_run_end_encoded(kind):
+        return pc.run_end_encode(as_type(column, kind.value_type), kind.run_end_type)
+    if kinds.is_dictionary(kind) and not kinds.is_dictionary(column.type):
+        return as_type(as_type(column, kind.value_type).dictionary_encode(), kind)
+    if kinds.is_dictionary(kind):
+        codes, values = column.indices, column.dictionary
+        if len(values) and not len(values) - 1 <= _largest(kind.index_type):
+            raise pa.ArrowInvalid(f"{len(values):,} categories are too many for {kind}")
+        return pa.DictionaryArray.from_arrays(
+            codes.cast(kind.index_type), as_type(values, kind.value_type), ordered=kind.ordered
+        )
+    if kinds.is_dictionary(column.type):
+        return as_type(column.dictionary, kind).take(column.indices)
+    return column.cast(kind)
+
+
+def _largest(index_type: Any) -> int:
+    import pyarrow.types as kinds
+
+    bits: int = index_type.bit_width
+    return int(2 ** (bits if kinds.is_unsigned_integer(index_type) else bits - 1)) - 1

@@ -1,0 +1,123 @@
+"""Whether a target says a class, by one rule for arrays and tables, and rows by their stratum.
+
+The rule: text, booleans and categories are classes. Whole numbers, whole numbers written as floats
+among them, are classes if there are at most `FEW` different ones, or at most `MANY` with
+`ROWS_PER_CLASS` rows or more for each, on average. Everything else is a real target: other numbers,
+dates, lists, nothing at all. More than `FEW` whole numbers are a case of doubt, and a note says how
+they were taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.tables.arrow_types import as_type, is_text, value_type
+
+__all__ = ["Verdict", "class_verdict", "strata_codes"]
+
+FEW = 32
+MANY = 1000
+ROWS_PER_CLASS = 10
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a target says a class, and a note where that is in doubt."""
+
+    is_class: bool
+    note: str = ""
+
+
+def class_verdict(target: Any, name: str = "y") -> Verdict:
+    """Return whether a target says a class: an array (n,) or (n, 1), or an Arrow column.
+
+    Examples
+    --------
+    >>> class_verdict(np.array([0.0, 1.0, 2.0])).is_class
+    True
+    >>> class_verdict(np.array([0.5, 1.0, 2.0])).is_class
+    False
+    >>> class_verdict(np.arange(50)).note
+    'y: 50 different whole numbers in 50 rows are taken for a real target, not for classes.'
+    """
+    if not isinstance(target, np.ndarray):
+        return _column_verdict(target, name)
+    if target.ndim > 2 or (target.ndim == 2 and target.shape[1] != 1):
+        return Verdict(False)
+    if target.dtype.kind in "USbO":
+        return Verdict(True)
+    return (
+        _number_verdict(target.reshape(-1), name) if target.dtype.kind in "iuf" else Verdict(False)
+    )
+
+
+def _column_verdict(column: Any, name: str) -> Verdict:
+    import pyarrow.types as kinds
+
+    kind = column.type
+    if kinds.is_dictionary(kind) or kinds.is_boolean(kind) or is_text(kind):
+        return Verdict(True)
+    if not (kinds.is_integer(kind) or kinds.is_floating(kind)):
+        return Verdict(False)
+    return _number_verdict(column.drop_null().to_numpy(zero_copy_only=False), name)
+
+
+def _number_verdict(values: NDArray[Any], name: str) -> Verdict:
+    if values.dtype.kind == "f":
+        values = values[~np.isnan(values)]
+        if not (np.isfinite(values) & (values == np.floor(values))).all():
+            return Verdict(False)
+    different = len(np.unique(values))
+    if different <= FEW:
+        return Verdict(different > 0)
+    is_class = different <= MANY and ROWS_PER_CLASS * different <= len(values)
+    taken = "classes, not for a real target" if is_class else "a real target, not for classes"
+    return Verdict(
+        is_class,
+        f"{name}: {different:,} different whole numbers in {len(values):,} rows are taken for "
+        f"{taken}.",
+    )
+
+
+def strata_codes(table: Any, columns: Sequence[str]) -> NDArray[np.int64]:
+    """Return (n,) whole numbers from 0 on, one for each combination of values in some columns.
+
+    Columns may be of any type. Missing values are a value of their own; NaN is one of these.
+    """
+    code = np.zeros(table.num_rows, dtype=np.int64)
+    for name in columns:
+        value = _codes(table.column(name))
+        code = np.unique(code * (value.max(initial=0) + 1) + value, return_inverse=True)[1]
+    return code.astype(np.int64)
+
+
+def _codes(column: Any) -> NDArray[np.int64]:
+    """Return a number for each different value of a column."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.types as kinds
+
+    if kinds.is_floating(column.type):
+        column = pc.if_else(pc.is_nan(column), None, column)
+    if kinds.is_dictionary(column.type):
+        # Two chunks may number the same values in different ways, and one value twice.
+        column = as_type(column, value_type(column.type))
+    try:
+        coded = _one(column).dictionary_encode()
+    except pa.ArrowNotImplementedError:  # nested: by how it is written
+        coded = pa.array([None if v is None else repr(v) for v in column.to_pylist()])
+        coded = coded.dictionary_encode()
+    codes: NDArray[Any] = coded.indices.fill_null(len(coded.dictionary)).to_numpy()
+    return codes.astype(np.int64)
+
+
+def _one(column: Any) -> Any:
+    """Return the chunks of a column as one array."""
+    import pyarrow as pa
+
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

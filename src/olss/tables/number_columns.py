@@ -1,0 +1,276 @@
+"""Columns of numbers: numbers and booleans, dates and times, vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.common.checks import known_name, number
+from olss.errors import InputError
+from olss.tables.column import Column, bounded, decoded, identity
+from olss.tables.gaps import Floats, center, fill_gaps, first_infinite, spread
+
+__all__ = ["Date", "Number", "Vector"]
+
+NANOSECONDS = {"D": 86_400 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
+
+@dataclass(frozen=True)
+class Number(Column):
+    """Numbers and booleans: z = (x - shift) / scale, a missing one as the median.
+
+    Attributes
+    ----------
+    shift, scale : float
+        Median and root mean square about it, in the sample.
+    missing : bool
+        Whether a further number says where values are missing: if some were in the sample.
+    """
+
+    shift: float
+    scale: float
+    missing: bool
+    use: ClassVar[str] = "number"
+
+    @classmethod
+    def decide(cls, name: str, column: Any) -> Self | str:
+        """Return the column if it holds numbers or booleans."""
+        import pyarrow.types as kinds
+
+        kind = column.type
+        is_number = kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind)
+        if not (is_number or kinds.is_boolean(kind)):
+            return ""
+        return cls._measured(name, column, _plain(column.combine_chunks()))
+
+    @classmethod
+    def _measured(cls, name: str, column: Any, values: NDArray[Any]) -> Self:
+        floats = values.astype(np.float64)
+        shift, scale, missing = center(floats)
+        why = "missing ones marked" if missing else ""
+        return cls(name, str(column.type), why, shift, scale, missing)
+
+    @property
+    def width(self) -> int:
+        """One, and one more if missing values are marked."""
+        return 1 + self.missing
+
+    @property
+    def offset(self) -> Floats:
+        """What is subtracted of the number, in units of its scale; nothing of the mark."""
+        offset = np.zeros(self.width)
+        offset[0] = self.shift / self.scale
+        return offset
+
+    @property
+    def is_indicator(self) -> NDArray[np.bool_]:
+        """The mark is one."""
+        return np.arange(self.width) > 0
+
+    @classmethod
+    def is_small(cls, kind: Any) -> bool:
+        """Whether the type has at most 24 significant bits."""
+        import pyarrow.types as kinds
+
+        is_small = kinds.is_float16(kind) or kinds.is_float32(kind) or kinds.is_boolean(kind)
+        return bool(is_small or (kinds.is_integer(kind) and kind.bit_width <= 16))
+
+    def encode(self, array: Any, careful: bool) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+        """Return (values, where they are missing or None)."""
+        array = decoded(array)
+        values = _plain(array)
+        if values.dtype.kind != "f" or not (array.null_count or careful or self.missing):
+            return values, None
+        return fill_gaps(values, self.shift)
+
+    def fill(self, encoded: Any, part: slice, out: NDArray[Any]) -> None:
+        """Write z, and the mark."""
+        self._write(encoded, part, out, self.shift)
+
+    def _write(self, encoded: Any, part: slice, out: NDArray[Any], shift: float) -> None:
+        values, gone = encoded
+        np.subtract(values[part], shift, out=out[0], casting="unsafe")
+        out[0] *= 1 / self.scale
+        if self.missing:
+            out[1] = 0 if gone is None else gone[part]
+
+    def infinite_row(self, encoded: Any) -> int | None:
+        """Return the first row with an infinite value, or None."""
+        return first_infinite(encoded[0])
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> Self:
+        """Return the column that `to_json` wrote, or raise `ValueError`."""
+        shift = number("shift", state.get("shift"))
+        scale = number("scale", state.get("scale"), above=0)
+        missing = state.get("missing")
+        if not isinstance(missing, bool):
+            raise InputError(f"missing must be true or false, found {missing!r}.")
+        return cls(*identity(state), shift, scale, missing)
+
+
+@dataclass(frozen=True)
+class Date(Number):
+    """Dates, times and durations: as numbers, counted from their median on.
+
+    Attributes
+    ----------
+    unit : {"D", "s", "ms", "us", "ns"}
+        What is counted. Values of a finer unit are rounded down to it.
+    """
+
+    unit: str = "ns"
+    use: ClassVar[str] = "date"
+
+    @classmethod
+    def decide(cls, name: str, column: Any) -> Self | str:
+        """Return the column if it holds dates, times or durations."""
+        import pyarrow.types as kinds
+
+        if not kinds.is_temporal(column.type) or kinds.is_interval(column.type):
+            return ""
+        ticks = _ticks(column.combine_chunks())
+        found = cls._measured(name, column, ticks.to_numpy(zero_copy_only=False))
+        return replace(found, unit=_unit(column.type))
+
+    @property
+    def offset(self) -> Floats:
+        """Nothing: dates have no natural zero."""
+        return np.zeros(self.width)
+
+    @classmethod
+    def is_small(cls, kind: Any) -> bool:
+        """No date is."""
+        return False
+
+    def encode(self, array: Any, careful: bool) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+        """Return (whole ticks since the median, where they are missing or None)."""
+        array = decoded(array)
+        ticks, gone = _ticks(array), None
+        if array.null_count:
+            gone = array.is_null().to_numpy(zero_copy_only=False)
+            ticks = ticks.fill_null(0)
+        values = ticks.to_numpy(zero_copy_only=False).astype(np.int64)
+        here, own = NANOSECONDS[_unit(array.type)], NANOSECONDS[self.unit]
+        if here != own:
+            values = values // (own // here) if here < own else values * (here // own)
+        values -= int(self.shift)
+        if gone is not None:
+            values[gone] = 0
+        return values, gone
+
+    def fill(self, encoded: Any, part: slice, out: NDArray[Any]) -> None:
+        """Write z, and the mark."""
+        self._write(encoded, part, out, 0.0)
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> Self:
+        """Return the column that `to_json` wrote, or raise `ValueError`."""
+        column = super().from_json(state)
+        if abs(column.shift) >= 2.0**63:
+            raise InputError(f"shift must be a number of 64 bits, found {column.shift!r}.")
+        unit = known_name("unit", state.get("unit"), NANOSECONDS)
+        return replace(column, unit=unit)
+
+
+@dataclass(frozen=True)
+class Vector(Column):
+    """Lists of one fixed length: as many numbers, divided by a common scale; missing ones as 0."""
+
+    scale: float
+    length: int
+    use: ClassVar[str] = "vector"
+
+    @classmethod
+    def decide(cls, name: str, column: Any) -> Self | str:
+        """Return the column if it holds lists of one fixed length, of numbers."""
+        import pyarrow.types as kinds
+
+        kind = column.type
+        if not kinds.is_fixed_size_list(kind):
+            return ""
+        if not (kinds.is_integer(kind.value_type) or kinds.is_floating(kind.value_type)):
+            return "lists of other than numbers"
+        if not kind.list_size:
+            return "lists of no numbers"
+        values = _flat(column.combine_chunks(), kind.list_size)
+        scale = spread(values[np.isfinite(values)])
+        return cls(name, str(kind), f"{kind.list_size} numbers", scale, kind.list_size)
+
+    @property
+    def width(self) -> int:
+        """The length of the lists."""
+        return self.length
+
+    @classmethod
+    def is_small(cls, kind: Any) -> bool:
+        """Whether its items are."""
+        return Number.is_small(kind.value_type)
+
+    def encode(self, array: Any, careful: bool) -> NDArray[Any]:
+        """Return (n, length) numbers."""
+        values = _flat(array, self.length)
+        if careful and values.dtype.kind == "f":
+            return np.where(np.isnan(values), 0, values)
+        return values
+
+    def fill(self, encoded: Any, part: slice, out: NDArray[Any]) -> None:
+        """Write them, divided by the scale."""
+        np.multiply(encoded[part].T, 1 / self.scale, out=out, casting="unsafe")
+
+    def infinite_row(self, encoded: Any) -> int | None:
+        """Return the first row with an infinite value, or None."""
+        return first_infinite(encoded)
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> Self:
+        """Return the column that `to_json` wrote, or raise `ValueError`."""
+        scale = number("scale", state.get("scale"), above=0)
+        length = bounded("length", state.get("length"))
+        return cls(*identity(state), scale, length)
+
+
+def _plain(array: Any) -> NDArray[Any]:
+    """Return numbers as NumPy, null as NaN."""
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    kind = array.type
+    if kinds.is_decimal(kind) or (kinds.is_boolean(kind) and array.null_count):
+        array = array.cast(pa.float64())
+    values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return values.view(np.uint8) if values.dtype == np.bool_ else _wide(values)
+
+
+def _wide(values: NDArray[Any]) -> NDArray[Any]:
+    """Return float16 as float32: differences of two would not fit."""
+    return values.astype(np.float32) if values.dtype == np.float16 else values
+
+
+def _ticks(array: Any) -> Any:
+    """Return dates and times as an Arrow array of whole numbers of their unit."""
+    import pyarrow as pa
+
+    return array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
+
+
+def _unit(kind: Any) -> str:
+    import pyarrow.types as kinds
+
+    if kinds.is_date(kind):
+        return "D" if kinds.is_date32(kind) else "ms"
+    return str(kind.unit)
+
+
+def _flat(array: Any, k: int) -> NDArray[Any]:
+    """Return an array of fixed-size lists as (n, k); a missing list is zeros."""
+    items = _wide(array.flatten().to_numpy(zero_copy_only=False)).reshape(-1, k)
+    if not array.null_count:
+        return items
+    values: NDArray[Any] = np.zeros((len(array), k))
+    values[array.is_valid().to_numpy(zero_copy_only=False)] = items
+    return values

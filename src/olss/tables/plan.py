@@ -1,0 +1,185 @@
+"""What each column of a table is used for, and tables as numbers to be scored.
+
+The rule is applied once, to a sample of rows, and recorded with the result, so that whoever
+continues it scores new rows in the same way.
+
+- Numbers and booleans are used as they are, dates and times as numbers, vectors (lists of one
+  fixed length) as that many numbers. Each is shifted by its median and divided by its spread in
+  the sample; without an intercept the shift is taken back in the scores.
+- A missing number (null or NaN) counts as the median. If numbers were missing in the sample, a
+  further column says where.
+- Text of at most 32 different values in the sample is one column per value, and one for all
+  other values and missing ones. Text of at most 1,000 values is hashed to 32 columns.
+  In either case there must be two rows or more per value, on average.
+- Everything else is carried along and not scored: other text, nested and binary columns, and
+  columns that are constant over the whole input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.core.gram import COLUMN_LIMIT
+from olss.errors import DataError, InputError
+from olss.tables.arrow_types import value_type
+from olss.tables.column import WIDTH_LIMIT, Column
+from olss.tables.column_kinds import Carried, column_from_json, decide
+from olss.tables.gaps import Floats
+
+__all__ = ["Plan", "plan_columns"]
+
+DTYPES = ("float32", "float64")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all columns are used for, and how rows become columns of numbers.
+
+    Attributes
+    ----------
+    columns : tuple of Column
+    dtype : {"float32", "float64"}
+        What numbers are scored in.
+    """
+
+    columns: tuple[Column, ...]
+    dtype: str
+
+    @cached_property
+    def used(self) -> list[Column]:
+        """The columns that are scored."""
+        return [column for column in self.columns if column.width]
+
+    @cached_property
+    def width(self) -> int:
+        """Numbers a row becomes, without the one for the intercept."""
+        return sum(column.width for column in self.columns)
+
+    @cached_property
+    def offsets(self) -> Floats:
+        """(width,) what was subtracted of each number, in units of its scale."""
+        return np.concatenate([np.zeros(0), *(column.offset for column in self.used)])
+
+    @cached_property
+    def is_indicator(self) -> NDArray[np.bool_]:
+        """(width,) which numbers are 0 or 1 by construction."""
+        return np.concatenate([np.zeros(0, bool), *(c.is_indicator for c in self.used)])
+
+    def owners(self) -> list[str]:
+        """Return the name of the column behind each number."""
+        return [column.name for column in self.used for _ in range(column.width)]
+
+    def uses(self, varies: NDArray[np.bool_]) -> list[tuple[str, str, str]]:
+        """Return (name, use, reason) for each column, in words; `varies` is (width,).
+
+        A column of which no number varies over the rows seen is carried, in effect.
+        """
+        live = dict.fromkeys(self.owners(), False)
+        for name, moves in zip(self.owners(), varies, strict=True):
+            live[name] |= bool(moves)
+        return [
+            (c.name, c.use, c.why) if live.get(c.name, True) else (c.name, Carried.use, "constant")
+            for c in self.columns
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `from_json` reads."""
+        return {"dtype": self.dtype, "columns": [column.to_json() for column in self.columns]}
+
+    @classmethod
+    def from_json(cls, state: Any) -> Plan:
+        """Return the plan that `to_json` wrote; `ValueError` says what is wrong with another."""
+        if not isinstance(state, dict) or not isinstance(state.get("columns"), list):
+            raise InputError(f"a plan must be a JSON object with columns, found {state!r:.80}.")
+        if state.get("dtype") not in DTYPES:
+            raise InputError(f"dtype must be one of {DTYPES}, found {state.get('dtype')!r:.80}.")
+        plan = cls(tuple(column_from_json(column) for column in state["columns"]), state["dtype"])
+        if len({column.name for column in plan.columns}) < len(plan.columns):
+            raise InputError("a plan must name each column once.")
+        if plan.width > WIDTH_LIMIT:
+            raise InputError(
+                f"a plan may make {WIDTH_LIMIT:,} numbers a row, found {plan.width:,}."
+            )
+        return plan
+
+    def encode(self, batch: Any, *, careful: bool = False) -> list[Any]:
+        """Return the used columns of a record batch as NumPy arrays, see `Column.encode`.
+
+        With `careful` NaN is looked for; it takes time, and clean data need it not.
+        """
+        place = {name: i for i, name in enumerate(batch.schema.names)}
+        return [column.encode(batch.column(place[column.name]), careful) for column in self.used]
+
+    def fill(self, encoded: Sequence[Any], part: slice, out: NDArray[Any]) -> None:
+        """Write some rows of an encoded batch into `out`, (width + 1, rows); the last is ones."""
+        at = 0
+        for column, values in zip(self.used, encoded, strict=True):
+            column.fill(values, part, out[at : at + column.width])
+            at += column.width
+        out[at] = 1
+
+    def explain_not_finite(self, batch: Any, place: str, start: int) -> DataError:
+        """Return an error that names the first infinite value of a batch, or one too large."""
+        remedy = "leave the column out of the scores with exclude"
+        for column, encoded in zip(self.used, self.encode(batch, careful=True), strict=True):
+            row = column.infinite_row(encoded)
+            if row is not None:
+                return DataError(
+                    f"{place}: column {column.name!r} holds an infinite value in row "
+                    f"{start + row}. Mend it, or {remedy}."
+                )
+        return DataError(
+            f"{place}: values after row {start} are too large to be squared. Rescale the columns, "
+            f"or {remedy}."
+        )
+
+
+def plan_columns(
+    sample: Any,
+    *,
+    columns: Collection[str] | None = None,
+    exclude: Collection[str] = (),
+    apart: Collection[str] = (),
+    limit: int | None = COLUMN_LIMIT - 1,
+) -> Plan:
+    """Decide what columns are used for, from a table of sample rows.
+
+    Parameters
+    ----------
+    sample : pyarrow.Table
+    columns, exclude : names to use, names not to use
+    apart : names of the target and task, which are not scored
+    limit : the most numbers a row may become
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> table = pa.table({"x": [1.0, None, 3.0, 5.0], "colour": ["red", "red", "blue", "blue"]})
+    >>> [(column.name, column.use, column.width) for column in plan_columns(table).columns]
+    [('x', 'number', 2), ('colour', 'one-hot', 3)]
+    """
+    chosen = None if columns is None else set(columns)
+    exclude, apart = set(exclude), set(apart)
+    plan: list[Column] = []
+    small = True
+    for name, column in zip(sample.schema.names, sample.columns, strict=True):
+        if name in apart:
+            plan.append(Carried(name, str(column.type), "target or task"))
+        elif name in exclude or (chosen is not None and name not in chosen):
+            plan.append(Carried(name, str(column.type), "not asked for"))
+        else:
+            plan.append(decide(name, column))
+            small &= plan[-1].is_small(value_type(column.type))
+    result = Plan(tuple(plan), "float32" if small else "float64")
+    if limit is not None and result.width > limit:
+        raise InputError(
+            f"the columns make {result.width:,} numbers a row, at most {limit:,} are "
+            "scored. Name the important ones with columns, or leave some out with exclude."
+        )
+    return result
