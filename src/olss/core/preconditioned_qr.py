@@ -148,7 +148,7 @@ def factor_rows(B: Floats, ridge: float) -> Factor:
     W[np.ix_(keep, keep)] = inverse / (top[keep] * norms[independent])[:, None]
     kept = np.zeros(d, dtype=bool)
     kept[keep] = True
-    dimension = len(keep) - ridge * float(np.sum(W**2))
+    dimension = len(keep) - (ridge * float(np.sum(W**2)) if ridge else 0.0)
     return Factor(W, kept, None, ridge, dimension, float(np.linalg.norm(inverse)))
 
 

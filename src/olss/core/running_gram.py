@@ -91,7 +91,8 @@ class GramSum:
         matrix = np.zeros((columns, columns))
         matrix[np.tril_indices(columns)] = triangle.ravel()
         matrix += np.tril(matrix, -1).T
-        norms = np.sqrt(matrix.diagonal())  # NaN, and refused, where negative
+        with np.errstate(invalid="ignore"):
+            norms = np.sqrt(matrix.diagonal())  # NaN, and refused, where negative
         if not (abs(matrix) <= (1 + 1e-6) * norms[:, None] * norms).all():
             raise ValueError("a matrix that is no Gram matrix")
         defect = checks.number("defect", numbers["defect"], least=0)
@@ -177,6 +178,7 @@ class GramSum:
         after[gone], after[:, gone] = 0.0, 0.0
         s, U = np.linalg.eigh(after)
         root = U * np.sqrt(np.where(s > noise, s, 0.0)) * norms[:, None]
+        root[gone] = 0.0
         left = replace(self, matrix=root @ root.T)
         W = left.exact.W
         worst = float(np.linalg.eigvalsh(W.T @ before @ W)[-1])

@@ -54,6 +54,7 @@ class Spectrum:
 
     Examples
     --------
+    >>> import numpy as np, olss
     >>> A = np.random.default_rng(0).standard_normal((1_000, 5))
     >>> seen = Spectrum().plus(A[:400]).plus(A[400:])
     >>> seen
