@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import copy
 import math
-import operator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from olss.common import checks
+from olss.core.gram import times
 from olss.core.row_blocks import Blocks, to_numpy
 from olss.errors import DataError, InputError
 
-__all__ = ["FrequentDirections"]
+__all__ = ["DirectionsFactor", "FrequentDirections"]
 
 _FLOAT64 = np.dtype(np.float64)
 
@@ -73,7 +75,7 @@ class FrequentDirections:
     """
 
     def __init__(self, size: int) -> None:
-        self.size = _whole("size", size, low=1)
+        self.size = checks.whole("size", size)
         self.seen = 0
         self.columns: int | None = None
         self._dtype: np.dtype[Any] | None = None
@@ -82,8 +84,9 @@ class FrequentDirections:
         self._filled = 0
         self._mass = 0.0  # ||A||_F^2
         self._shed = 0.0  # D
+        self._over = 0.0  # what B'B may be above A'A by, in any direction, after removals
 
-    def update(self, A: Any) -> FrequentDirections:
+    def update(self, A: Any, weights: Any = None) -> FrequentDirections:
         """Take in rows.
 
         Parameters
@@ -91,13 +94,15 @@ class FrequentDirections:
         A : (n, ...) array of real numbers, or SciPy sparse matrix
             NumPy array, memory map, torch tensor or what NumPy makes an array of. Rows of more
             than one dimension are flattened.
+        weights : (n,) array, optional
+            Row weights w: A'A is then the sum of w x x'.
 
         Returns
         -------
         FrequentDirections
             Itself.
         """
-        source = Blocks(A)
+        source = Blocks(A, weights)
         if self.columns not in (None, source.columns):
             raise DataError(
                 f"A must have {self.columns} columns as before, found {source.columns}."
@@ -105,8 +110,9 @@ class FrequentDirections:
         mass = self._mass + _mass(source)
         _check_mass(mass)
         self._reserve(source.columns)
-        for _, block in source.read(_FLOAT64):
-            self._take(block)
+        for part, block in source.read(_FLOAT64):
+            roots = None if source.weights is None else np.sqrt(source.weights[part])
+            self._take(block, roots)
         self._mass = mass
         self.seen += source.rows
         self._widen(source.dtype)
@@ -134,7 +140,7 @@ class FrequentDirections:
         if other.columns is None or other._dtype is None:
             return self
         _check_mass(self._mass + other._mass)
-        shed = other._shed  # read first, since the other one may be this one
+        shed, over = other._shed, other._over  # read first: the other one may be this one
         self._reserve(other.columns)
         if self._gram is not None and other._gram is not None:
             self._gram += other._gram
@@ -143,6 +149,7 @@ class FrequentDirections:
         self.seen += other.seen
         self._mass += other._mass
         self._shed += shed
+        self._over += over
         self._widen(other._dtype)
         return self
 
@@ -175,7 +182,8 @@ class FrequentDirections:
         rows, shed = self._compact()
         if k is None:
             return shed
-        k = _whole("k", k, low=0, high=self.size)
+        if checks.whole("k", k, least=0) > self.size:
+            raise InputError(f"k must be at most the size, {self.size}, found {k}.")
         gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
         leading = np.linalg.eigvalsh(gram)[::-1][:k].sum()
         return float(max(self._mass - leading, 0.0) / (self.size + 1 - k))
@@ -183,6 +191,101 @@ class FrequentDirections:
     def copy(self) -> FrequentDirections:
         """Make an independent sketch in the same state."""
         return copy.deepcopy(self)
+
+    def state(self) -> tuple[dict[str, Any], NDArray[np.float64]]:
+        """Return all there is to know to go on, as a few numbers and one array."""
+        rows = self._buffer[: self._filled] if self._gram is None else self._gram
+        numbers = {
+            "size": self.size,
+            "seen": self.seen,
+            "dtype": None if self._dtype is None else self._dtype.name,
+            "mass": self._mass,
+            "shed": self._shed,
+            "over": self._over,
+        }
+        return numbers, rows
+
+    @classmethod
+    def from_state(
+        cls, numbers: dict[str, Any], rows: NDArray[np.float64]
+    ) -> FrequentDirections:
+        """Return the sketch that `state` describes."""
+        sketch = cls(numbers["size"])
+        if numbers["dtype"] is None:
+            return sketch
+        sketch._reserve(rows.shape[1])
+        if sketch._gram is not None:
+            sketch._gram[...] = rows
+        else:
+            sketch._buffer[: len(rows)] = rows
+            sketch._filled = len(rows)
+        sketch.seen = checks.whole("seen", numbers["seen"], least=0)
+        sketch._dtype = np.dtype({"float32": np.float32, "float64": np.float64}[numbers["dtype"]])
+        for name in ("mass", "shed", "over"):
+            setattr(sketch, f"_{name}", checks.number(name, numbers[name], least=0))
+        return sketch
+
+    def scaled(self, factor: float) -> FrequentDirections:
+        """Return a sketch of the rows with all weights multiplied by `factor`."""
+        other = self.copy()
+        if other._gram is not None:
+            other._gram *= factor
+        other._buffer *= math.sqrt(factor)
+        other._mass *= factor
+        other._shed *= factor
+        other._over *= factor
+        return other
+
+    def without(self, A: Any, weights: Any = None) -> FrequentDirections:
+        """Return a sketch of the rows seen but these, which were among them.
+
+        B'B - sum w x x' has negative directions where the rows had been taken off B'B before;
+        they are set to zero. B'B may then exceed A'A, by no more than the deepest of them: `over`.
+        """
+        source = Blocks(A, weights)
+        if source.columns != self.columns:
+            raise DataError(f"A must have {self.columns} columns, found {source.columns}.")
+        other = self.copy()
+        other._mass = max(self._mass - _mass(source), 0.0)
+        for part, block in source.read(_FLOAT64):
+            roots = None if source.weights is None else np.sqrt(source.weights[part])
+            dense = _dense(block, roots)
+            for start in range(0, len(dense), self.size):
+                other._drop(dense[start : start + self.size])
+        other.seen -= source.rows
+        return other
+
+    def _drop(self, rows: NDArray[np.float64]) -> None:
+        """Take w x x' of a few rows off B'B, by the eigenvalues of [B; rows]' diag(1, -1) [B; rows]."""
+        B, self._shed = self._compact()
+        Q, R = np.linalg.qr(np.vstack([B, rows]).T)
+        sign = np.repeat([1.0, -1.0], [len(B), len(rows)])
+        s, U = np.linalg.eigh((R * sign) @ R.T)
+        self._over += max(-float(s[0]), 0.0)
+        keep = s > max(float(s[-1]), 0.0) * 1e-14
+        left = np.sqrt(s[keep])[:, None] * (Q @ U[:, keep]).T
+        if self._gram is not None:
+            self._gram = left.T @ left
+        else:
+            self._buffer[: len(left)], self._filled = left, len(left)
+
+    @property
+    def over(self) -> float:
+        """What B'B may be above A'A by, in any direction: 0 but for rounding, unless `without`."""
+        return self._over
+
+    def scorer(self, ridge: float = 0.0) -> DirectionsFactor:
+        """Return a function from rows to their leverage x' (B'B + r I)^+ x, r >= `ridge`.
+
+        What was taken off B'B is at most D in each direction: r is D, or the ridge if that is
+        more. If nothing was taken off and there is no ridge, it is the leverage in A itself.
+        """
+        rows, shed = self._compact()
+        s, vectors = np.linalg.eigh(rows @ rows.T)
+        live = s > max(s[-1:].sum(), 0.0) * 1e-12
+        s = s[live]
+        V = rows.T @ (vectors[:, live] / np.sqrt(s))
+        return DirectionsFactor(V, s, max(shed, ridge))
 
     def __repr__(self) -> str:
         return f"FrequentDirections(size={self.size}, columns={self.columns}, seen={self.seen})"
@@ -197,10 +300,10 @@ class FrequentDirections:
         else:
             self._buffer = np.empty((2 * self.size, columns))
 
-    def _take(self, rows: Any) -> None:
-        """Take in rows of an array of any kind, or sparse ones."""
+    def _take(self, rows: Any, roots: NDArray[np.float64] | None = None) -> None:
+        """Take in rows of an array of any kind, or sparse ones, multiplied by `roots`."""
         if self._gram is not None:
-            dense = _dense(rows)
+            dense = _dense(rows, roots)
             self._gram += dense.T @ dense
             return
         start = 0
@@ -212,7 +315,9 @@ class FrequentDirections:
                 self._shed += shed
             piece = rows[start : start + len(self._buffer) - self._filled]
             end = self._filled + piece.shape[0]
-            self._buffer[self._filled : end] = _dense(piece)
+            self._buffer[self._filled : end] = _dense(
+                piece, None if roots is None else roots[start : start + piece.shape[0]]
+            )
             self._filled = end
             start += piece.shape[0]
 
@@ -229,6 +334,42 @@ class FrequentDirections:
 
     def _widen(self, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype if self._dtype is None else np.promote_types(self._dtype, dtype)
+
+
+@dataclass(frozen=True)
+class DirectionsFactor:
+    """Scores rows against few directions: x' (V diag(s) V' + ridge I)^+ x for each.
+
+    With c = V'x that is sum c^2 / (s + ridge) + (||x||^2 - ||c||^2) / ridge, the second part
+    being what the row has outside the directions; without a ridge no row seen has any.
+
+    Attributes
+    ----------
+    V : (d, k) array with orthonormal columns
+    s : (k,) array, their squared singular values
+    ridge : float
+    """
+
+    V: NDArray[np.float64]
+    s: NDArray[np.float64]
+    ridge: float
+
+    def __call__(self, rows: Any) -> NDArray[np.float64]:
+        """Score rows of shape (n, ...)."""
+        blocks = Blocks(rows, name="rows")
+        if blocks.columns != len(self.V):
+            raise DataError(f"rows must have {len(self.V)} columns, found {blocks.columns}.")
+        scores = np.empty(blocks.rows)
+        for part, block in blocks.read(_FLOAT64):
+            inside = to_numpy(times(block, self.V)) ** 2
+            scores[part] = inside @ (1 / (self.s + self.ridge))
+            if self.ridge:
+                squares = block.power(2) if blocks.sparse else to_numpy(block) ** 2
+                outside = np.ravel(squares.sum(axis=1)) - inside.sum(axis=1)
+                scores[part] += np.maximum(outside, 0.0) / self.ridge
+        if not np.isfinite(scores).all():
+            blocks.check_finite()
+        return scores
 
 
 def _shrink(rows: NDArray[np.float64], size: int) -> tuple[NDArray[np.float64], float]:
@@ -253,16 +394,21 @@ def _leading(
     return s[:keep], vectors[:, :keep], d
 
 
-def _dense(rows: Any) -> NDArray[Any]:
-    return rows.toarray() if sp.issparse(rows) else to_numpy(rows)
+def _dense(rows: Any, roots: NDArray[np.float64] | None) -> NDArray[Any]:
+    dense = rows.toarray() if sp.issparse(rows) else to_numpy(rows)
+    return dense if roots is None else dense * roots[:, None]
 
 
 def _mass(source: Blocks) -> float:
     """Sum of squares; data that are not finite are refused here, before they get in."""
     mass = 0.0
-    for _, block in source.read(_FLOAT64):
-        numbers = block.data if source.sparse else to_numpy(block).ravel()
-        mass += float(np.vdot(numbers, numbers))
+    for part, block in source.read(_FLOAT64):
+        if source.weights is None:
+            numbers = block.data if source.sparse else to_numpy(block).ravel()
+            mass += float(np.vdot(numbers, numbers))
+        else:
+            squares = block.power(2) if source.sparse else to_numpy(block) ** 2
+            mass += float(source.weights[part] @ np.ravel(squares.sum(axis=1)))
     if not math.isfinite(mass):
         source.check_finite()
     return mass
@@ -271,14 +417,3 @@ def _mass(source: Blocks) -> float:
 def _check_mass(mass: float) -> None:
     if not math.isfinite(mass):
         raise DataError("The rows are too large to be squared in float64; scale them down.")
-
-
-def _whole(name: str, value: int, low: int, high: int | None = None) -> int:
-    wanted = f"a whole number of at least {low}" + (f" and at most {high}" if high else "")
-    try:
-        number = low - 1 if isinstance(value, bool | np.bool_) else operator.index(value)
-    except TypeError:
-        number = low - 1
-    if number < low or (high is not None and number > high):
-        raise InputError(f"{name} must be {wanted}, found {value!r}.")
-    return number

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from array_api_compat import array_namespace
 from array_api_compat import device as device_of
 from numpy.typing import NDArray
-from scipy.linalg import blas, lapack
+from scipy.linalg import blas, lapack, rq
 
 from olss.core.row_blocks import Blocks, to_numpy
 from olss.errors import DataError, InputError
@@ -52,7 +52,22 @@ class Gram:
         self.matrix: Floats = np.zeros((0, 0))
         self.rows = 0
         self.weight = 0.0
-        self._eps = float(np.finfo(np.float32).eps)
+
+    @classmethod
+    def of(cls, matrix: Floats, rows: int, weight: float | None = None) -> Gram:
+        """Return the Gram of rows whose matrix sum w x x' was formed elsewhere.
+
+        Parameters
+        ----------
+        matrix : (d, d) array, symmetric
+        rows : int
+        weight : float, optional
+            The sum of the rows' weights; `rows` if not given.
+        """
+        gram = cls()
+        gram.matrix, gram.rows = np.asarray(matrix, dtype=np.float64), rows
+        gram.weight = float(rows if weight is None else weight)
+        return gram
 
     def __repr__(self) -> str:
         return f"Gram(rows={self.rows:,}, columns={self.columns:,})"
@@ -73,7 +88,6 @@ class Gram:
         self.matrix = matrix + self.matrix if self.rows else matrix
         self.rows += blocks.rows
         self.weight += float(blocks.rows if blocks.weights is None else blocks.weights.sum())
-        self._eps = min(self._eps, float(np.finfo(blocks.dtype).eps))
         return self
 
     def merge(self, other: Gram) -> Gram:
@@ -83,7 +97,6 @@ class Gram:
             self.matrix = self.matrix + other.matrix if self.rows else other.matrix.copy()
             self.rows += other.rows
             self.weight += other.weight
-            self._eps = min(self._eps, other._eps)
         return self
 
     def scorer(
@@ -101,11 +114,7 @@ class Gram:
         if not self.rows:
             raise InputError("this Gram has seen no rows; add some before asking for a scorer.")
         rule = Ridge(ridge, size, dimension, rank)
-        return factor_gram(
-            self.matrix,
-            rule.of_gram(self.matrix),
-            tolerance=max(1e-11, (16 * self._eps) ** 2),
-        )
+        return factor_gram(self.matrix, rule.of_gram(self.matrix), tolerance=1e-11)
 
     def _match(self, columns: int) -> None:
         if columns > COLUMN_LIMIT:
@@ -201,8 +210,28 @@ class Factor:
         return scores
 
     def work_dtype(self, blocks: Blocks) -> np.dtype[Any]:
-        """Return float32 where its rounding stays below 1e-4 of a score."""
-        return np.dtype(blocks.dtype if self.growth < 1e3 else np.float64)
+        """Return float32 where its rounding stays below 1e-4 of a score and W fits its range."""
+        tops = abs(self.W).max(axis=1)
+        fits = ((tops == 0) | ((tops > 1e-30) & (tops < 1e36))).all()
+        return np.dtype(blocks.dtype if self.growth < 1e3 and fits else np.float64)
+
+    def through(self, T: Floats, norms: Floats) -> Factor:
+        """Return the factor that scores z by what this one gives x = T z.
+
+        Parameters
+        ----------
+        T : (k, d) array
+            ||(T z)' W||^2 = ||z' M||^2 with M = T' W, and an RQ factorisation M = U Q gives
+            the upper triangular U (d, d) of the same norms.
+        norms : (d,) array
+            Norms of the columns of all z: what they are multiplied with is the growth.
+        """
+        M = T.T @ self.W[:, self.kept]
+        U = rq(M, mode="r")[:, -len(M) :]  # (d, r) trapezoidal if r < d
+        W = np.zeros((len(M), len(M)))
+        W[:, len(M) - U.shape[1] :] = U
+        growth = float(np.linalg.norm(norms[:, None] * W))
+        return Factor(W, W.any(axis=0), None, self.ridge, self.dimension, growth)
 
 
 def products(
@@ -339,6 +368,11 @@ class Ridge:
                 "ridge='auto' needs size, the number of rows to be kept, or dimension, "
                 "the effective dimension wanted."
             )
+
+    @property
+    def asks(self) -> bool:
+        """Whether there may be a ridge."""
+        return self.rank is not None or bool(self.value)
 
     def of_gram(self, G: Floats) -> float:
         """Return the ridge as a number, for this Gram matrix."""

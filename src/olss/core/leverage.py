@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -32,7 +32,7 @@ from olss.core.gram import (
     products,
     times,
 )
-from olss.core.preconditioned_qr import countsketch, preconditioned_scores, vanishes
+from olss.core.preconditioned_qr import countsketch, even_scale, preconditioned_scores, vanishes
 from olss.core.row_blocks import Blocks, to_numpy
 from olss.core.wide_rows import narrowed
 from olss.errors import DataError, InputError, OlssWarning
@@ -152,7 +152,7 @@ def _scores(
         raise InputError(f"method must be 'exact', 'sketched' or 'bless', found {method!r}.")
     rows, columns = sum(p.rows for p in parts), parts[0].columns
     if rows <= columns:
-        _warn_uninformative(rows, columns, rule)
+        warn_uninformative(rows, columns, rule)
     if rows <= min(columns, COLUMN_LIMIT):
         return _split(_dual(parts, rule), parts)
     if columns > COLUMN_LIMIT:
@@ -162,8 +162,8 @@ def _scores(
     return _exact(parts, rule)
 
 
-def _warn_uninformative(rows: int, columns: int, rule: Ridge) -> None:
-    if rule.rank is None and not rule.value:
+def warn_uninformative(rows: int, columns: int, rule: Ridge) -> None:
+    if not rule.asks:
         warnings.warn(
             f"{rows} rows of {columns} columns: where rows are independent every score is 1 "
             "and carries no information. A ridge (ridge='auto'), fewer features or more rows "
@@ -188,11 +188,11 @@ def _exact(parts: list[Blocks], rule: Ridge) -> list[Floats]:
     single = all(p.dtype == np.float32 for p in parts)
     for dtype, dependent in (_SINGLE, _DOUBLE) if single else (_DOUBLE,):
         G = gram_of(parts, dtype)
-        if not _in_range(G, parts, dtype):
+        if not in_range(G, parts, dtype):
             rule = _rescale(parts, rule)
             G = gram_of(parts, dtype)
         factor = factor_gram(G, rule.of_gram(G), dependent)
-        if factor.null is not None and not _annihilates(parts, factor, np.sqrt(G.diagonal())):
+        if factor.null is not None and not annihilates(parts, factor, np.sqrt(G.diagonal())):
             continue
         scores, defect = _score(parts, factor)
         if defect <= TOLERANCE:
@@ -207,8 +207,7 @@ def _score(parts: list[Blocks], factor: Factor) -> tuple[list[Floats], float]:
     the variance of z'(...)z is twice the squared Frobenius norm, an upper bound of that; the
     scores' own pass over the data gives z'W'GWz = ||A W z||^2 for a few z at no cost.
     """
-    z = np.random.default_rng(0).standard_normal((len(factor.W), PROBES)) * factor.kept[:, None]
-    V = dense_product(factor.W, z)
+    z, V = _probes(factor)
     missing = (z**2).sum(axis=0) - factor.ridge * (V**2).sum(axis=0)
     all_scores, total = [], 0.0
     for blocks in parts:
@@ -226,16 +225,42 @@ def _score(parts: list[Blocks], factor: Factor) -> tuple[list[Floats], float]:
     return all_scores, max(float(np.std(missing, ddof=1)) / np.sqrt(2), off_sum)
 
 
-def _annihilates(parts: list[Blocks], factor: Factor, norms: Floats) -> bool:
+def _probes(factor: Factor) -> tuple[Floats, Floats]:
+    """Return a few random normal z, one a column, and W z."""
+    z = np.random.default_rng(0).standard_normal((len(factor.W), PROBES)) * factor.kept[:, None]
+    return z, dense_product(factor.W, z)
+
+
+def product_defect(blocks: Blocks, factor: Factor, product: Floats) -> float:
+    """Return ||W'(P - A'A)W||_F, estimated, for the `product` P that should be A'A of the rows.
+
+    See `_score`; here for rows added to a Gram matrix: scores against the sum are off by no
+    more, relatively, now and whatever rows are added later.
+    """
+    _, V = _probes(factor)
+    missing = np.einsum("ij,ij->j", V, product @ V)
+    dtype = factor.work_dtype(blocks)
+    right = V.astype(dtype)
+    for part, block in blocks.read(dtype):
+        probes = dense_product(block, right).astype(np.float64)
+        w = 1.0 if blocks.weights is None else blocks.weights[part, None]
+        missing -= (w * probes**2).sum(axis=0)
+    return float(np.sqrt(np.mean(missing**2) / 2))
+
+
+def annihilates(
+    parts: Sequence[Blocks], factor: Factor, norms: Floats, before: Floats | None = None
+) -> bool:
     """Tell whether the columns left out depend on the others in every single row.
 
     The null vector v is refined, v <- v - W W' A'(A v), until x v vanishes in each row x. One
-    row in which it does not makes a column independent, and would get a wrong score.
+    row in which it does not makes a column independent, and would get a wrong score. `before`
+    is the Gram matrix of rows that are no longer there.
     """
     assert factor.null is not None
     v = factor.null
     for _ in range(3):
-        gradient = np.zeros(len(v))
+        gradient = np.zeros(len(v)) if before is None else before @ v
         for blocks in parts:
             for part, block in blocks.read(np.dtype(np.float64)):
                 residual = to_numpy(times(block, v))
@@ -248,7 +273,7 @@ def _annihilates(parts: list[Blocks], factor: Factor, norms: Floats) -> bool:
     return False
 
 
-def _in_range(G: Floats, parts: list[Blocks], dtype: np.dtype[Any]) -> bool:
+def in_range(G: Floats, parts: Sequence[Blocks], dtype: np.dtype[Any]) -> bool:
     """Tell whether squares neither overflowed nor vanished; raise if the data are not finite."""
     squares = G.diagonal()
     if not np.isfinite(squares).all():
@@ -263,13 +288,7 @@ def _in_range(G: Floats, parts: list[Blocks], dtype: np.dtype[Any]) -> bool:
 
 def _rescale(parts: list[Blocks], rule: Ridge) -> Ridge:
     """Bring values near 1 by powers of two; by column, or with a ridge all alike."""
-    top = np.max([p.largest() for p in parts], axis=0)
-    top = np.where(top > 0, top, 1.0)
-    if rule.rank is not None or rule.value:
-        top = np.full_like(top, top.max())
-    scale = np.exp2(-np.round(np.log2(top)))
-    for p in parts:
-        p.scale = scale
+    scale = even_scale(parts, alike=rule.asks)
     if rule.value and not isinstance(rule.value, str):
         return replace(rule, value=float(rule.value) * float(scale[0]) ** 2)
     return rule
@@ -287,7 +306,7 @@ def _dual(parts: list[Blocks], rule: Ridge) -> Floats:
         [np.ones(p.rows) if p.weights is None else np.sqrt(p.weights) for p in parts]
     )
     K = _row_products(parts) * roots[:, None] * roots
-    if rule.value or rule.rank is not None:
+    if rule.asks:
         s, U = np.linalg.eigh(K)
         s = np.clip(s, 0, None)
         ridge = rule.of_spectrum(s)
@@ -346,18 +365,48 @@ def _sketched(parts: list[Blocks], rule: Ridge, rng: np.random.Generator) -> lis
         return _exact(parts, rule)
     G = gram_of([Blocks(S)], S.dtype)
     factor = factor_gram(G, rule.of_gram(G), 1e-10)
-    V = dense_product(factor.W, rng.standard_normal((len(G), JL_COLUMNS)))
+    projected = Projected.of(factor, rng)
     all_scores, total = [], 0.0
     for blocks in parts:
-        scores = np.empty(blocks.rows)
-        for part, block in blocks.read(blocks.dtype):
-            product = dense_product(block, V.astype(blocks.dtype))
-            scores[part] = np.einsum("ij,ij->i", product, product)
+        scores = projected.of_blocks(blocks)
         total += float(scores.sum() if blocks.weights is None else blocks.weights @ scores)
         all_scores.append(scores)
     right = factor.dimension / total if total else 1.0
     tops = [1.0 if p.weights is None else 1 / np.maximum(p.weights, 1e-300) for p in parts]
     return [np.minimum(s * right, top) for s, top in zip(all_scores, tops, strict=True)]
+
+
+@dataclass(frozen=True)
+class Projected:
+    """Scores rows by norms of a random projection: ||x V||^2 has mean ||x W||^2.
+
+    Attributes
+    ----------
+    V : (d, k) array, W Z / sqrt(k) with Z random normal
+    """
+
+    V: Floats
+
+    @classmethod
+    def of(cls, factor: Factor, rng: np.random.Generator) -> Projected:
+        """Return a projection of what the factor does."""
+        Z = rng.standard_normal((len(factor.W), JL_COLUMNS)) / np.sqrt(JL_COLUMNS)
+        return cls(dense_product(factor.W, Z))
+
+    def __call__(self, rows: Any) -> Floats:
+        """Score rows of shape (n, ...)."""
+        return self.of_blocks(Blocks(rows, name="rows"))
+
+    def of_blocks(self, blocks: Blocks) -> Floats:
+        """Score the rows of blocks."""
+        scores = np.empty(blocks.rows)
+        right = self.V.astype(blocks.dtype)
+        for part, block in blocks.read(blocks.dtype):
+            product = dense_product(block, right)
+            scores[part] = np.einsum("ij,ij->i", product, product)
+        if not np.isfinite(scores).all():
+            blocks.check_finite()
+        return scores
 
 
 def _bless(

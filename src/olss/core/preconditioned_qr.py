@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
-from olss.core.gram import times
+from olss.core.gram import Factor, times
 from olss.core.row_blocks import Blocks, to_numpy
 
-__all__ = ["countsketch", "preconditioned_scores", "vanishes"]
+__all__ = ["countsketch", "even_scale", "factor_rows", "preconditioned_scores", "stacked", "vanishes"]
 
 Floats = NDArray[np.float64]
 _WIDE = np.dtype(np.float64)
+_FLOOR = 16 * float(np.finfo(np.float64).eps)
 
 
 def countsketch(
@@ -92,6 +93,65 @@ def preconditioned_scores(parts: Sequence[Blocks], ridge: float) -> list[Floats]
     return scores
 
 
+def stacked(parts: Sequence[Blocks]) -> Floats:
+    """Return B of as few rows as the rank, and B'B = G of all rows, without forming squares.
+
+    It is R of a QR factorisation block by block (a sequential TSQR), the columns that depend on
+    others put last: what rounding of the input leaves in them beside the others is cleared.
+    """
+    d = parts[0].columns
+    scale = even_scale(parts)
+    keep = _independent_columns(parts, np.random.default_rng(0))
+    order = np.concatenate([keep, np.setdiff1d(np.arange(d), keep)])
+    R = np.zeros((0, d))
+    for blocks in parts:
+        for part, block in blocks.read(_WIDE):
+            X = _columns(block, np.arange(d))
+            if blocks.weights is not None:
+                X = X * np.sqrt(blocks.weights[part])[:, None]
+            R = _upper(np.vstack([R, X[:, order]]))
+    B = np.empty((len(keep), d))
+    B[:, order] = R[: len(keep)] / scale[order]
+    return B
+
+
+def even_scale(parts: Sequence[Blocks], *, alike: bool = False) -> Floats:
+    """Bring values near 1, by a power of two for each column or one for all; return those."""
+    top = np.max([p.largest() for p in parts], axis=0)
+    top = np.where(top > 0, top, 1.0)
+    if alike:
+        top = np.full_like(top, top.max())
+    scale: Floats = np.exp2(-np.round(np.log2(top)))
+    for p in parts:
+        p.scale = scale
+    return scale
+
+
+def factor_rows(B: Floats, ridge: float) -> Factor:
+    """Factor B'B + ridge I by a QR of B, for the worst matrices (see `olss.core.gram`)."""
+    d = B.shape[1]
+    if ridge:
+        B = np.vstack([B, np.sqrt(ridge) * np.eye(d)])
+    top = abs(B).max(axis=0, initial=0.0)
+    live = np.flatnonzero(top > 0)
+    scaled = B[:, live] / top[live]
+    norms = np.linalg.norm(scaled, axis=0)
+    scaled /= norms
+    R, pivots = qr(scaled, mode="r", pivoting=True)
+    residuals = abs(R.diagonal())
+    independent = np.sort(pivots[: int((residuals > _FLOOR * np.sqrt(d)).sum())])
+    keep = live[independent]
+    inverse = np.zeros((0, 0))
+    if len(keep):
+        inverse = solve_triangular(_upper(scaled[:, independent]), np.eye(len(keep)))
+    W = np.zeros((d, d))
+    W[np.ix_(keep, keep)] = inverse / (top[keep] * norms[independent])[:, None]
+    kept = np.zeros(d, dtype=bool)
+    kept[keep] = True
+    dimension = len(keep) - (ridge * float(np.sum(W**2)) if ridge else 0.0)
+    return Factor(W, kept, None, ridge, dimension, float(np.linalg.norm(inverse)))
+
+
 def _independent_columns(parts: Sequence[Blocks], rng: np.random.Generator) -> NDArray[np.intp]:
     """Return columns that span all, up to the rounding of the input, in their order."""
     S = countsketch(parts, 4 * parts[0].columns, rng, _WIDE, unit_rows=True)
@@ -101,8 +161,8 @@ def _independent_columns(parts: Sequence[Blocks], rng: np.random.Generator) -> N
     R, pivots = qr(_upper(S[:, live] / norms[live]), mode="r", pivoting=True)
     pivots = live[pivots]
     residuals = abs(R.diagonal())
-    floor = 16 * np.sqrt(len(live)) * float(np.finfo(np.float64).eps)
-    tolerance = max(floor, 16 * min(float(np.finfo(p.dtype).eps) for p in parts))
+    floor = _FLOOR * np.sqrt(len(live))
+    tolerance = max(floor, 16 * max(float(np.finfo(p.dtype).eps) for p in parts))
     while True:
         rank = int((residuals > tolerance).sum())
         if rank == len(live) or tolerance <= floor:
@@ -125,7 +185,7 @@ def vanishes(parts: Sequence[Blocks], v: Floats, norms: Floats) -> bool:
     """
     uniform = np.divide((abs(v) * norms).max(), norms, out=np.zeros_like(v), where=norms > 0)
     for blocks in parts:
-        wide = 16 * np.sqrt(len(v)) * float(np.finfo(np.float64).eps)
+        wide = _FLOOR * np.sqrt(len(v))
         single = blocks.dtype == np.float32
         input_error = float(np.finfo(np.float32).eps) if single else wide
         allowed = input_error * abs(v) + (1e-10 if single else wide) * uniform

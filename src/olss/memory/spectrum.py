@@ -1,0 +1,258 @@
+"""What is known of all rows seen, kept or not: their Gram matrix, or Frequent Directions.
+
+Rows are scored by leverage in everything seen, x' (G + ridge I)^+ x with G = sum w x x', and a
+sketch is compared with everything seen (`olss.memory.certificate`). G is held whole for up to
+4,096 columns, with the digits scores need (`olss.core.running_gram`). For more columns it is
+held between two bounds by Frequent Directions, whose shrinkage is then the ridge
+(`olss.core.running_directions`).
+
+A spectrum is right for one way of making numbers of rows. Where a feature map may change, what
+was added before was of other features: keep none, and score the pool by itself
+(`olss.core.leverage.pool_scores`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.common import checks
+from olss.core.frequent_directions import DirectionsFactor
+from olss.core.gram import COLUMN_LIMIT, Factor, Ridge
+from olss.core.leverage import Projected, warn_uninformative
+from olss.core.row_blocks import Blocks
+from olss.core.running_directions import DirectionSum
+from olss.core.running_gram import GramSum, RowSum
+from olss.errors import DataError, FormatError, InputError
+
+__all__ = ["Spectrum", "ridge_rule"]
+
+Floats = NDArray[np.float64]
+
+_SUMS = {"gram": GramSum, "rows": RowSum, "directions": DirectionSum}
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """The Gram matrix of everything seen, as a value: what changes it returns a new one.
+
+    Attributes
+    ----------
+    rows : int
+        Rows seen.
+    weight : float
+        The sum of their weights: that of the decayed stream, if weights were scaled.
+    columns : int
+        Numbers in a row; 0 before the first.
+    sum : GramSum, RowSum, DirectionSum or None
+        How G is held; None before the first row.
+
+    Examples
+    --------
+    >>> import numpy as np, olss
+    >>> A = np.random.default_rng(0).standard_normal((1_000, 5))
+    >>> seen = Spectrum().plus(A[:400]).plus(A[400:])
+    >>> seen
+    Spectrum(rows=1,000, columns=5)
+    >>> scores, = seen.leverage([A[:10]], scores="exact")
+    >>> bool(np.allclose(scores, olss.leverage_scores(A)[:10]))
+    True
+    """
+
+    rows: int = 0
+    weight: float = 0.0
+    columns: int = 0
+    sum: GramSum | RowSum | DirectionSum | None = None
+
+    def __repr__(self) -> str:
+        return f"Spectrum(rows={self.rows:,}, columns={self.columns:,})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spectrum) and self.to_bytes() == other.to_bytes()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes to hold."""
+        return 0 if self.sum is None else self.sum.nbytes
+
+    @property
+    def matrix(self) -> Floats:
+        """(d, d) G; for more than 4,096 columns there is none."""
+        if not isinstance(self.sum, GramSum | RowSum):
+            raise InputError(f"there is no Gram matrix of {self.columns:,} columns.")
+        return self.sum.matrix
+
+    def plus(self, rows: Any, weights: Any = None) -> Spectrum:
+        """Return the spectrum with rows of shape (n, ...) in it, optionally weighted."""
+        blocks = self._blocks(rows, weights)
+        known = self.sum or _nothing(blocks.columns)
+        return Spectrum(
+            self.rows + blocks.rows,
+            self.weight + _total(blocks),
+            blocks.columns,
+            known.plus(blocks),
+        )
+
+    def merged(self, other: Spectrum) -> Spectrum:
+        """Return the spectrum of what both have seen."""
+        if other.sum is None or self.sum is None:
+            return self if other.sum is None else other
+        if other.columns != self.columns:
+            raise InputError(f"other must have {self.columns} columns, found {other.columns}.")
+        return Spectrum(
+            self.rows + other.rows,
+            self.weight + other.weight,
+            self.columns,
+            self.sum.merged(other.sum),  # type: ignore[arg-type]  # of the same columns
+        )
+
+    def minus(self, rows: Any, weights: Any = None) -> Spectrum:
+        """Return the spectrum without rows that are in it.
+
+        Take each row off with the weight it came with (1, or what `scaled` has left of it), not
+        with the weight it has in a sketch: the result is then the spectrum of all rows seen but
+        these. Rows that are not held any more cannot be taken off; nobody has them.
+
+        What is left is right up to the rounding of what was there before, and never negative: a
+        direction of which less than 1e-12 of its square is left (1e-6 after float32 products)
+        counts as gone. A warning says so where that costs digits of what is left.
+        """
+        if self.sum is None:
+            raise InputError("nothing has been seen, so no rows can be removed.")
+        blocks = self._blocks(rows, weights)
+        blocks.check_finite()
+        if blocks.rows > self.rows:
+            raise InputError(f"rows must be among the {self.rows:,} seen, found {blocks.rows:,}.")
+        if blocks.rows == self.rows:
+            return Spectrum()
+        return Spectrum(
+            self.rows - blocks.rows,
+            max(self.weight - _total(blocks), 0.0),
+            self.columns,
+            self.sum.minus(blocks),
+        )
+
+    def scaled(self, factor: float) -> Spectrum:
+        """Return the spectrum with all weights multiplied, as by the decay of a half-life."""
+        factor = checks.number("factor", factor, above=0)
+        left = None if self.sum is None else self.sum.scaled(factor)
+        return Spectrum(self.rows, self.weight * factor, self.columns, left)
+
+    def factor(
+        self,
+        scores: str | float = "exact",
+        *,
+        size: int | None = None,
+        map: Any = None,
+        seed: int | np.random.Generator | None = None,
+    ) -> Factor | Projected | DirectionsFactor:
+        """Return a function from rows (n, ...) to their leverage in everything seen.
+
+        Parameters
+        ----------
+        scores : {"exact", "ridge", "sketched"} or float
+            ``"ridge"`` chooses a ridge that leaves an effective dimension of size/20; a number
+            is a ridge of that value; ``"sketched"`` takes norms by a random projection.
+        size : int, optional
+            Rows to be kept, for ``"ridge"``.
+        map : (k, d) array T, optional
+            Scores are those of x = T z, the rows being z: a ridge is then one of T G T'.
+        seed : int or numpy.random.Generator, optional
+            For ``"sketched"``.
+        """
+        if self.sum is None:
+            raise InputError("nothing has been seen, so no row can be scored; add rows first.")
+        rule = ridge_rule(scores, size)
+        T = None if map is None else np.asarray(map, dtype=np.float64)
+        if T is not None and (T.ndim != 2 or T.shape[1] != self.columns):
+            raise InputError(f"map must have shape (k, {self.columns}), found {T.shape}.")
+        columns = self.columns if T is None else len(T)
+        if self.rows <= columns:
+            warn_uninformative(self.rows, columns, rule)
+        factor = self.sum.factor(rule, T)
+        if scores == "sketched" and isinstance(factor, Factor) and self.rows > 8 * columns:
+            return Projected.of(factor, np.random.default_rng(seed))
+        return factor
+
+    def leverage(
+        self,
+        parts: Sequence[Any],
+        *,
+        scores: str | float = "exact",
+        size: int | None = None,
+        seed: int | np.random.Generator | None = None,
+    ) -> list[Floats]:
+        """Return the leverage x' (G + ridge I)^+ x of the rows of each part.
+
+        The rows should be among those seen, else a direction they alone have counts for nothing.
+        For rows that came with weight 1 scores are at most 1, up to rounding.
+        """
+        factor = self.factor(scores, size=size, seed=seed)
+        return [factor(part) for part in parts]
+
+    def to_bytes(self) -> bytes:
+        """Return it as bytes: a line of JSON, then numbers in float64, lowest byte first."""
+        head: dict[str, Any] = {"rows": self.rows, "weight": self.weight, "columns": self.columns}
+        array = np.zeros((0, 0))
+        if self.sum is not None:
+            head["kind"] = next(kind for kind, cls in _SUMS.items() if isinstance(self.sum, cls))
+            head["state"], array = self.sum.state()
+        head["shape"] = array.shape
+        return json.dumps(head).encode() + b"\n" + array.astype("<f8").tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Spectrum:
+        """Return what `to_bytes` wrote, or raise `FormatError`."""
+        try:
+            line, _, rest = data.partition(b"\n")
+            head = json.loads(line)
+            rows = checks.whole("rows", head["rows"], least=0)
+            weight = checks.number("weight", head["weight"], least=0)
+            columns = checks.whole("columns", head["columns"], least=0)
+            height, width = (checks.whole("shape", n, least=0) for n in head["shape"])
+            if 8 * height * width != len(rest):
+                raise ValueError(f"{len(rest)} bytes are not {height} x {width} numbers")
+            array = np.frombuffer(rest, dtype="<f8").reshape(height, width).astype(np.float64)
+            if not np.isfinite(array).all():
+                raise ValueError("numbers that are not finite")
+            if "kind" not in head:
+                return cls()
+            known = _SUMS[head["kind"]].from_state(head["state"], array)
+            if known.columns != columns or (columns > COLUMN_LIMIT) != isinstance(
+                known, DirectionSum
+            ):
+                raise ValueError(f"{head['kind']} of {known.columns} columns, not {columns}")
+        except (InputError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise FormatError(f"the spectrum is damaged ({error}).") from error
+        return cls(rows, weight, columns, known)
+
+    def _blocks(self, rows: Any, weights: Any) -> Blocks:
+        blocks = Blocks(rows, weights, name="X")
+        if self.columns not in (0, blocks.columns):
+            raise DataError(f"X must have {self.columns} columns as before, found {blocks.columns}.")
+        return blocks
+
+
+def ridge_rule(scores: str | float, size: int | None) -> Ridge:
+    """Return how the ridge is set for "exact", "sketched", "ridge" or a number."""
+    if not isinstance(scores, str):
+        return Ridge(scores)
+    checks.known_name("scores", scores, ["exact", "ridge", "sketched"])
+    return Ridge("auto" if scores == "ridge" else None, size)
+
+
+def _nothing(columns: int) -> GramSum | DirectionSum:
+    if columns > COLUMN_LIMIT:
+        return DirectionSum.empty(columns)
+    return GramSum(np.zeros((columns, columns)))
+
+
+def _total(blocks: Blocks) -> float:
+    return float(blocks.rows if blocks.weights is None else blocks.weights.sum())

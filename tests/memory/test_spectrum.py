@@ -1,0 +1,379 @@
+"""The spectrum of everything seen scores rows as a float64 SVD of everything seen does."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import olss
+import olss.core.running_gram
+from olss.core.running_gram import GramSum, RowSum
+from olss.errors import DataError, FormatError, InputError, OlssWarning
+from olss.memory.spectrum import Spectrum
+from tests.core.test_leverage import FLOAT64, UGLY, D, N, relative_error, rng, svd_scores
+
+
+def spectrum_of(A, cuts=1, weights=None):
+    seen = Spectrum()
+    for rows in np.array_split(np.arange(len(A)), cuts):
+        seen = seen.plus(A[rows], None if weights is None else weights[rows])
+    return seen
+
+
+@pytest.fixture
+def A():
+    return rng().standard_normal((N, D)).astype(np.float32)
+
+
+# Accuracy
+
+
+@pytest.mark.filterwarnings("ignore::olss.OlssWarning")
+@pytest.mark.parametrize("cuts", [1, 3, 40])
+@pytest.mark.parametrize("name", UGLY)
+def test_float32_streams_agree_with_a_float64_svd_of_everything(name, cuts):
+    A, rank = UGLY[name]
+    A = A.astype(np.float32)
+    (scores,) = spectrum_of(A, cuts).leverage([A])
+    assert relative_error(scores, svd_scores(A, rank)) < 1e-3
+
+
+@pytest.mark.parametrize("cuts", [1, 3, 40])
+@pytest.mark.parametrize("name", FLOAT64)
+def test_float64_streams_agree_with_a_float64_svd_of_everything(name, cuts):
+    A, rank, tolerance = FLOAT64[name]
+    (scores,) = spectrum_of(A, cuts).leverage([A])
+    assert relative_error(scores, svd_scores(A, rank)) < max(tolerance, 1e-11)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("new", ["rows", "a trace", "a column"])
+def test_directions_that_come_later_count_at_once(new, dtype):
+    """Rank 20 at first; then a direction more with each update, in few rows or faintly."""
+    base = rng(1).standard_normal((20, D))
+    base[:, -6:] = 0
+    seen, everything = Spectrum(), []
+    for step in range(6):
+        rows = rng(10 + step).standard_normal((200, 20)) @ base
+        if step and new == "a column":
+            rows[7, -step] = 1e-3
+        elif step:
+            faint = {1: 1e-2, 2: 1e-4}.get(step, 1.0) if new == "a trace" else 1.0
+            rows[: 10 // step] += faint * rng(50 + step).standard_normal(D)
+        everything.append(rows.astype(dtype))
+        seen = seen.plus(everything[-1])
+        A = np.vstack(everything)
+        (scores,) = seen.leverage([A])
+        assert scores.sum() == pytest.approx(20 + step, rel=1e-3)
+        assert relative_error(scores, svd_scores(A, 20 + step)) < 1e-3
+
+
+def test_a_dominant_row_and_dependent_columns_together():
+    A = (rng().standard_normal((N, 20)) @ rng(1).standard_normal((20, D))).astype(np.float32)
+    A[700] *= np.float32(1e7)
+    for cuts in (1, 4):
+        (scores,) = spectrum_of(A, cuts).leverage([A])
+        assert scores.sum() == pytest.approx(20, rel=1e-3)
+        assert scores[700] == pytest.approx(1.0, rel=1e-3)
+        others = np.arange(N) != 700
+        # The dominant row takes one direction for itself; the rest is as among the others.
+        u = A[700] / np.linalg.norm(A[700])
+        rest = A[others] - np.outer(A[others] @ u, u)
+        assert relative_error(scores[others], svd_scores(rest, 19)) < 2e-3
+
+
+def test_uint8_images_with_dead_and_rare_pixels():
+    A = rng().integers(0, 256, size=(3000, 100)).astype(np.uint8)
+    A[:, :30] = 0
+    A[:, 30:50] *= rng(1).random((3000, 20)) < 0.002
+    (scores,) = spectrum_of(A, 3).leverage([A])
+    assert relative_error(scores, svd_scores(A)) < 1e-3
+
+
+def test_each_way_of_holding_the_matrix_is_reached(A):
+    dominated = UGLY["dominant row 1e7"][0].astype(np.float32)
+    assert spectrum_of(A).sum.single
+    assert not spectrum_of(A.astype(np.float64)).sum.single
+    assert not spectrum_of(UGLY["rank deficient"][0].astype(np.float32)).sum.single
+    assert isinstance(spectrum_of(dominated).sum, RowSum)
+    late = spectrum_of(A).plus(dominated)
+    assert isinstance(late.sum, RowSum)
+    both = np.vstack([A, dominated])
+    assert relative_error(late.leverage([both])[0], svd_scores(both, D)) < 1e-3
+
+
+def test_a_wrong_product_is_noticed(A, monkeypatch):
+    """Were float32 products off by 1%, scores would be too: the check must not let it pass."""
+    honest, tried = olss.core.running_gram.gram_of, []
+
+    def damaged(parts, dtype):
+        G = honest(parts, dtype)
+        tried.append(dtype.name)
+        if dtype == np.float32:
+            G[3, 3] *= 1.01
+        return G
+
+    monkeypatch.setattr(olss.core.running_gram, "gram_of", damaged)
+    (scores,) = Spectrum().plus(A).leverage([A])
+    assert relative_error(scores, svd_scores(A)) < 1e-3
+    assert tried == ["float32", "float64"]
+
+
+def test_weights_ridges_and_kinds_of_arrays(A):
+    w = rng(1).random(N) + 0.5
+    seen = spectrum_of(A, 3, w)
+    assert seen.weight == pytest.approx(w.sum())
+    (scores,) = seen.leverage([A])
+    np.testing.assert_allclose(scores * w, olss.leverage_scores(A, weights=w), rtol=1e-3)
+    for scores, options in ((2.5, {"ridge": 2.5}), ("ridge", {"ridge": "auto", "size": 200})):
+        (found,) = spectrum_of(A, 3).leverage([A], scores=scores, size=200)
+        np.testing.assert_allclose(found, olss.leverage_scores(A, **options), rtol=1e-3)
+    assert len(spectrum_of(A).leverage([A[:3], A[3:]])) == 2
+    sparse = Spectrum().plus(sp.csr_array(A)).leverage([sp.csr_array(A)])[0]
+    np.testing.assert_allclose(sparse, olss.leverage_scores(A), rtol=1e-3)
+    images = Spectrum().plus(A.reshape(N, 3, 4, 5))
+    assert images.columns == D
+
+
+def test_a_ridge_on_rows_that_lose_digits():
+    A = UGLY["dominant row 1e7"][0]
+    G = A.T @ A + 3.0 * np.eye(D)
+    others = np.arange(N) != 17
+    truth = np.einsum("ij,ij->i", A[others], np.linalg.solve(G, A[others].T).T)
+    (scores,) = spectrum_of(A, 2).leverage([A], scores=3.0)
+    # The dense truth itself has few digits here: 1e14 against 1e3 in one matrix.
+    np.testing.assert_allclose(scores[others], truth, rtol=2e-2)
+    assert scores[17] == pytest.approx(1, abs=1e-6)
+
+
+def test_sketched_scores_have_the_documented_error(A):
+    truth = svd_scores(A)
+    (scores,) = spectrum_of(A, 2).leverage([A], scores="sketched", seed=3)
+    error = abs(scores - truth) / truth
+    assert np.median(error) < 0.2
+    assert np.quantile(error, 0.99) < 0.75
+    assert scores.sum() == pytest.approx(D, rel=0.1)
+    (again,) = spectrum_of(A, 2).leverage([A], scores="sketched", seed=3)
+    np.testing.assert_array_equal(scores, again)
+
+
+def test_scores_through_a_map_are_those_of_the_mapped_rows(A):
+    """A table's rows are z = ((x - shift) / scale, 1); asked for is the leverage of x = T z."""
+    Z = np.hstack([A, np.ones((N, 1), dtype=np.float32)])
+    T = np.eye(D, D + 1)
+    T[:, -1] = rng(1).standard_normal(D) * 30
+    seen = spectrum_of(Z, 2)
+    X = Z.astype(np.float64) @ T.T
+    np.testing.assert_allclose(seen.factor(map=T)(Z), svd_scores(X), rtol=1e-3)
+    few = rng(2).permutation(D)[:7]
+    np.testing.assert_allclose(seen.factor(map=T[few])(Z), svd_scores(X[:, few]), rtol=1e-3)
+    ridge = seen.factor(4.0, map=T)
+    np.testing.assert_allclose(ridge(Z), olss.leverage_scores(X, ridge=4.0), rtol=1e-3)
+    assert ridge.dimension == pytest.approx(ridge(Z).sum(), rel=1e-3)
+    dominated = Z * np.where(np.arange(N) == 5, np.float32(1e7), np.float32(1))[:, None]
+    held = spectrum_of(dominated, 2)
+    assert isinstance(held.sum, RowSum)
+    truth = svd_scores(dominated.astype(np.float64) @ T.T, D)
+    assert relative_error(held.factor(map=T)(dominated), truth) < 1e-3
+
+
+# A value that adds up
+
+
+def test_nothing_changes_what_is_there(A):
+    seen = spectrum_of(A[:600])
+    before = seen.to_bytes()
+    seen.plus(A[600:])
+    seen.merged(seen)
+    seen.minus(A[:5])
+    seen.scaled(0.5)
+    seen.leverage([A])
+    assert seen.to_bytes() == before
+    for bad, error, message in (
+        (A[:, :5], DataError, "60 columns as before, found 5"),
+        (np.full((2, D), np.nan), DataError, "found NaN in row 0"),
+        (np.zeros((0, D)), DataError, "at least one row"),
+    ):
+        with pytest.raises(error, match=message):
+            seen.plus(bad)
+    assert seen.to_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["plain", "rank deficient", "dominant row 1e7", "rare pixels"])
+def test_merging_is_seeing_all(name):
+    A, rank = UGLY[name]
+    A = A.astype(np.float32)
+    parts = [spectrum_of(A[:500]), spectrum_of(A[500:900], 3), spectrum_of(A[900:], 40)]
+    for order in ([0, 1, 2], [2, 0, 1]):
+        seen = Spectrum()
+        for k in order:
+            seen = seen.merged(parts[k])
+        assert (seen.rows, seen.weight) == (N, N)
+        assert relative_error(seen.leverage([A])[0], svd_scores(A, rank)) < 1e-3
+    assert Spectrum().merged(Spectrum()) == Spectrum()
+    with pytest.raises(InputError, match="60 columns, found 3"):
+        parts[0].merged(Spectrum().plus(np.ones((4, 3))))
+
+
+def test_a_direction_that_only_one_of_two_has_survives_a_merge():
+    A = np.hstack([rng().standard_normal((N, D - 1))] * 2)[:, : D + 10]
+    B = A.copy()
+    B[3, -1] += 1e-4
+    seen = Spectrum().plus(A).merged(Spectrum().plus(B))
+    both = np.vstack([A, B])
+    assert relative_error(seen.leverage([both])[0], svd_scores(both, D)) < 1e-3
+
+
+def test_scaling_is_weighting(A):
+    seen = spectrum_of(A[:600]).scaled(0.25).plus(A[600:])
+    w = np.repeat([0.25, 1.0], 600)
+    assert seen.weight == pytest.approx(w.sum())
+    assert seen.rows == N
+    (scores,) = seen.leverage([A])
+    np.testing.assert_allclose(scores * w, olss.leverage_scores(A, weights=w), rtol=1e-3)
+    rows = spectrum_of(UGLY["dominant row 1e7"][0]).scaled(0.25)
+    np.testing.assert_allclose(
+        rows.leverage([A])[0] * 0.25,
+        spectrum_of(UGLY["dominant row 1e7"][0]).leverage([A])[0],
+        rtol=1e-9,
+    )
+    for bad in (0, -1.0, np.nan):
+        with pytest.raises(InputError, match="factor must be a number above 0"):
+            seen.scaled(bad)
+
+
+@pytest.mark.parametrize("name", ["plain", "rank deficient", "rare pixels", "dead columns"])
+def test_rows_removed_are_as_if_never_seen(name):
+    A, rank = UGLY[name]
+    A = A.astype(np.float32)
+    left = spectrum_of(A, 2).minus(A[:300])
+    assert (left.rows, left.weight) == (N - 300, N - 300)
+    (scores,) = left.leverage([A[300:]])
+    assert relative_error(scores, svd_scores(A[300:], rank)) < 1e-3
+
+
+def test_a_column_whose_rows_are_all_removed_is_dead_again(A):
+    A[:, 5] = 0
+    A[7, 5] = 3.0
+    left = spectrum_of(A).minus(A[7:8])
+    assert left.matrix[5].tolist() == [0.0] * D
+    kept = np.delete(A, 7, axis=0)
+    assert relative_error(left.leverage([kept])[0], svd_scores(kept)) < 1e-3
+
+
+def test_removing_nearly_all_of_a_direction_says_that_digits_are_gone():
+    A = rng().standard_normal((N, D)).astype(np.float32)
+    A[:, 5] *= 0.01
+    A[7, 5] = 30.0
+    with pytest.warns(OlssWarning, match="known to about"):
+        spectrum_of(A).minus(A[7:8])
+    assert spectrum_of(A).minus(A) == Spectrum()
+    with pytest.raises(InputError, match="among the 1,200 seen, found 2,400"):
+        spectrum_of(A).minus(np.vstack([A, A]))
+    with pytest.raises(InputError, match="nothing has been seen"):
+        Spectrum().minus(A)
+
+
+# More columns than a Gram matrix takes
+
+
+@pytest.fixture
+def wide(monkeypatch):
+    """Rows of more columns than allowed, near a space of 12 dimensions."""
+    monkeypatch.setattr("olss.memory.spectrum.COLUMN_LIMIT", 80)
+    monkeypatch.setattr("olss.core.running_directions.COLUMN_LIMIT", 160)
+    A = rng().standard_normal((700, 12)) @ rng(1).standard_normal((12, 200))
+    return A + 0.05 * rng(2).standard_normal((700, 200))
+
+
+def test_wide_rows_are_held_by_frequent_directions(wide):
+    seen = spectrum_of(wide, 3)
+    shed = seen.sum.shed
+    assert shed > 0
+    G = wide.T @ wide
+    B = seen.sum.as_rows()
+    gap = np.linalg.eigvalsh(G - B.T @ B)
+    assert -1e-9 * G.trace() < gap[0] <= gap[-1] <= shed * (1 + 1e-9)
+    for scores, ridge in (("exact", shed), (9 * shed, 9 * shed)):
+        inverse = np.linalg.inv(B.T @ B + ridge * np.eye(200))
+        truth = np.einsum("ij,jk,ik->i", wide, inverse, wide)
+        np.testing.assert_allclose(seen.leverage([wide], scores=scores)[0], truth, rtol=1e-8)
+    halves = spectrum_of(wide[:300]).merged(spectrum_of(wide[300:]))
+    assert halves.rows == 700
+    assert np.linalg.eigvalsh(G - halves.sum.as_rows().T @ halves.sum.as_rows())[0] > -1e-6
+    assert Spectrum.from_bytes(seen.to_bytes()) == seen
+    more = Spectrum.from_bytes(seen.to_bytes()).plus(wide)
+    assert more == seen.plus(wide)
+    assert seen.scaled(0.5).sum.shed == pytest.approx(shed / 2)
+
+
+def test_wide_rows_removed_leave_bounds_that_hold(wide):
+    left = spectrum_of(wide).minus(wide[:40]).minus(wide[40:300])
+    G = wide[300:].T @ wide[300:]
+    B = left.sum.as_rows()
+    gap = np.linalg.eigvalsh(G - B.T @ B)
+    assert -left.sum.over - 1e-9 <= gap[0] < gap[-1] <= left.sum.shed * (1 + 1e-9)
+    assert left.rows == 400
+
+
+def test_few_wide_rows_are_known_exactly(wide):
+    few = wide[:15]
+    seen = Spectrum().plus(few)
+    assert seen.sum.shed == 0
+    with pytest.warns(OlssWarning, match="carries no information"):
+        np.testing.assert_allclose(seen.leverage([few])[0], 1.0, rtol=1e-6)
+
+
+# The file's bytes, and what is wrong
+
+
+@pytest.mark.parametrize("name", ["plain", "rank deficient", "dominant row 1e9"])
+def test_bytes_bring_back_the_same_spectrum(name):
+    A = UGLY[name][0].astype(np.float32)
+    seen = spectrum_of(A, 2)
+    again = Spectrum.from_bytes(seen.to_bytes())
+    assert again == seen
+    assert again != seen.plus(A[:1])
+    assert again.plus(A).to_bytes() == seen.plus(A).to_bytes()
+    np.testing.assert_array_equal(again.leverage([A])[0], seen.leverage([A])[0])
+    assert Spectrum.from_bytes(Spectrum().to_bytes()) == Spectrum()
+    assert repr(again) == "Spectrum(rows=1,200, columns=60)"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda b: b[:-8],
+        lambda b: b[20:],
+        lambda b: b"",
+        lambda b: b.replace(b'"gram"', b'"pram"'),
+        lambda b: b.replace(b'"columns": 60', b'"columns": 61'),
+        lambda b: b.replace(b'"rows": 1200', b'"rows": -200'),
+        lambda b: b.replace(b'"weight": 1200.0', b'"weight": NaN'),
+        lambda b: b[:-8] + np.float64(np.nan).tobytes(),
+        lambda b: b[:-8] + np.float64(-1).tobytes(),
+        lambda b: b[:-16] + np.float64(1e9).tobytes() + b[-8:],
+    ],
+)
+def test_damaged_bytes_are_refused(A, damage):
+    with pytest.raises(FormatError, match="the spectrum is damaged"):
+        Spectrum.from_bytes(damage(spectrum_of(A).to_bytes()))
+
+
+def test_questions_that_have_no_answer_say_why(A):
+    with pytest.raises(InputError, match="no row can be scored"):
+        Spectrum().leverage([A])
+    with pytest.raises(InputError, match="there is no 'exakt'"):
+        spectrum_of(A).leverage([A], scores="exakt")
+    with pytest.raises(InputError, match="needs size"):
+        spectrum_of(A).leverage([A], scores="ridge")
+    with pytest.raises(InputError, match=r"map must have shape \(k, 60\), found \(2, 3\)"):
+        spectrum_of(A).factor(map=np.ones((2, 3)))
+    with pytest.warns(OlssWarning, match=r"20 rows of 60 columns.*ridge='auto'"):
+        spectrum_of(A[:20]).leverage([A[:20]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        spectrum_of(A[:20]).leverage([A[:20]], scores=1.0)
+    assert isinstance(spectrum_of(A).sum, GramSum)
+    assert spectrum_of(A).nbytes == 2 * 8 * D**2
