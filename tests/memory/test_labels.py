@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from olss.memory.labels import classes_of, says_class
+from olss.memory.labels import classes_of, say_classes
 
 ROWS = np.arange(200)
 
@@ -29,7 +29,7 @@ ROWS = np.arange(200)
     ],
 )
 def test_classes_are_read_from_labels_and_one_hot_rows_only(y, classes):
-    assert says_class(y) == (classes is not None)
+    assert say_classes(y) == (classes is not None)
     if classes is not None:
         np.testing.assert_array_equal(classes_of([y]), classes)
         np.testing.assert_array_equal(classes_of([y[:50], y[50:]]), classes)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from olss.core.row_blocks import to_numpy
-from olss.errors import InputError
-from olss.memory.labels import says_class
+from olss.memory.forgetting import aged, faded, forgets, time_after, within
+from olss.memory.labels import say_classes
+from olss.memory.numbers import Numbers
 from olss.memory.policies import says
-from olss.memory.pool import Choice, Pool, checked
+from olss.memory.pool import Choice, Floats, Pool, checked
+from olss.memory.spectrum import Spectrum
 from olss.memory.state import Settings, State, generator
 from olss.memory.store import Array, RowStore
 
-__all__ = ["absorbed", "features_of", "may_wait", "settled", "waited"]
-
-FEATURE_BLOCK = 4096  # rows a feature map gets at a time
+__all__ = ["absorbed", "keeps_spectrum", "may_wait", "merged", "settled", "together", "waited"]
 
 # Rows that come a few at a time wait until there are so many, or so many bytes of them: a draw
 # looks at all rows held, so it pays to make it for many new ones.
@@ -24,7 +23,7 @@ WAITING_BYTES = 16_000_000
 
 def may_wait(settings: Settings, state: State, new: RowStore) -> bool:
     """Whether these rows may wait for others: the law must not depend on how rows are cut up."""
-    if not says(settings.policy, "waits") or settings.features is not None:
+    if settings.size == "task" or not says(settings.policy, "waits") or settings.features:
         return False
     rows = state.waiting_rows + len(new)
     return rows < WAITING_ROWS and rows * max(1, new.nbytes // len(new)) < WAITING_BYTES
@@ -40,13 +39,13 @@ def waited(state: State, new: RowStore) -> State:
     )
 
 
-def settled(settings: Settings, state: State, size: int) -> State:
+def settled(settings: Settings, state: State) -> State:
     """Return the state in which no rows wait."""
     if not state.waiting:
         return state
     new = together(state.waiting)
     before = state.with_(waiting=(), waiting_rows=0, seen=state.seen - len(new))
-    return absorbed(settings, before, new, size, seen=len(new), task=state.task)
+    return absorbed(settings, before, new)
 
 
 def together(parts: tuple[RowStore, ...]) -> RowStore:
@@ -59,63 +58,114 @@ def together(parts: tuple[RowStore, ...]) -> RowStore:
     return line[0]
 
 
-def absorbed(
-    settings: Settings, state: State, new: RowStore, size: int, *, seen: int, task: int | str
-) -> State:
-    """Return the state after the policy chose among the rows held and `new`.
+def keeps_spectrum(settings: Settings, state: State) -> bool:
+    """Whether a sketch keeps the spectrum of everything seen.
 
-    The new rows stand for `seen` rows of the stream, the last of them of this `task`.
+    It does where its policy scores by it, or where it was asked to; but not where rows are scored
+    by a feature map, which may change, nor with a window, whose rows cannot be taken off any more
+    once they are gone.
     """
-    rng = generator(state.generator)
-    policy, held, classes = settings.policy, state.rows, state.classes
-    if classes is None and "y" in new:
-        classes = says_class(new["y"])
+    if settings.features is not None or settings.last is not None:
+        return False
+    if settings.spectrum is None:
+        return state.spectrum is not None or says(settings.policy, "scored") == "seen"
+    return settings.spectrum
+
+
+def absorbed(settings: Settings, state: State, new: RowStore) -> State:
+    """Return the state after the policy chose among the rows held and the new rows of an update."""
+    n, task = len(new), new["task"][-1].item()
+    numbers = state.numbers
+    if says(settings.policy, "looks") is not False or keeps_spectrum(settings, state):
+        numbers = numbers.decided(state.rows.get("X"), new["X"], settings.columns, settings.exclude)
+    held, spectrum, now = state.rows, state.spectrum, float(state.seen + n)
+    if forgets(settings):
+        now = time_after(settings, state, new, n)
+        new = aged(settings, new, now)
+        held, spectrum = _faded(settings, state, now)
+    if keeps_spectrum(settings, state):
+        spectrum = numbers.added(spectrum or Spectrum(), new["X"], new["base"])
+    classes = state.classes
+    if "y" in new and len(new):
+        classes = say_classes(new["y"], classes)
+    state = state.with_(
+        rows=held, now=now, numbers=numbers, spectrum=spectrum, classes=classes, task=task
+    )
+    size = n if settings.size == "task" else settings.size
+    return _chosen(settings, state, new, size).with_(seen=state.seen + n)
+
+
+def merged(settings: Settings, state: State, other: State, new: RowStore) -> State:
+    """Return the state with the rows of another sketch, `new`, whose history comes after."""
+    now = state.now + other.now if settings.time is None else max(state.now, other.now)
+    held, spectrum = _faded(settings, state, now)
+    late, theirs = _faded(settings, other.with_(rows=new), now)
+    if settings.time is None:  # they are as old as they were
+        late, theirs = new, other.spectrum
+    classes = state.classes if state.classes is not None else other.classes
+    numbers = state.numbers if state.numbers != Numbers() else other.numbers
+    known = None
+    if keeps_spectrum(settings, state):
+        known = (spectrum or Spectrum()).merged(theirs or Spectrum())
+    state = state.with_(
+        rows=held, now=now, numbers=numbers, spectrum=known, classes=classes, task=other.task
+    )
+    size = max(len(held), len(late)) if settings.size == "task" else settings.size
+    return _chosen(settings, state, late, size).with_(seen=state.seen + other.seen)
+
+
+def _faded(settings: Settings, state: State, now: float) -> tuple[RowStore, Spectrum | None]:
+    """Return rows and spectrum as they count at a later time."""
+    held, share = faded(settings, state.rows, now - state.now)
+    spectrum = state.spectrum
+    if spectrum is not None and settings.half_life is not None:
+        share = float(np.exp2(-(now - state.now) / settings.half_life))
+        spectrum = spectrum.scaled(share) if share > 0 else Spectrum()
+    return within(settings, held, now), spectrum
+
+
+def _chosen(settings: Settings, state: State, new: RowStore, size: int) -> State:
+    """Return the state with what the policy chooses of the rows held and the new ones."""
+    policy, held, rng = settings.policy, state.rows, generator(state.generator)
     total = len(held) + len(new)
     choice = Choice(np.arange(total))
     if total > size:
-        if len(held) and says(policy, "renews"):
-            held = held.with_columns({"order": np.full(len(held), np.nan)})
-        pool = Pool(
-            held,
-            new,
-            size=size,
-            scores=settings.scores,
-            auto="exact" if says(policy, "scored") == "pool" else None,
-            features=lambda X: features_of(settings, X),
-            classes=bool(classes),
-            rng=rng,
-        )
-        choice = checked(policy(pool, rng), total, size)
+        choice = checked(policy(pool_of(settings, state, new, size, rng), rng), total, size)
     kept = choice.rows[choice.rows < len(held)]
     chosen = choice.rows[choice.rows >= len(held)] - len(held)
+    rows = held.gathered(kept, new, chosen)
     changed: dict[str, Array] = {}
     if choice.weight is not None:
         changed["weight"] = choice.weight
     if says(policy, "renews"):
-        changed["order"] = np.full(len(choice.rows), np.nan)
+        changed["order"] = _nothing(len(rows))
     elif choice.order is not None:
         changed["order"] = choice.order
-    return state.with_(
-        rows=held.gathered(kept, new, chosen).with_columns(changed),
-        seen=state.seen + seen,
-        task=task,
-        generator=dict(rng.bit_generator.state),
-        classes=classes,
+    return state.with_(rows=rows.with_columns(changed), generator=dict(rng.bit_generator.state))
+
+
+def pool_of(
+    settings: Settings, state: State, new: RowStore, size: int, rng: np.random.Generator
+) -> Pool:
+    """Return the pool of rows held and new ones."""
+    held, policy, numbers = state.rows, settings.policy, state.numbers
+    if len(held) and says(policy, "renews"):
+        held = held.with_columns({"order": _nothing(len(held))})
+    scorer = None
+    if state.spectrum is not None and says(policy, "scored") == "seen":
+        scorer = numbers.scorer(state.spectrum, settings.scores, size, rng)
+    return Pool(
+        held,
+        new,
+        size=size,
+        features=numbers.of,
+        scores=settings.scores,
+        auto="exact" if says(policy, "scored") == "pool" else None,
+        scorer=scorer,
+        classes=bool(state.classes),
+        rng=rng,
     )
 
 
-def features_of(settings: Settings, X: Array) -> Array:
-    """Return what scores are taken of, computed a block at a time."""
-    if settings.features is None:
-        return X
-    blocks = [
-        to_numpy(settings.features(X[start : start + FEATURE_BLOCK]))
-        for start in range(0, len(X), FEATURE_BLOCK)
-    ]
-    mapped = np.concatenate(blocks) if blocks else np.empty((0, 1))
-    if mapped.ndim < 2 or len(mapped) != len(X):
-        raise InputError(
-            f"features must return one row for each of the {len(X)} it gets, shape (n, k), "
-            f"found shape {mapped.shape}."
-        )
-    return mapped
+def _nothing(rows: int) -> Floats:
+    return np.full(rows, np.nan)

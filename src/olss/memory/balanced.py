@@ -54,6 +54,11 @@ class Balanced:
                 f"order must be one of {', '.join(map(repr, ORDERS))}, found {self.order!r}."
             )
 
+    @property
+    def looks(self) -> bool:
+        """Whether rows are looked at."""
+        return self.order != "random"
+
     def __call__(self, pool: Pool, rng: np.random.Generator) -> Choice:
         """Keep the first rows of each stratum."""
         counts = np.bincount(pool.strata)

@@ -10,42 +10,20 @@ import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.common import checks
-from olss.core.row_blocks import Blocks, check_weights
+from olss.core.row_blocks import Blocks, check_weights, to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.own_columns import EXTRA, RESERVED
 from olss.memory.store import Array, RowStore, is_arrow
 
 __all__ = [
-    "checked_scores",
-    "checked_size",
     "incoming",
     "incoming_rows",
     "incoming_weight",
     "task_column",
 ]
 
-SCORES = ("auto", "exact", "ridge", "sketched")
-
 Shape = tuple[int, ...]
 TaskIds = NDArray[np.int64] | NDArray[np.str_]
-
-
-def checked_size(size: Any) -> int:
-    """Return a number of rows to keep, or raise `InputError`."""
-    return checks.whole("size", size, more=" or 'task'")
-
-
-def checked_scores(scores: Any) -> str | float:
-    """Return the name of a way to score, or a ridge; or raise `InputError`."""
-    if isinstance(scores, str) and scores in SCORES:
-        return scores
-    if not isinstance(scores, str) and scores is not None:
-        return checks.number("scores, as a ridge,", scores, least=0)
-    raise InputError(
-        f"scores must be one of {', '.join(map(repr, SCORES))} or a number, the ridge, "
-        f"found {scores!r}."
-    )
 
 
 def incoming(
@@ -54,20 +32,24 @@ def incoming(
     extra: Mapping[str, Any] | None,
     *,
     held: RowStore,
-    pad: Shape | None,
-    pad_y: Shape | None,
+    pad: Shape | None = None,
+    pad_y: Shape | None = None,
+    rows: int | None = None,
 ) -> dict[str, Array]:
-    """Return the columns of an update, or raise `DataError` if they do not fit those held."""
+    """Return the columns of an update, or raise `DataError` if they do not fit those held.
+
+    Where X and y are a table, looked at elsewhere, `rows` says how many rows there are.
+    """
     for name in RESERVED.intersection(extra or ()):
         raise InputError(f"extra must not be called {name!r}, which the sketch uses itself.")
     given = {"y": y} | {EXTRA + name: values for name, values in (extra or {}).items()}
-    columns = {"X": incoming_rows(X, held=held, pad=pad)}
+    columns = {} if rows is not None else {"X": incoming_rows(X, held=held, pad=pad)}
     columns |= {name: _array(name, values) for name, values in given.items() if values is not None}
-    n = columns["X"].shape[0]
+    n = columns["X"].shape[0] if rows is None else rows
     for name, column in columns.items():
         if len(column.shape) == 0 or column.shape[0] != n:
             raise DataError(
-                f"{_told(name)} must have one entry for each of the {n} rows of X, "
+                f"{_told(name)} must have one entry for each of the {n} rows, "
                 f"found shape {tuple(column.shape)}."
             )
     if "y" in columns:
@@ -75,7 +57,7 @@ def incoming(
         _check_finite("y", columns["y"])
     if "X" not in held:
         return columns
-    _check_names(columns, held)
+    _check_names(columns, held, ("X", "y") if rows is None else ())
     return {name: _matched(name, column, held[name]) for name, column in columns.items()}
 
 
@@ -87,7 +69,7 @@ def incoming_rows(X: Any, *, held: RowStore, pad: Shape | None) -> Array:
     Blocks(X, name="X")  # says what is wrong with its shape or dtype
     if "X" in held:
         X = _matched("X", X, held["X"])
-    _check_finite("X", X)
+    _check_no_infinity(X)
     return X
 
 
@@ -180,8 +162,8 @@ def _padded(name: str, array: Array, shape: Shape | None) -> Array:
     return wide
 
 
-def _check_names(columns: Mapping[str, Array], held: RowStore) -> None:
-    before = {name for name in held if name in ("X", "y") or name.startswith(EXTRA)}
+def _check_names(columns: Mapping[str, Array], held: RowStore, main: tuple[str, ...]) -> None:
+    before = {name for name in held if name in main or name.startswith(EXTRA)}
     for name in sorted(before ^ set(columns)):
         was, now = ("with", "without") if name in before else ("without", "with")
         raise DataError(
@@ -243,6 +225,27 @@ def _strided() -> Any:
 
 def _told(name: str) -> str:
     return f"extra[{name.removeprefix(EXTRA)!r}]" if name.startswith(EXTRA) else name
+
+
+def _check_no_infinity(X: Array) -> None:
+    """Raise `DataError` naming row and column of an infinite value; NaN is a gap and may stay."""
+    if sp.issparse(X):
+        _check_finite("X", X)
+        return
+    if not (X.is_floating_point() if is_torch_array(X) else X.dtype.kind == "f"):
+        return
+    for part, block in Blocks(X, name="X").read(Blocks(X, name="X").dtype):
+        values = to_numpy(block)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(np.sum(values)) or not np.isinf(values).any():
+                continue
+        row, column = (int(at[0]) for at in np.nonzero(np.isinf(values)))
+        place = np.unravel_index(column, tuple(X.shape[1:]))
+        at = ", ".join(map(str, map(int, place)))
+        raise DataError(
+            f"X holds an infinite value in row {part.start + row}, column {at}. Mend it, or make "
+            "it NaN, which counts as missing."
+        )
 
 
 def _check_finite(name: str, array: Array) -> None:

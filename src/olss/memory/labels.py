@@ -1,12 +1,12 @@
-"""Which targets say a class: one rule, for arrays and tables alike.
+"""Targets as classes; the rule is that of `olss.tables.class_labels`.
 
-A class is said by text, booleans, categories, whole numbers, and rows of zeros with a single one.
-Floats say one if they are whole numbers, at most `FEW` different ones: 0.0, 1.0, 2.0. The question
-is answered once, by the first rows, and remembered with the sketch.
+The question whether a target says a class is answered once, by the first rows, and remembered with
+the sketch. Whole numbers written as floats cease to be classes where other numbers follow.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,29 +14,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.row_blocks import to_numpy
+from olss.errors import OlssWarning
 from olss.memory.store import Array, is_arrow
+from olss.tables.class_labels import class_verdict
 
-__all__ = ["classes_of", "says_class"]
-
-FEW = 32
+__all__ = ["classes_of", "say_classes"]
 
 
-def says_class(y: Array) -> bool:
-    """Whether a target says a class.
+def say_classes(y: Array, before: bool | None = None) -> bool:
+    """Whether a target says a class, given what was found of rows before.
 
     Examples
     --------
-    >>> says_class(np.array([0.0, 1.0])), says_class(np.array([0.5, 1.0]))
+    >>> say_classes(np.array([0.0, 1.0])), say_classes(np.array([0.5, 1.0]), before=True)
     (True, False)
     """
-    if is_arrow(y):
-        return _column_says_class(y.column(0))
-    y = to_numpy(y)
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim == 2:
+    if before is False:
+        return False
+    y = y if is_arrow(y) else to_numpy(y)
+    if not is_arrow(y) and y.ndim == 2 and y.shape[1] != 1:
         return bool(np.all((y == 0) | (y == 1)) and np.all(y.sum(axis=1) == 1))
-    return y.ndim == 1 and (y.dtype.kind in "Ubiu" or (y.dtype.kind == "f" and _few_whole(y)))
+    if before is None:
+        verdict = class_verdict(y.column(0) if is_arrow(y) else y)
+        if verdict.note:
+            warnings.warn(verdict.note, OlssWarning, stacklevel=2)
+        return verdict.is_class
+    numbers = y.column(0).to_numpy() if is_arrow(y) else y
+    return numbers.dtype.kind != "f" or bool(np.all((numbers % 1 == 0) | np.isnan(numbers)))
 
 
 def classes_of(parts: Sequence[Array]) -> NDArray[Any]:
@@ -50,22 +54,6 @@ def classes_of(parts: Sequence[Array]) -> NDArray[Any]:
         flat = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
         labels.append(np.argmax(flat, axis=1) if flat.ndim == 2 else flat)
     return np.concatenate(labels)
-
-
-def _few_whole(values: NDArray[Any]) -> bool:
-    present = values[~np.isnan(values)]
-    if not len(present) or not (present == np.floor(present)).all():
-        return False
-    return len(np.unique(present)) <= FEW
-
-
-def _column_says_class(column: Any) -> bool:
-    import pyarrow.types as kinds
-
-    kind = column.type
-    if kinds.is_floating(kind):
-        return _few_whole(column.drop_null().to_numpy())
-    return not (kinds.is_nested(kind) or kinds.is_temporal(kind) or kinds.is_decimal(kind))
 
 
 def _labels(column: Any) -> NDArray[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["EXTRA", "OWN", "RESERVED"]
+__all__ = ["EXTRA", "ORIGIN", "OWN", "RESERVED"]
 
 EXTRA = "extra:"  # prefix of the columns that ride along
 
@@ -16,4 +16,5 @@ OWN = {
     "source": "olss_source",
     "row": "olss_row",
 }
+ORIGIN = ("source", "row")  # where rows of files came from; -1 for rows that came otherwise
 RESERVED = frozenset({"X", "y", *OWN})

@@ -23,6 +23,10 @@ mergeable : bool
 scored : {"seen", "pool"}, optional
     That `Pool.scores` is asked for: leverage in everything seen, with its weights, or in the pool,
     without. Files are then read twice.
+looks : bool
+    Whether it looks at rows at all, that is, at `Pool.features`; it is taken to if it says nothing.
+decays : bool
+    Whether rows may come to count for less as time goes by (`half_life`).
 waits : bool
     Whether a few rows may wait for others before they are drawn from.
 renews : bool
@@ -36,12 +40,13 @@ A function of your own has none of these: it is used on files block by block, on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from olss.common import checks
+from olss.common.metadata import Metadata
 from olss.common.near_names import nearest
 from olss.core.sampling import inclusion, pivotal, thinned
 from olss.errors import InputError
@@ -59,9 +64,11 @@ __all__ = [
     "Recent",
     "Reservoir",
     "Weighted",
+    "from_json",
     "name_of",
     "named",
     "says",
+    "to_json",
 ]
 
 # NumPy's hypergeometric law takes populations below this.
@@ -79,6 +86,7 @@ class ByProbability:
     """
 
     mergeable: ClassVar[bool] = True
+    decays: ClassVar[bool] = True
     waits: ClassVar[bool] = True
     renews: ClassVar[bool] = True
 
@@ -155,6 +163,8 @@ class Reservoir(ByProbability):
     weights of their own, rows stay with probability in proportion to their weights, which makes
     all weights equal again as soon as it can be.
     """
+
+    looks: ClassVar[bool] = False
 
     def marks(self, pool: Pool, rng: np.random.Generator) -> Floats:
         """Return ones."""
@@ -234,6 +244,7 @@ class Paper(ByKey):
 class Recent(ByKey):
     """The last rows of the stream."""
 
+    looks: ClassVar[bool] = False
     waits: ClassVar[bool] = True
 
     def marks(self, pool: Pool, rng: np.random.Generator) -> Floats:
@@ -286,6 +297,24 @@ def named(policy: Any) -> Policy:
 def name_of(policy: Policy) -> str | None:
     """Return the name `named` knows a policy by, if any."""
     return next((name for name, known in POLICIES.items() if known == policy), None)
+
+
+def to_json(policy: Policy) -> dict[str, Any] | None:
+    """Return what `from_json` makes a policy of; None of one that is not olss's own."""
+    name = next((name for name, known in POLICIES.items() if type(known) is type(policy)), None)
+    name = name_of(policy) or name
+    if name is None or not is_dataclass(policy) or isinstance(policy, type):
+        return None
+    return {"name": name, "with": asdict(policy)}
+
+
+def from_json(state: Metadata) -> Policy:
+    """Return the policy that `to_json` wrote, or raise `FormatError`."""
+    known = POLICIES[state.text("name", POLICIES)]
+    try:
+        return replace(known, **state.raw("with"))  # type: ignore[type-var]
+    except (TypeError, InputError) as error:
+        raise state.damaged(f"a policy was made with {state.raw('with')!r:.80}") from error
 
 
 def says(policy: Policy, attribute: str) -> Any:

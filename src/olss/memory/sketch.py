@@ -5,21 +5,18 @@ from __future__ import annotations
 import copy
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olss.common import checks
-from olss.common.metadata import Metadata
 from olss.errors import InputError
 from olss.memory import sketch_file
-from olss.memory.absorbing import absorbed, features_of, may_wait, settled, waited
+from olss.memory.absorbing import absorbed, may_wait, merged, settled, waited
 from olss.memory.description import Description
 from olss.memory.intake import (
-    checked_scores,
-    checked_size,
     incoming,
     incoming_rows,
     incoming_weight,
@@ -27,15 +24,20 @@ from olss.memory.intake import (
 )
 from olss.memory.labels import classes_of
 from olss.memory.novelty import Familiar
-from olss.memory.own_columns import EXTRA
-from olss.memory.policies import POLICIES, name_of, named, says
+from olss.memory.numbers import Numbers
+from olss.memory.own_columns import EXTRA, ORIGIN
+from olss.memory.policies import name_of, named, says
 from olss.memory.pool import Floats, Policy
-from olss.memory.state import Settings, State, new_generator
-from olss.memory.store import Array, Indices, RowStore, take
+from olss.memory.selecting import chosen_rows
+from olss.memory.settings import checked_settings
+from olss.memory.state import State, new_generator
+from olss.memory.store import Array, Indices, RowStore, length_of, take
+from olss.memory.table_intake import incoming_table, with_schemas
+from olss.tables.frames import is_table
 
 __all__ = ["Sketch"]
 
-EMPTY = "the sketch is empty: give it rows with update(X, y) first."
+EMPTY = "the sketch is empty: give it rows with update(rows, y) first."
 WORKED_OUT = ("_lock", "_familiar")  # of no account in copies
 FALSE_ALARMS = 1e-3  # share of updates without a change that begin a task under task="auto"
 
@@ -43,8 +45,8 @@ FALSE_ALARMS = 1e-3  # share of updates without a change that begin a task under
 class Sketch:
     """A constant-size training set of everything seen so far.
 
-    Give it the data as they come; it keeps at most `size` rows of them, chosen by a policy. Train
-    any model on ``sketch.X, sketch.y``.
+    Give it the data as they come, arrays or tables; it keeps at most `size` rows of them, chosen by
+    a policy. Train any model on ``sketch.X, sketch.y``.
 
     Parameters
     ----------
@@ -55,12 +57,12 @@ class Sketch:
     policy : str or callable
         Which rows stay.
 
-        - ``"weighted"``: by weighted leverage, unbiased for everything seen.
-        - ``"paper"``: the paper's Algorithm 1; old tasks fade.
-        - ``"reservoir"``: a uniform sample of everything seen.
+        - ``"weighted"``: by leverage in everything seen, unbiased for it.
         - ``"balanced"``: the same number of rows for each task and class, in each those that
           look most like all of it; ``"balanced-leverage"`` and ``"balanced-random"`` choose
           inside by leverage and at random.
+        - ``"reservoir"``: a uniform sample of everything seen.
+        - ``"paper"``: the paper's Algorithm 1; old tasks fade.
         - ``"recent"``: the last rows.
         - or your own; see `olss.memory.policies`.
     scores : {"auto", "exact", "ridge", "sketched"} or float
@@ -73,13 +75,36 @@ class Sketch:
         Scores are taken of ``features(X)``, an array (n, k), instead of X: a network's last hidden
         layer, for instance. It is called with at most 4,096 rows at a time, and at each update
         again for the rows held, since networks change.
+    half_life : float, str or timedelta, optional
+        Forget at a chosen rate: after so many rows, a row counts half; with `time`, after so long
+        ("30d", "12h", or a number in the units of the column). For ``"weighted"`` and
+        ``"reservoir"``. Weights, spectrum and estimates are then those of the decayed stream.
+    last : int, str or timedelta, optional
+        Forget all at once what is older than so many rows, or than so long.
+    time : str, optional
+        The column that says the time of each row: of the table, or in `extra`.
+    columns, exclude : sequence of str, optional
+        Of tables: the columns to score, the columns not to. All are kept. See `olss.tables.plan`
+        for what is made of dates, text and missing values.
+    intercept : bool
+        Of tables: whether rows are scored with a constant added, so that it does not matter where
+        the zero of a column is.
+    new_columns : bool
+        Of tables: whether an update may bring columns that none before had. They are missing in
+        the rows held, and are not scored.
+    keep_index : bool
+        Of pandas frames: whether the index is kept, as columns.
+    spectrum : bool, optional
+        Whether to keep what `error` needs, a matrix of the scored columns. By default it is kept
+        where the policy scores by it: ``"weighted"`` without a feature map.
     pad : tuple of int, optional
-        The largest row shape to come; smaller rows are filled up with zeros at the end of each
-        dimension. Without it all rows must have one shape.
+        Of arrays: the largest row shape to come; smaller rows are filled up with zeros at the end
+        of each dimension. Without it all rows must have one shape.
     pad_y : tuple of int, optional
         The same for the rows of `y`.
     seed : int, numpy.random.Generator or None
-        Where the randomness comes from. The same seed and data give the same bytes.
+        Where the randomness comes from. The same seed and data, looked at after the same updates,
+        give the same bytes.
 
     Attributes
     ----------
@@ -87,7 +112,7 @@ class Sketch:
         The rows kept and, aligned with them: their targets (None if there are none), their tasks,
         how many of the rows seen each stands for, and their positions in the stream, counted from
         0. Rows are in the order they came in. An update makes new arrays: those you hold stay as
-        they are.
+        they are. If tables came in, X is a frame of their kind, and y a column of theirs.
     extra : dict of str to array
         The other columns that ride along.
     seen : int
@@ -105,6 +130,16 @@ class Sketch:
     Sketch(size=100, policy='weighted': 100 rows of 3,000 seen, 3 tasks)
     >>> sketch.X.shape, sketch.y.shape
     ((100, 5), (100,))
+
+    A table of any columns, its target by name:
+
+    >>> table = {"carrier": ["UA", "AA", None, "UA"], "delay": [3.0, None, 7.0, 8.0]}
+    >>> olss.Sketch(size=3, policy="recent").update(table, y="carrier").X
+    Traceback (most recent call last):
+    olss.errors.DataError: the target 'carrier' is missing in 1 of 4 rows; drop these rows, or fill
+    the gaps, first.
+    >>> olss.Sketch(size=3, policy="recent").update(table).X
+    {'carrier': ['AA', None, 'UA'], 'delay': [None, 7.0, 8.0]}
     """
 
     def __init__(
@@ -114,17 +149,39 @@ class Sketch:
         *,
         scores: str | float = "auto",
         features: Callable[[Array], Array] | None = None,
+        half_life: Any = None,
+        last: Any = None,
+        time: str | None = None,
+        columns: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        intercept: bool = False,
+        new_columns: bool = False,
+        keep_index: bool = False,
+        spectrum: bool | None = None,
         pad: tuple[int, ...] | None = None,
         pad_y: tuple[int, ...] | None = None,
         seed: int | np.random.Generator | None = None,
     ) -> None:
-        self._size: int | Literal["task"] = "task" if size == "task" else checked_size(size)
-        self.policy = named(policy)
-        self.scores = checked_scores(scores)
-        self.features = features
-        self.pad = pad if pad is None else tuple(pad)
-        self.pad_y = pad_y if pad_y is None else tuple(pad_y)
-        self._state = State(new_generator(seed))
+        self._settings = checked_settings(
+            size=size,
+            policy=named(policy),
+            scores=scores,
+            features=features,
+            half_life=half_life,
+            last=last,
+            time=time,
+            columns=columns,
+            exclude=exclude,
+            intercept=intercept,
+            new_columns=new_columns,
+            keep_index=keep_index,
+            spectrum=spectrum,
+            pad=pad,
+            pad_y=pad_y,
+        )
+        self._state = State(
+            new_generator(seed), numbers=Numbers(features=features, intercept=intercept)
+        )
         self._forget_what_was_worked_out()
 
     def _forget_what_was_worked_out(self) -> None:
@@ -151,24 +208,38 @@ class Sketch:
     @property
     def size(self) -> int | Literal["task"]:
         """Rows to keep, or "task"; what came before it is set is kept to the size before."""
-        return self._size
+        return self._settings.size
 
     @size.setter
     def size(self, size: int | Literal["task"]) -> None:
-        new: int | Literal["task"] = "task" if size == "task" else checked_size(size)
+        settings = checked_settings(self._settings, size=size)
         with self._lock:
             _ = self._settled
-            self._size = new
+            self._settings = settings
 
     @property
-    def X(self) -> Array:  # noqa: N802
-        """The rows kept, (len, ...)."""
-        return self._column("X")
+    def policy(self) -> Policy:
+        """Which rows stay."""
+        return self._settings.policy
 
     @property
-    def y(self) -> Array | None:
+    def scores(self) -> str | float:
+        """The leverage scores used."""
+        return self._settings.scores
+
+    @property
+    def X(self) -> Any:  # noqa: N802
+        """The rows kept, (len, ...), or a frame."""
+        state = self._settled
+        return self._column("X") if state.table is None else state.table.frame(state.rows["X"])
+
+    @property
+    def y(self) -> Any:
         """Their targets, or None."""
-        return self._settled.rows.get("y")
+        state = self._settled
+        if state.table is None or "y" not in state.rows:
+            return state.rows.get("y")
+        return state.table.column(state.rows["y"])
 
     @property
     def task(self) -> NDArray[Any]:
@@ -216,10 +287,14 @@ class Sketch:
 
         Parameters
         ----------
-        rows : array (n, ...), NumPy, torch or SciPy sparse, of any real dtype
-            Rows, kept as they are: uint8 images stay uint8, tensors stay on their device.
-        y : array (n,) or (n, ...), optional
-            Labels (numbers or text), one-hot rows, or real targets of any shape.
+        rows : array (n, ...), or a table
+            NumPy, torch or SciPy sparse rows of any real dtype, kept as they are: uint8 images
+            stay uint8, tensors stay on their device, NaN stays NaN. Or a pandas or polars frame, a
+            pyarrow table, a mapping of columns, anything with ``__arrow_c_stream__``, of any
+            columns; later tables may have them in another order.
+        y : array (n,) or (n, ...), or a column's name, optional
+            Labels (numbers or text), one-hot rows, or real targets of any shape. Of a table: the
+            name of the column to be predicted, or a column.
         task : int, str or array (n,) of them, optional
             The task the rows belong to. Not given: that of the last update, 0 at the start; so a
             stream without tasks is one task. ``"auto"``: a new task, numbered one higher, begins
@@ -265,17 +340,22 @@ class Sketch:
         self._change(lambda state: self._merged(state, other._settled))
         return self
 
-    def remove(self, index: Any) -> int:
+    def remove(self, index: Any = None, *, where: Any = None) -> int:
         """Forget rows for good; their memory is overwritten.
 
         The other rows and their weights stay as they are. Under ``"weighted"`` and
-        ``"reservoir"`` they remain an unbiased sketch of all rows seen but those removed.
+        ``"reservoir"`` they remain an unbiased sketch of all rows seen but those removed. Of the
+        spectrum, the removed rows' own part is taken off; what earlier draws dropped of the same
+        person is in it still, as part of a sum.
 
         Parameters
         ----------
-        index : int or array of int
+        index : int or array of int, optional
             Positions in the stream, as in ``sketch.index``. Those of rows not held are passed
             over: the sketch has forgotten them already.
+        where : mapping of str to value, or boolean array, optional
+            Instead: a column (of the table, in `extra`, or "task") and the value, or the list of
+            values, by which rows go; several columns must all match. Or which rows go.
 
         Returns
         -------
@@ -285,22 +365,25 @@ class Sketch:
         Examples
         --------
         >>> sketch = Sketch(size=10).update(np.eye(3), extra={"person": ["ann", "bob", "ann"]})
-        >>> sketch.remove(sketch.index[sketch.extra["person"] == "ann"])
+        >>> sketch.remove(where={"person": "ann"})
         2
         """
-        positions = np.atleast_1d(np.asarray(index))
-        if positions.size and positions.dtype.kind not in "iu":
-            raise InputError(f"index must be whole numbers, found {index!r}.")
-        if positions.size and not (positions.min() >= 0 and positions.max() < self.seen):
-            raise InputError(
-                f"index must be positions in the stream, 0 to {self.seen - 1}, found {index!r}."
-            )
-        before = len(self)
-        self._change(lambda state: self._without(state, positions))
-        return before - len(self)
+        if (index is None) == (where is None):
+            raise InputError("give either index, positions in the stream, or where.")
+        removed = 0
+
+        def without(state: State) -> State:
+            nonlocal removed
+            state = settled(self._settings, state)
+            gone = chosen_rows(state, where) if index is None else _at(state, index)
+            removed = int(gone.sum())
+            return _without(state, gone)
+
+        self._change(without)
+        return removed
 
     def novelty(self, rows: Any, task: int | str | None = None) -> Floats:
-        """How unlike everything remembered rows are, from 0 to 1.
+        """Return how unlike everything remembered rows are, from 0 to 1.
 
         It is the share of remembered rows that are less novel than this row, by ridge leverage
         against the sketch's weighted Gram matrix, each remembered row being judged by the others
@@ -330,8 +413,8 @@ class Sketch:
         state = self._settled
         if not len(state.rows):
             raise InputError(EMPTY)
-        X = incoming_rows(rows, held=state.rows, pad=self.pad)
-        return self._familiar_rows(state, task).novelty(features_of(self._settings, X))
+        numbers = state.numbers.of(self._like_before(state, rows))
+        return self._familiar_rows(state, task).novelty(numbers)
 
     def describe(self) -> Description:
         """Return rows per task and class, weights and effective sample size, as a table to read.
@@ -387,17 +470,7 @@ class Sketch:
         and the columns that ride along. `load` reads it and goes on byte for byte as if nothing
         had been in between. A policy or feature map of your own is not saved.
         """
-        sketch_file.write(path, self._settled, self._file_settings())
-
-    def _file_settings(self) -> dict[str, Any]:
-        return {
-            "size": self.size,
-            "policy": name_of(self.policy),
-            "scores": self.scores,
-            "features": self.features is not None,
-            "pad": self.pad,
-            "pad_y": self.pad_y,
-        }
+        sketch_file.write(path, self._settled, self._settings)
 
     @classmethod
     def load(
@@ -420,31 +493,17 @@ class Sketch:
             Where to put tensors; the host by default.
         """
         own = None if policy is None else named(policy)
-        state, settings = sketch_file.read(path, device)
-        known = named(settings.text("policy", POLICIES)) if "policy" in settings else None
-        try:
-            sketch = cls(
-                settings.raw("size"),
-                own or known or _missing("policy"),
-                scores=settings.raw("scores"),
-                features=features or (_missing("features") if settings.flag("features") else None),
-                pad=_shape(settings, "pad"),
-                pad_y=_shape(settings, "pad_y"),
-            )
-        except InputError as error:
-            raise settings.damaged(str(error)) from error
-        sketch._state = state
+        state, settings = sketch_file.read(path, own, features, device)
+        sketch = cls.__new__(cls)
+        sketch._settings, sketch._state = settings, state
+        sketch._forget_what_was_worked_out()
         return sketch
-
-    @property
-    def _settings(self) -> Settings:
-        return Settings(self.policy, self.scores, self.features)
 
     @property
     def _settled(self) -> State:
         """The state, in which no rows wait any more."""
         if self._state.waiting:
-            self._change(self._settle)
+            self._change(lambda state: settled(self._settings, state))
         return self._state
 
     def _change(self, change: Callable[[State], State]) -> None:
@@ -466,67 +525,85 @@ class Sketch:
     def _updated(
         self, state: State, rows: Any, y: Any, task: Any, weight: Any, extra: Any
     ) -> State:
-        new = incoming(rows, y, extra, held=state.like, pad=self.pad, pad_y=self.pad_y)
-        n = new["X"].shape[0]
+        settings = self._settings
+        if isinstance(task, str) and task == "auto":
+            state = settled(settings, state)
+        state, new = self._columns(state, rows, y, extra)
+        n = length_of(new["X"])
         if task is None:
             task = state.task
         elif isinstance(task, str) and task == "auto":
-            state = self._settle(state)
             task = self._detected_task(state, new["X"])
         base = incoming_weight(weight, n)
-        store = RowStore(
-            new
-            | {
-                "task": task_column(task, n, state.like),
-                "weight": base,
-                "base": base,
-                "index": np.arange(state.seen, state.seen + n),
-                "order": np.full(n, np.nan),
-            }
-        )
-        if self.size != "task" and may_wait(self._settings, state, store):
+        own: dict[str, Array] = {
+            "task": task_column(task, n, state.like),
+            "weight": base,
+            "base": base,
+            "index": np.arange(state.seen, state.seen + n),
+            "order": np.full(n, np.nan),
+        }
+        own |= {name: np.full(n, -1) for name in ORIGIN if name in state.like}
+        store = RowStore(new | own)
+        if may_wait(settings, state, store):
             return waited(state, store)
         if state.waiting:
-            return self._settle(waited(state, store))
-        size = n if self.size == "task" else self.size
-        last = store["task"][-1].item()
-        return absorbed(self._settings, state, store, size, seen=n, task=last)
+            return settled(settings, waited(state, store))
+        return absorbed(settings, state, store)
 
-    def _settle(self, state: State) -> State:
-        """Return the state in which no rows wait; none do where the size is that of the task."""
-        return settled(self._settings, state, checked_size(self.size)) if state.waiting else state
+    def _columns(
+        self, state: State, rows: Any, y: Any, extra: Any
+    ) -> tuple[State, dict[str, Array]]:
+        """Return the columns of an update, and the state with room for them."""
+        settings, held = self._settings, state.like
+        if not is_table(rows):
+            if state.table is not None:
+                raise InputError(
+                    "rows were a table so far and are an array now; use one kind throughout."
+                )
+            return state, incoming(
+                rows, y, extra, held=held, pad=settings.pad, pad_y=settings.pad_y
+            )
+        parts, table = incoming_table(
+            rows,
+            y,
+            held=held,
+            known=state.table,
+            new_columns=settings.new_columns,
+            keep_index=settings.keep_index,
+        )
+        for name in set(extra or ()) & {c for part in parts.values() for c in part.schema.names}:
+            raise InputError(f"extra: {name!r} is a column of the table already.")
+        columns = parts | incoming(None, None, extra, held=held, rows=parts["X"].num_rows)
+        if "X" in held:
+            state = state.with_(
+                rows=with_schemas(state.rows, parts) if "X" in state.rows else state.rows,
+                waiting=tuple(with_schemas(part, parts) for part in state.waiting),
+            )
+        return state.with_(table=table), columns
 
     def _merged(self, state: State, other: State) -> State:
-        state = self._settle(state)
+        state = settled(self._settings, state)
         if not len(other.rows):
             return state.with_(seen=state.seen + other.seen)
+        rows, y = other.rows["X"], other.rows.get("y")
+        if other.table is not None:
+            rows = other.table.frame(rows)
+            y = None if y is None else other.table.column(y)
         extra = {k.removeprefix(EXTRA): other.rows[k] for k in other.rows if k.startswith(EXTRA)}
-        new = incoming(
-            other.rows["X"],
-            other.rows.get("y"),
-            extra,
-            held=state.rows,
-            pad=self.pad,
-            pad_y=self.pad_y,
-        )
+        state, new = self._columns(state, rows, y, extra)
         own = {
             "task": task_column(other.rows["task"], len(other.rows), state.rows),
             "index": other.rows["index"] + state.seen,
         }
         own |= {name: other.rows[name] for name in ("weight", "base", "order")}
-        size = max(len(state.rows), len(other.rows)) if self.size == "task" else self.size
-        return absorbed(
-            self._settings, state, RowStore(new | own), size, seen=other.seen, task=other.task
-        )
+        return merged(self._settings, state, other, RowStore(new | own))
 
-    def _without(self, state: State, positions: NDArray[Any]) -> State:
-        state = self._settle(state)
-        if not len(state.rows):
-            return state
-        gone = np.isin(state.rows["index"], positions)
-        rows = state.rows.take(np.flatnonzero(~gone))
-        state.rows.forget(np.flatnonzero(gone))
-        return state.with_(rows=rows)
+    def _like_before(self, state: State, rows: Any) -> Array:
+        """Return rows to be compared with those held."""
+        if state.table is None:
+            return incoming_rows(rows, held=state.rows, pad=self._settings.pad)
+        parts, _ = incoming_table(rows, None, held=state.rows, known=state.table, only_rows=True)
+        return parts["X"]
 
     def _column(self, name: str) -> Any:
         rows = self._settled.rows
@@ -544,7 +621,7 @@ class Sketch:
         if not len(state.rows) or not (state.rows["task"] == state.task).any():
             return state.task
         familiar = self._familiar_rows(state, state.task)
-        if familiar.chance(familiar.novelty(features_of(self._settings, X))) >= FALSE_ALARMS:
+        if familiar.chance(familiar.novelty(state.numbers.of(X))) >= FALSE_ALARMS:
             return state.task
         return max(state.task, int(state.rows["task"].max())) + 1
 
@@ -559,32 +636,38 @@ class Sketch:
             if not len(rows):
                 raise InputError(f"no row of task {task!r} is held.")
             X, weight = take(X, rows), weight[rows]
-        familiar = Familiar.of(features_of(self._settings, X), weight)
-        if self.features is None:  # a feature map may change at any time
+        familiar = Familiar.of(state.numbers.of(X), weight)
+        if state.numbers.stay:
             self._familiar = (state, task, familiar)
         return familiar
 
 
+def _at(state: State, index: Any) -> NDArray[np.bool_]:
+    """Return which rows held are at these positions of the stream."""
+    positions = np.atleast_1d(np.asarray(index))
+    if positions.size and positions.dtype.kind not in "iu":
+        raise InputError(f"index must be whole numbers, found {index!r}.")
+    if positions.size and not (positions.min() >= 0 and positions.max() < state.seen):
+        raise InputError(
+            f"index must be positions in the stream, 0 to {state.seen - 1}, found {index!r}."
+        )
+    if not len(state.rows):
+        return np.zeros(0, dtype=bool)
+    return np.isin(state.rows["index"], positions)
+
+
+def _without(state: State, gone: NDArray[np.bool_]) -> State:
+    """Return the state without some rows, and have these overwritten once it is let go of."""
+    if not gone.any():
+        return state
+    there, rest = np.flatnonzero(gone), state.rows.take(np.flatnonzero(~gone))
+    spectrum = state.spectrum
+    if spectrum is not None:
+        removed = state.rows.take(there)
+        spectrum = spectrum.minus(state.numbers.of(removed["X"]), removed["base"])
+    state.rows.forget(there)
+    return state.with_(rows=rest, spectrum=spectrum)
+
+
 def _title(policy: Policy) -> str:
     return name_of(policy) or str(getattr(policy, "__name__", type(policy).__name__))
-
-
-def _missing(name: str) -> Callable[..., Any]:
-    """Stand in for what a file cannot hold."""
-
-    def missing(*_: Any) -> Any:
-        raise InputError(
-            f"this sketch was saved with {name} of its own, which a file does not hold; "
-            f"load it with load(path, {name}=...)."
-        )
-
-    return missing
-
-
-def _shape(settings: Metadata, name: str) -> tuple[int, ...] | None:
-    if name not in settings:
-        return None
-    sizes = settings.items(name)
-    if not all(isinstance(k, int) and 0 < k < 2**31 for k in sizes):
-        raise settings.damaged(f"{name} is {sizes!r} where sizes of rows belong")
-    return tuple(sizes)

@@ -10,10 +10,12 @@ schema. So a flipped bit is an error, and never other rows. Nothing in the file 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,16 @@ from olss.common.whole_file import whole_file
 from olss.core.row_blocks import to_numpy
 from olss.errors import FormatError
 from olss.memory.own_columns import EXTRA, OWN
-from olss.memory.state import State
-from olss.memory.store import Array, RowStore
+from olss.memory.pool import Policy
+from olss.memory.state import Settings, State
+from olss.memory.state_json import (
+    settings_from_json,
+    settings_to_json,
+    state_from_json,
+    state_to_json,
+)
+from olss.memory.store import Array, RowStore, is_arrow
+from olss.tables.arrow_types import as_type
 
 __all__ = ["FORMAT", "KEY", "is_sketch_file", "read", "write"]
 
@@ -43,7 +53,7 @@ TIMES = re.compile(r"(datetime64|timedelta64)\[(Y|M|W|D|h|m|s|ms|us|ns)\]")
 TENSORS = ("uint8", "bfloat16", *(name for name in NUMBERS if not name.startswith("u")))
 
 
-def write(path: str | os.PathLike[str], state: State, settings: dict[str, Any]) -> None:
+def write(path: str | os.PathLike[str], state: State, settings: Settings) -> None:
     """Write the file whole or not at all: beside its place, then moved there in one step."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -52,57 +62,60 @@ def write(path: str | os.PathLike[str], state: State, settings: dict[str, Any]) 
     columns = {name: rows[name] for name in rows if not _is_blank(name, rows[name])}
     arrays: dict[str, Any] = {}
     for name, column in columns.items():
-        arrays |= _to_arrow(_file_name(name), column)
+        arrays |= _to_arrow(name, column, state)
     table = pa.table(arrays)
     content = {
         "format": FORMAT,
-        "settings": settings,
-        "columns": {name: _kind(name, column) for name, column in columns.items()},
+        "settings": settings_to_json(settings),
+        "columns": {name: _kind(column) for name, column in columns.items()},
         "rows": len(rows),
         "schema": _schema_sum(_as_parquet_has_it(table.schema)),
-        "seen": state.seen,
-        "task": state.task,
-        "classes": state.classes,
-        "generator": _packed_generator(state.generator),
+        "state": state_to_json(state),
     }
     text = json.dumps(content, default=_plain).encode()
     metadata = {KEY: text, SUM: hashlib.sha256(text).hexdigest()}
+    few = ["y", OWN["task"], OWN["source"]]  # values come again and again
     with whole_file(Path(path)) as file:
         pq.write_table(
             table.replace_schema_metadata(metadata),
             file,
             compression="zstd",
-            use_dictionary=[name for name in ("y", *OWN.values()) if name in table.schema.names],
+            use_dictionary=[name for name in table.schema.names if name in few or state.table],
             row_group_size=max(1, GROUP_BYTES * len(rows) // max(1, table.nbytes)),
             write_page_checksum=True,
             use_compliant_nested_type=False,  # names inside lists come back as they were
         )
 
 
-def read(path: str | os.PathLike[str], device: Any = None) -> tuple[State, Metadata]:
-    """Return the state and the settings of a sketch file; tensors are put on `device`."""
+def read(
+    path: str | os.PathLike[str],
+    policy: Policy | None = None,
+    features: Callable[[Array], Array] | None = None,
+    device: Any = None,
+) -> tuple[State, Settings]:
+    """Return the state and the settings of a sketch file.
+
+    A policy or feature map of one's own must be given; tensors are put on `device`.
+    """
     table, content = read_table(Path(path))
-    place = str(path)
+    settings = settings_from_json(content.table("settings"), policy, features)
     columns = content.table("columns")
     read_columns: dict[str, Array] = {}
     for name in columns:
         try:
-            read_columns[name] = _from_arrow(table, _file_name(name), columns.table(name), device)
+            read_columns[name] = _from_arrow(table, name, columns.table(name), device)
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             if isinstance(error, FormatError):
                 raise
             raise FormatError(
-                f"{place} does not hold the column {name!r} it says it does ({error!r}); another "
+                f"{path} does not hold the column {name!r} it says it does ({error!r}); another "
                 "program has changed it. Take a copy of the original."
             ) from error
-    state = State(
-        generator=_unpacked_generator(content.table("generator")),
-        rows=RowStore(_completed(place, read_columns, table.num_rows)),
-        seen=content.whole("seen", least=table.num_rows),
-        task=_task(content),
-        classes=content.flag("classes") if "classes" in content else None,
-    )
-    return state, content.table("settings")
+    rows = RowStore(_completed(str(path), read_columns, table.num_rows))
+    state = state_from_json(content.table("state"), rows, settings)
+    if "source" in rows and not (rows["source"] < len(state.files)).all():
+        raise content.damaged("rows come from files that are not listed")
+    return state, settings
 
 
 def read_table(path: Path) -> tuple[Any, Metadata]:
@@ -203,13 +216,9 @@ def _completed(place: str, columns: dict[str, Array], rows: int) -> dict[str, Ar
     return {name: column for name, column in blank.items() if name not in columns} | columns
 
 
-def _task(content: Metadata) -> int | str:
-    if isinstance(content.raw("task"), str):
-        return content.text("task")
-    return content.whole("task", least=-(2**63))
-
-
-def _kind(name: str, column: Array) -> dict[str, Any]:
+def _kind(column: Array) -> dict[str, Any]:
+    if is_arrow(column):
+        return {"library": "table", "schema": _text(column.schema.serialize())}
     if sp.issparse(column):
         return {"library": "sparse", "dtype": str(column.dtype), "shape": list(column.shape[1:])}
     dtype = "text" if _is_text(column) else str(column.dtype).removeprefix("torch.")
@@ -221,9 +230,14 @@ def _is_text(column: Array) -> bool:
     return isinstance(column, np.ndarray) and column.dtype.kind == "U"
 
 
-def _to_arrow(name: str, column: Array) -> dict[str, Any]:
+def _to_arrow(name: str, column: Array, state: State) -> dict[str, Any]:
     import pyarrow as pa
 
+    if is_arrow(column):
+        return dict(zip(column.schema.names, column.columns, strict=True))
+    if name == "source":
+        return {OWN[name]: _named_sources(column, state)}
+    name = _file_name(name)
     if sp.issparse(column):
         at = pa.array(column.indptr.astype(np.int64))
         return {
@@ -240,14 +254,19 @@ def _to_arrow(name: str, column: Array) -> dict[str, Any]:
 
 
 def _from_arrow(table: Any, name: str, kind: Metadata, device: Any) -> Array:
+    library = kind.text("library", ["numpy", "torch", "sparse", "table"])
+    if library == "table":
+        return _columns_from_arrow(table, kind.text("schema"))
+    name = _file_name(name)
     shape = tuple(kind.items("shape"))
     if not all(isinstance(k, int) and 0 < k < 2**31 for k in shape):
         raise ValueError(f"rows of shape {shape}")
-    library = kind.text("library", ["numpy", "torch", "sparse"])
     dtype = kind.text("dtype")
     if library == "sparse":
         return _sparse_from_arrow(table, name, _checked_dtype(dtype, NUMBERS), shape)
     column = table[name].combine_chunks()
+    if name == OWN["source"]:
+        return _numbered_sources(column)
     if column.null_count:
         raise ValueError("entries are missing")
     values = _flat_values(column, shape)
@@ -297,27 +316,36 @@ def _sparse_from_arrow(table: Any, name: str, dtype: str, shape: tuple[int, ...]
     return matrix
 
 
-def _packed_generator(state: dict[str, Any]) -> dict[str, Any]:
-    bits = state["state"]
-    return {
-        "state": f"{bits['state']:032x}",
-        "inc": f"{bits['inc']:032x}",
-        "has_uint32": state["has_uint32"],
-        "uinteger": state["uinteger"],
-    }
+def _columns_from_arrow(table: Any, text: str) -> Any:
+    """Return the columns of a table as they were: Parquet has fewer types than Arrow."""
+    import pyarrow as pa
+
+    try:
+        schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text, validate=True)))
+        columns = [as_type(table.column(field.name), field.type) for field in schema]
+    except pa.ArrowException as error:
+        raise ValueError(_line(error)) from error
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _unpacked_generator(packed: Metadata) -> dict[str, Any]:
-    words = {name: packed.text(name) for name in ("state", "inc")}
-    for name, word in words.items():
-        if not re.fullmatch("[0-9a-f]{32}", word):
-            raise packed.damaged(f"generator.{name} is no state of random bits")
-    return {
-        "bit_generator": "PCG64",
-        "state": {name: int(word, 16) for name, word in words.items()},
-        "has_uint32": packed.whole("has_uint32", most=1),
-        "uinteger": packed.whole("uinteger", most=2**32 - 1),
-    }
+def _named_sources(source: NDArray[Any], state: State) -> Any:
+    """Return the addresses of the files rows came from; none for rows that came otherwise."""
+    import pyarrow as pa
+
+    names = pa.array([line["address"] for line in state.files], pa.string())
+    codes = pa.array(source.astype(np.int32), mask=source < 0)
+    return pa.DictionaryArray.from_arrays(codes, names)
+
+
+def _numbered_sources(column: Any) -> NDArray[Any]:
+    if not hasattr(column, "indices"):
+        raise ValueError(f"sources of type {column.type}")
+    codes: NDArray[Any] = column.indices.fill_null(-1).to_numpy().astype(np.int64)
+    return codes
+
+
+def _text(data: Any) -> str:
+    return base64.b64encode(data).decode()
 
 
 def _plain(value: Any) -> Any:

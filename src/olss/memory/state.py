@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from olss.common import checks
+from olss.memory.numbers import Numbers
 from olss.memory.pool import Policy
+from olss.memory.spectrum import Spectrum
 from olss.memory.store import Array, RowStore
+from olss.memory.table_intake import TableKind
 
 __all__ = ["Settings", "State", "generator", "new_generator"]
 
@@ -19,9 +22,21 @@ __all__ = ["Settings", "State", "generator", "new_generator"]
 class Settings:
     """What a sketch was made with; see `olss.Sketch`."""
 
+    size: int | Literal["task"]
     policy: Policy
     scores: str | float = "auto"
     features: Callable[[Array], Array] | None = None
+    pad: tuple[int, ...] | None = None
+    pad_y: tuple[int, ...] | None = None
+    columns: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] = ()
+    intercept: bool = False
+    new_columns: bool = False
+    keep_index: bool = False
+    half_life: float | None = None
+    time: str | None = None
+    last: float | None = None
+    spectrum: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -30,16 +45,28 @@ class State:
 
     Attributes
     ----------
+    generator : dict
+        State of the random bits.
     rows : RowStore
         The rows kept: X, y, task, weight, index, order, base, and what rides along.
     seen : int
         Rows seen so far.
     task : int or str
         That of the last row seen.
-    generator : dict
-        State of the random bits.
+    now : float
+        What time it is, by which old rows count less: rows seen, or the latest time seen.
     classes : bool or None
         Whether targets say a class; None before the first.
+    numbers : Numbers
+        What is scored of rows.
+    spectrum : Spectrum or None
+        What is known of everything seen; see `olss.memory.absorbing.keeps_spectrum`.
+    table : TableKind or None
+        What tables are given, if rows are tables.
+    files : tuple of dict
+        A line a file taken in, by `olss.files.compress`.
+    runs : int
+        How many times files were taken in.
     waiting : tuple of RowStore
         Rows that wait for others before they are drawn from; all have been checked and counted.
     waiting_rows : int
@@ -50,7 +77,13 @@ class State:
     rows: RowStore = field(default_factory=RowStore)
     seen: int = 0
     task: int | str = 0
+    now: float = 0.0
     classes: bool | None = None
+    numbers: Numbers = field(default_factory=Numbers)
+    spectrum: Spectrum | None = None
+    table: TableKind | None = None
+    files: tuple[dict[str, Any], ...] = ()
+    runs: int = 0
     waiting: tuple[RowStore, ...] = ()
     waiting_rows: int = 0
 

@@ -1,10 +1,9 @@
 """Whether a target says a class, by one rule for arrays and tables, and rows by their stratum.
 
-The rule: text, booleans and categories are classes. Whole numbers, whole numbers written as floats
-among them, are classes if there are at most `FEW` different ones, or at most `MANY` with
-`ROWS_PER_CLASS` rows or more for each, on average. Everything else is a real target: other numbers,
-dates, lists, nothing at all. More than `FEW` whole numbers are a case of doubt, and a note says how
-they were taken.
+The rule: text, booleans and categories are classes. Whole numbers are classes if there are at most
+`MANY` different ones; written as floats, if there are at most `FEW`, or `ROWS_PER_CLASS` rows or
+more for each, on average. Everything else is a real target: other numbers, dates, lists, nothing at
+all. More than `FEW` whole numbers are a case of doubt, and a note says how they were taken.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def class_verdict(target: Any, name: str = "y") -> Verdict:
     True
     >>> class_verdict(np.array([0.5, 1.0, 2.0])).is_class
     False
-    >>> class_verdict(np.arange(50)).note
+    >>> class_verdict(np.arange(50.0)).note
     'y: 50 different whole numbers in 50 rows are taken for a real target, not for classes.'
     """
     if not isinstance(target, np.ndarray):
@@ -75,7 +74,8 @@ def _number_verdict(values: NDArray[Any], name: str) -> Verdict:
     different = len(np.unique(values))
     if different <= FEW:
         return Verdict(different > 0)
-    is_class = different <= MANY and ROWS_PER_CLASS * different <= len(values)
+    enough = values.dtype.kind != "f" or ROWS_PER_CLASS * different <= len(values)
+    is_class = different <= MANY and enough
     taken = "classes, not for a real target" if is_class else "a real target, not for classes"
     return Verdict(
         is_class,

@@ -36,14 +36,14 @@ def is_table(rows: Any) -> bool:
     >>> is_table({"x": [1, 2]}), is_table(np.ones((2, 2)))
     (True, False)
     """
-    import pyarrow as pa
-
-    if isinstance(rows, Mapping | pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+    if isinstance(rows, Mapping):
         return True
     if _is_a(rows, "pandas", "DataFrame") or _is_a(rows, "polars", "DataFrame", "LazyFrame"):
         return True
+    if _is_a(rows, "pyarrow", "Table", "RecordBatch", "RecordBatchReader"):
+        return True
     one_column = (
-        isinstance(rows, pa.Array | pa.ChunkedArray | np.ndarray)
+        _is_a(rows, "pyarrow", "Array", "ChunkedArray")
         or _is_a(rows, "pandas", "Series", "Index")
         or _is_a(rows, "polars", "Series")
     )

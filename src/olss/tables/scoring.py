@@ -1,4 +1,4 @@
-"""The Gram matrix of a table read in blocks, and the scores it gives rows.
+"""Tables as numbers in blocks, and the map that takes back how they were shifted.
 
 A row is z = ((x - shift) / scale, 1), see `olss.tables.plan`. The matrix kept, sum z z', holds
 that of x with and without an intercept: x / scale = T z for a matrix T, so that leverage of x is
@@ -8,27 +8,15 @@ that of x with and without an intercept: x / scale = T z for a matrix T, so that
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas
 
-from olss.core.gram import Gram
 from olss.errors import DataError
 from olss.tables.plan import Plan
 
-__all__ = [
-    "Scorer",
-    "add_batch",
-    "blocks",
-    "make_scorer",
-    "one_batch",
-    "row_map",
-    "variable",
-    "weighted_gram",
-]
+__all__ = ["blocks", "matrix", "one_batch", "row_map", "variable"]
 
 Floats = NDArray[np.float64]
 
@@ -50,100 +38,37 @@ def blocks(plan: Plan, batch: Any, *, careful: bool = False) -> Iterator[tuple[s
             yield part, Z
 
 
-def add_batch(gram: Gram, plan: Plan, batch: Any, place: str, start: int) -> None:
-    """Add a batch to a Gram matrix: products in the plan's dtype, sums in float64."""
-    for careful in (False, True):
-        total = np.zeros((plan.width + 1, plan.width + 1))
-        for _, Z in blocks(plan, batch, careful=careful):
-            total += Z @ Z.T
-        if np.isfinite(total.diagonal()).all():
-            break
-    else:
-        raise plan.explain_not_finite(batch, place, start)
-    part = Gram()
-    part.matrix, part.rows, part.weight = total, batch.num_rows, float(batch.num_rows)
-    gram.merge(part)
+def matrix(plan: Plan, table: Any, place: str = "rows", start: int = 0) -> NDArray[Any]:
+    """Return the rows of a table, or of a record batch, as (n, width + 1) numbers z.
 
-
-def weighted_gram(plan: Plan, batch: Any, weight: Floats) -> Gram:
-    """Return the Gram matrix of weighted rows."""
-    gram = Gram()
-    for part, Z in blocks(plan, batch, careful=True):
-        gram.add(np.ascontiguousarray(Z.T, dtype=np.float64), weight[part])
-    return gram
-
-
-@dataclass(frozen=True)
-class Scorer:
-    """Scores rows: leverage ||M'z||^2 of each.
-
-    Attributes
-    ----------
-    plan : Plan
-    M : (width + 1, k) array
-    R : (width + 1, width + 1) upper triangular array
-        R'R = MM', so that ||R z|| is the same for half the work.
-    dimension : float
-        What the leverage of all rows sums to.
-    rows : int
-        How many these are.
+    Raises `DataError` that names the first infinite value.
     """
+    import pyarrow as pa
 
-    plan: Plan
-    M: Floats
-    R: Floats
-    dimension: float
-    rows: int
-
-    def __call__(self, batch: Any, place: str, start: int) -> Floats:
-        """Return the leverage of each row of a batch."""
-        scores = np.empty(batch.num_rows)
-        R = np.asfortranarray(self.R, dtype=self.plan.dtype)
-        trmm = blas.strmm if R.dtype == np.float32 else blas.dtrmm
-        for careful in (False, True):
-            for part, Z in blocks(self.plan, batch, careful=careful):
-                # BLAS counts by columns: Z' R' in place of R Z, and in its place.
-                product = trmm(1.0, R, Z.T, side=1, trans_a=1, overwrite_b=1).T
-                scores[part] = np.einsum("ij,ij->j", product, product)
-            if np.isfinite(scores).all():
-                return scores
-        raise self.plan.explain_not_finite(batch, place, start)
+    batch = table if isinstance(table, pa.RecordBatch) else one_batch(table)
+    numbers = np.empty((batch.num_rows, plan.width + 1), dtype=plan.dtype)
+    for careful in (False, True):
+        for part, Z in blocks(plan, batch, careful=careful):
+            numbers[part] = Z.T
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(np.sum(numbers)) or np.isfinite(numbers).all():
+                return numbers
+    raise plan.explain_not_finite(batch, place, start)
 
 
-def variable(plan: Plan, gram: Gram) -> NDArray[np.bool_]:
-    """(width,) which numbers vary over the rows seen: a constant one is all shift, or all ones."""
-    diagonal = gram.matrix.diagonal()[:-1]
-    varies: NDArray[np.bool_] = (diagonal > 0) & ~(plan.is_indicator & (diagonal == gram.rows))
-    return varies
-
-
-def make_scorer(
-    plan: Plan, gram: Gram, *, intercept: bool, scores: str | float, size: int
-) -> Scorer:
-    """Factor a Gram matrix for scoring.
+def variable(plan: Plan, diagonal: Floats, total: float) -> NDArray[np.bool_]:
+    """(width,) which numbers vary over rows: a constant one is all shift, or all ones.
 
     Parameters
     ----------
-    plan, gram
-        The Gram matrix is that of z.
-    intercept : bool
-        Whether each row also has a one.
-    scores : "auto", "exact", "ridge" or a ridge
-        In units of the scaled columns.
-    size : int
-        Rows to be kept.
+    plan
+    diagonal : (width + 1,) of the Gram matrix of z
+    total : weight of all rows
     """
-    T = row_map(plan, variable(plan, gram), intercept=intercept)
-    seen = Gram()
-    seen.matrix, seen.rows, seen.weight = T @ gram.matrix @ T.T, gram.rows, gram.weight
-    if scores == "auto":
-        scores = "exact" if size >= 2 * len(T) else "ridge"
-    ridge = {"exact": None, "ridge": "auto"}.get(str(scores), scores)
-    factor = seen.scorer(ridge, size=size)
-    M = T.T @ factor.W
-    R = np.zeros((len(M), len(M)))
-    R[: M.shape[1]] = np.linalg.qr(M.T, mode="r")
-    return Scorer(plan, M, R, factor.dimension, gram.rows)
+    squares = diagonal[:-1]
+    always_one = np.isclose(squares, total, rtol=1e-12, atol=0)
+    varies: NDArray[np.bool_] = (squares > 0) & ~(plan.is_indicator & always_one)
+    return varies
 
 
 def row_map(plan: Plan, varies: NDArray[np.bool_], *, intercept: bool) -> Floats:

@@ -1,0 +1,107 @@
+"""Forgetting at a chosen rate: rows count 2^(-age / half_life), or not at all beyond a window.
+
+Ages are the rows' own: in rows of the stream, or by a column that says their time. So it does not
+matter how a stream is cut into updates. A sketch with such weights is one of the decayed stream:
+its total weight, its Gram matrix and its estimates are, without bias, those of
+sum_i 2^(-age_i / half_life) f(x_i).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from olss.core.row_blocks import to_numpy
+from olss.errors import DataError, InputError
+from olss.memory.own_columns import EXTRA
+from olss.memory.pool import Floats
+from olss.memory.state import Settings, State
+from olss.memory.store import RowStore, is_arrow
+
+__all__ = ["aged", "faded", "forgets", "time_after", "within"]
+
+
+def forgets(settings: Settings) -> bool:
+    """Whether age matters at all."""
+    return settings.half_life is not None or settings.last is not None
+
+
+def time_after(settings: Settings, state: State, new: RowStore, seen: int) -> float:
+    """Return what time it is after new rows: rows seen, or the latest time of a row."""
+    if settings.time is None:
+        return float(state.seen + seen)
+    times = _times(settings, new)
+    latest = float(times.max())
+    if state.seen and latest < state.now:
+        raise DataError(
+            f"time runs backwards: the newest row given is {state.now - latest:,.6g} "
+            f"{_unit(settings, new)} older than the newest row seen. Give rows in the order of "
+            "their time, or merge a sketch of the late ones."
+        )
+    return max(latest, state.now) if state.seen else latest
+
+
+def aged(settings: Settings, new: RowStore, now: float) -> RowStore:
+    """Return new rows that count for less by their ages, those beyond the window left out."""
+    times = new["index"] + 1.0 if settings.time is None else _times(settings, new)
+    age = now - times
+    if settings.last is not None:
+        new, age = new.take(np.flatnonzero(age < settings.last)), age[age < settings.last]
+    if settings.half_life is None:
+        return new
+    share = np.exp2(-age / settings.half_life)
+    return new.with_columns({name: new[name] * share for name in ("weight", "base")})
+
+
+def faded(settings: Settings, held: RowStore, elapsed: float) -> tuple[RowStore, float]:
+    """Return rows held as they count after a time, and what their weights were multiplied by."""
+    if settings.half_life is None or not len(held):
+        return held, 1.0
+    share = float(np.exp2(-elapsed / settings.half_life))
+    return held.with_columns({name: held[name] * share for name in ("weight", "base")}), share
+
+
+def within(settings: Settings, held: RowStore, now: float) -> RowStore:
+    """Return the rows held that are not beyond the window."""
+    if settings.last is None or not len(held):
+        return held
+    times = held["index"] + 1.0 if settings.time is None else _times(settings, held)
+    return held.take(np.flatnonzero(now - times < settings.last))
+
+
+def _times(settings: Settings, rows: RowStore) -> Floats:
+    """Return the time of each row: seconds for dates, numbers as they are."""
+    values = _time_values(settings, rows)
+    if values.dtype.kind == "M":
+        values = (values - np.datetime64(0, "s")) / np.timedelta64(1, "s")
+    if values.dtype.kind not in "biuf":
+        raise InputError(
+            f"time: the column {settings.time!r} must hold dates or numbers, found {values.dtype}."
+        )
+    times: Floats = values.astype(np.float64)
+    if not np.isfinite(times).all():
+        row = int(np.flatnonzero(~np.isfinite(times))[0])
+        raise DataError(
+            f"time: the column {settings.time!r} must say the time of every row, found none in "
+            f"row {row}."
+        )
+    return times
+
+
+def _time_values(settings: Settings, rows: RowStore) -> Any:
+    name = settings.time
+    assert name is not None
+    if is_arrow(rows["X"]) and name in rows["X"].schema.names:
+        column = rows["X"].column(name)
+        return column.to_numpy()
+    if EXTRA + name in rows:
+        return to_numpy(rows[EXTRA + name])
+    raise InputError(
+        f"time: there is no column {name!r}. It must be a column of the table, or one that rides "
+        f"along: update(X, extra={{{name!r}: ...}})."
+    )
+
+
+def _unit(settings: Settings, rows: RowStore) -> str:
+    return "seconds" if _time_values(settings, rows).dtype.kind == "M" else "units"

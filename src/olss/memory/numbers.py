@@ -1,0 +1,164 @@
+"""What is scored: rows as they are, with gaps filled, by a table's columns, or by a feature map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from array_api_compat import is_torch_array
+from numpy.typing import NDArray
+
+from olss.core.row_blocks import BLOCK_BYTES, to_numpy
+from olss.errors import DataError, InputError
+from olss.memory.pool import Floats
+from olss.memory.spectrum import Spectrum
+from olss.memory.store import Array, is_arrow, length_of, take
+from olss.tables.array_gaps import ArrayGaps
+from olss.tables.plan import Plan, plan_columns
+from olss.tables.scoring import matrix, row_map, variable
+
+__all__ = ["Numbers", "SeenScorer"]
+
+FEATURE_BLOCK = 4096  # rows a feature map gets at a time
+SAMPLE_ROWS = 16_384  # by which it is decided what columns are used for
+NOTHING_TO_SCORE = (
+    "no column can be scored: none holds numbers, dates or a few different texts. Use the policy "
+    "'reservoir' or 'balanced-random', which need no scores, or name columns to score."
+)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """How rows become the numbers that are scored; decided by the first rows.
+
+    Attributes
+    ----------
+    features : callable or None
+        A feature map, which may change at any time.
+    plan : Plan or None
+        What the columns of a table are used for.
+    gaps : ArrayGaps or None
+        What stands for missing numbers in an array; None while there are none.
+    intercept : bool
+        Whether rows of a table are scored with a constant added.
+    """
+
+    features: Callable[[Array], Array] | None = None
+    plan: Plan | None = None
+    gaps: ArrayGaps | None = None
+    intercept: bool = False
+
+    @property
+    def stay(self) -> bool:
+        """Whether the same rows will always be the same numbers."""
+        return self.features is None
+
+    def decided(
+        self, held: Array | None, new: Array, columns: Collection[str] | None, exclude: Any
+    ) -> Numbers:
+        """Return the numbers with what the first rows decide."""
+        if self.features is not None:
+            return self
+        if is_arrow(new):
+            if self.plan is not None:
+                return self
+            every = np.linspace(0, length_of(new) - 1, min(SAMPLE_ROWS, length_of(new)))
+            sample = take(new, every.astype(np.int64))
+            return replace(self, plan=plan_columns(sample, columns=columns, exclude=exclude))
+        if self.gaps is None and not sp.issparse(new) and _has_gaps(new):
+            if held is None or not len(held):
+                return replace(self, gaps=ArrayGaps.decide(to_numpy(new)))
+            # No column says where: there was none when the first rows were scored.
+            rule = ArrayGaps.decide(to_numpy(held))
+            return replace(self, gaps=replace(rule, marked=np.zeros(0, np.int64)))
+        return self
+
+    def of(self, X: Array) -> Array:
+        """Return what scores are taken of, one row of numbers a row."""
+        if self.features is not None:
+            return self._mapped(X)
+        if is_arrow(X):
+            return matrix(self._plan(), X)
+        if self.gaps is not None:
+            return self.gaps.numbers(to_numpy(X))
+        return X
+
+    def added(self, spectrum: Spectrum, X: Array, weight: Floats) -> Spectrum:
+        """Return a spectrum with rows of a table or an array in it."""
+        for part in self._parts(X):
+            rows = X.slice(part.start, part.stop - part.start) if is_arrow(X) else X[part]
+            w = weight[part]
+            spectrum = spectrum.plus(self.of(rows), None if (w == 1).all() else w)
+        return spectrum
+
+    def scorer(self, spectrum: Spectrum, scores: str | float, size: int, seed: Any) -> SeenScorer:
+        """Return leverage in everything a spectrum has seen."""
+        T = None
+        if self.plan is not None:
+            T = row_map(self._plan(), self.varying(spectrum), intercept=self.intercept)
+        width = spectrum.columns if T is None else len(T)
+        if scores == "auto":
+            scores = "exact" if size >= 2 * width else "ridge"
+        factor = spectrum.factor(scores, size=size, map=T, seed=seed)
+        return SeenScorer(self, factor, float(factor.dimension), spectrum.weight)
+
+    def varying(self, spectrum: Spectrum) -> NDArray[np.bool_]:
+        """(width,) which numbers of a table vary over everything seen."""
+        return variable(self._plan(), spectrum.matrix.diagonal(), spectrum.weight)
+
+    def _parts(self, X: Array) -> list[slice]:
+        """Cut rows where their numbers would be many more bytes than they are."""
+        n = length_of(X)
+        if self.plan is None and self.gaps is None:
+            return [slice(0, n)]
+        width = self.plan.width if self.plan is not None else self.gaps.width  # type: ignore[union-attr]
+        step = max(1024, BLOCK_BYTES // (8 * (width + 1)))
+        return [slice(start, min(start + step, n)) for start in range(0, n, step)]
+
+    def _plan(self) -> Plan:
+        if self.plan is None or not self.plan.width:
+            raise DataError(NOTHING_TO_SCORE)
+        return self.plan
+
+    def _mapped(self, X: Array) -> NDArray[Any]:
+        assert self.features is not None
+        n = length_of(X)
+        blocks = [
+            to_numpy(self.features(X[start : start + FEATURE_BLOCK]))
+            for start in range(0, n, FEATURE_BLOCK)
+        ]
+        mapped = np.concatenate(blocks) if blocks else np.empty((0, 1))
+        if mapped.ndim < 2 or len(mapped) != n:
+            raise InputError(
+                f"features must return one row for each of the {n} it gets, shape (n, k), "
+                f"found shape {mapped.shape}."
+            )
+        return mapped
+
+
+@dataclass(frozen=True)
+class SeenScorer:
+    """Leverage in everything seen; see `olss.memory.pool.Scorer`."""
+
+    numbers: Numbers
+    factor: Callable[[Any], Floats]
+    dimension: float
+    total: float
+
+    def __call__(self, rows: Array) -> Floats:
+        """Return the leverage of each row."""
+        parts = self.numbers._parts(rows)
+        if len(parts) == 1:
+            return self.factor(self.numbers.of(rows))
+        some = (rows.slice(p.start, p.stop - p.start) if is_arrow(rows) else rows[p] for p in parts)
+        return np.concatenate([self.factor(self.numbers.of(part)) for part in some])
+
+
+def _has_gaps(X: Array) -> bool:
+    if is_torch_array(X):
+        return bool(X.is_floating_point() and X.isnan().any())
+    # A sum is NaN if a part is; twice as fast as to look at each.
+    return X.dtype.kind == "f" and bool(np.isnan(np.sum(X))) and bool(np.isnan(X).any())

@@ -1,0 +1,93 @@
+"""Rows by what their columns say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.common.near_names import nearest
+from olss.core.row_blocks import to_numpy
+from olss.errors import InputError
+from olss.memory.own_columns import EXTRA
+from olss.memory.state import State
+from olss.memory.store import is_arrow
+
+__all__ = ["chosen_rows", "column_of", "names_of"]
+
+
+def chosen_rows(state: State, where: Any) -> NDArray[np.bool_]:
+    """Return which rows held a condition chooses: a boolean array, or {column: value or values}."""
+    rows = len(state.rows)
+    if not isinstance(where, Mapping):
+        flags = to_numpy(where) if where is not None else np.ones(rows, dtype=bool)
+        if flags.dtype != np.bool_ or flags.shape != (rows,):
+            raise InputError(
+                f"where must be true or false for each of the {rows} rows held, or a mapping of "
+                f"columns to values, found shape {flags.shape} and dtype {flags.dtype}."
+            )
+        return flags
+    chosen = np.ones(rows, dtype=bool)
+    for name, wanted in where.items():
+        chosen &= _matches(name, column_of(state, name, "where"), wanted)
+    return chosen
+
+
+def names_of(state: State) -> list[str]:
+    """Return the columns by which rows can be chosen."""
+    rows, names = state.rows, ["task"]
+    for name in ("X", "y"):
+        if name in rows and is_arrow(rows[name]):
+            names += rows[name].schema.names
+        elif name == "y" and name in rows and rows[name].ndim == 1:
+            names.append("y")
+    return names + [name.removeprefix(EXTRA) for name in rows if name.startswith(EXTRA)]
+
+
+def column_of(state: State, name: Any, what: str) -> Any:
+    """Return a column of the rows held, an Arrow column or an array; or say which there are."""
+    rows = state.rows
+    if not isinstance(name, str) or name not in names_of(state):
+        raise InputError(
+            f"{what}: there is no column {name!r}. {nearest(str(name), names_of(state))}"
+        )
+    for part in ("X", "y"):
+        if part in rows and is_arrow(rows[part]) and name in rows[part].schema.names:
+            return rows[part].column(name)
+    return to_numpy(rows[name if name in ("task", "y") else EXTRA + name])
+
+
+def _matches(name: str, column: Any, wanted: Any) -> NDArray[np.bool_]:
+    values = wanted if isinstance(wanted, list | tuple | set | np.ndarray) else [wanted]
+    if isinstance(column, np.ndarray):
+        if column.dtype.kind == "U" and not all(isinstance(value, str) for value in values):
+            raise InputError(f"where: the column {name!r} holds text, found {wanted!r}.")
+        found: NDArray[np.bool_] = np.isin(column, np.asarray(list(values)))
+        return found
+    return _arrow_matches(name, column, list(values))
+
+
+def _arrow_matches(name: str, column: Any, values: list[Any]) -> NDArray[np.bool_]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from olss.tables.arrow_types import as_type, value_type
+
+    column = as_type(column, value_type(column.type))
+    try:
+        wanted = pa.array([v for v in values if v is not None], type=column.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        try:
+            text = pa.array([str(v) for v in values if v is not None])
+            wanted = text.cast(column.type)
+        except pa.ArrowException as error:
+            raise InputError(
+                f"where: the column {name!r} holds {column.type}, and {values!r} is no such value."
+            ) from error
+    found = pc.is_in(column, value_set=wanted)
+    if any(v is None for v in values):
+        found = pc.or_(found, pc.is_null(column, nan_is_null=True))
+    flags: NDArray[np.bool_] = np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False))
+    return flags.astype(bool)

@@ -1,0 +1,121 @@
+"""What a sketch may be made with, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from olss.common import checks
+from olss.common.durations import seconds_or_number
+from olss.errors import InputError
+from olss.memory.policies import says
+from olss.memory.state import Settings
+
+__all__ = ["checked_settings"]
+
+SCORES = ("auto", "exact", "ridge", "sketched")
+
+
+def checked_settings(before: Settings | None = None, **given: Any) -> Settings:
+    """Return settings, or those of before with some changed, or raise `InputError`."""
+    values = {name: _CHECKS[name](name, value) for name, value in given.items()}
+    settings = Settings(**values) if before is None else replace(before, **values)
+    forgets = settings.half_life is not None or settings.last is not None
+    if settings.half_life is not None and not says(settings.policy, "decays"):
+        raise InputError(
+            "half_life needs a policy whose weights say what rows count for: 'weighted' or "
+            "'reservoir'."
+        )
+    if settings.time is not None and not forgets:
+        raise InputError("time says how old rows are, for half_life or last; give one of them.")
+    if settings.spectrum and (settings.features is not None or settings.last is not None):
+        raise InputError(
+            "no spectrum can be kept of features, which may change, nor of a window (last), "
+            "whose rows are gone when they should be taken off."
+        )
+    return settings
+
+
+def _size(name: str, value: Any) -> Any:
+    return (
+        "task"
+        if isinstance(value, str) and value == "task"
+        else checks.whole(name, value, more=" or 'task'")
+    )
+
+
+def _scores(name: str, value: Any) -> str | float:
+    if isinstance(value, str) and value in SCORES:
+        return value
+    if not isinstance(value, str) and value is not None:
+        return checks.number("scores, as a ridge,", value, least=0)
+    raise InputError(
+        f"scores must be one of {', '.join(map(repr, SCORES))} or a number, the ridge, "
+        f"found {value!r}."
+    )
+
+
+def _as_it_is(name: str, value: Any) -> Any:
+    return value
+
+
+def _map(name: str, value: Any) -> Any:
+    if value is not None and not callable(value):
+        raise InputError(f"{name} must be a function of rows, found {value!r}.")
+    return value
+
+
+def _length(name: str, value: Any) -> float | None:
+    return None if value is None else seconds_or_number(name, value)[0]
+
+
+def _name(name: str, value: Any) -> str | None:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise InputError(f"{name} must be the name of a column, found {value!r}.")
+    return value
+
+
+def _names(name: str, value: Any) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InputError(f"{name} must be a list of names, found {value!r}.")
+    return tuple(str(_name(name, entry)) for entry in value)
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be True or False, found {value!r}.")
+    return value
+
+
+def _perhaps(name: str, value: Any) -> bool | None:
+    return None if value is None else _flag(name, value)
+
+
+def _shape(name: str, value: Any) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise InputError(f"{name} must be the shape of a row, such as (28, 28), found {value!r}.")
+    return tuple(checks.whole(name, size) for size in value)
+
+
+_CHECKS = {
+    "size": _size,
+    "policy": _as_it_is,
+    "scores": _scores,
+    "features": _map,
+    "half_life": _length,
+    "last": _length,
+    "time": _name,
+    "columns": _names,
+    "exclude": _names,
+    "intercept": _flag,
+    "new_columns": _flag,
+    "keep_index": _flag,
+    "spectrum": _perhaps,
+    "pad": _shape,
+    "pad_y": _shape,
+}
