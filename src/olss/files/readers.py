@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from olss.errors import DataError
+from olss.errors import DataError, FormatError
 from olss.files.source import Source
+from olss.tables.arrow_types import value_type
 
 __all__ = ["READERS", "SURVEYS"]
 
@@ -25,7 +27,7 @@ BLOCK_ROWS = 65_536
 # Column chunks are read through buffers of this size, so that memory does not grow with the row
 # groups.
 BUFFER_BYTES = 1 << 18
-CSV_BLOCK_BYTES = 8 << 20
+TEXT_BLOCK_BYTES = 8 << 20
 ARRAY_COLUMN = "X"
 
 
@@ -74,25 +76,51 @@ def _read_parquet(
     pa.default_memory_pool().release_unused()
 
 
-def _open_csv(file: Any, source: Source, schema: Any) -> Any:
+def _decompressed(file: Any, source: Source) -> Any:
     import pyarrow as pa
+
+    return pa.CompressedInputStream(file, "gzip") if source.address.endswith(".gz") else file
+
+
+def _value_types(schema: Any) -> dict[str, Any]:
+    """Return the types by which text is parsed: of values where these are categories later."""
+    import pyarrow as pa
+
+    return {f.name: value_type(f.type) for f in schema or () if f.type != pa.null()}
+
+
+def _open_csv(file: Any, source: Source, schema: Any) -> Any:
     import pyarrow.csv as csv
 
-    stream = pa.CompressedInputStream(file, "gzip") if source.address.endswith(".gz") else file
-    types = None if schema is None else {field.name: field.type for field in schema}
     return csv.open_csv(
-        stream,
-        read_options=csv.ReadOptions(block_size=CSV_BLOCK_BYTES, use_threads=False),
-        convert_options=csv.ConvertOptions(column_types=types),
+        _decompressed(file, source),
+        read_options=csv.ReadOptions(block_size=TEXT_BLOCK_BYTES, use_threads=False),
+        convert_options=csv.ConvertOptions(column_types=_value_types(schema)),
     )
 
 
 def _survey_csv(source: Source, known: Any) -> Survey:
-    with source.open() as file:
-        reader = _open_csv(file, source, known)
-        schema = reader.schema
-        rows = next((None for batch in reader if batch.num_rows), 0)
-        return schema, [(None, 0, rows, source.bytes)]
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    try:
+        with source.open() as file:
+            reader = _open_csv(file, source, known)
+            schema = reader.schema
+            is_text = not any(kinds.is_binary(field.type) for field in schema) and schema.names
+            rows = next((None for batch in reader if batch.num_rows), 0)
+    except pa.ArrowInvalid:
+        if known is None:
+            raise
+        return _survey_csv(source, None)  # its numbers are of another type than those before
+    except UnicodeDecodeError:
+        is_text = False
+    if not is_text:
+        raise FormatError(
+            f"{source.address}: cannot be read, it is not UTF-8 text. If it is Latin-1, convert "
+            "it: iconv -f latin1 -t utf8 OLD.csv > NEW.csv"
+        )
+    return schema, [(None, 0, rows, source.bytes)]
 
 
 def _read_csv(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
@@ -101,21 +129,98 @@ def _read_csv(source: Source, group: int | None, schema: Any, columns: Names) ->
             yield from _sliced(batch)
 
 
-def _survey_arrow(source: Source, known: Any) -> Survey:
-    import pyarrow.ipc as ipc
+def _json_blocks(source: Source, schema: Any) -> Batches:
+    """Yield blocks of lines, parsed; keys that a line lacks are null."""
+    import pyarrow as pa
+    import pyarrow.json as json
+
+    options = json.ParseOptions(
+        explicit_schema=None if schema is None else pa.schema(_value_types(schema))
+    )
+    with source.open() as file:
+        for lines in _whole_lines(_decompressed(file, source)):
+            if lines.strip():
+                blocks = json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+                yield json.read_json(pa.BufferReader(lines), blocks, options)
+
+
+def _whole_lines(file: Any) -> Iterator[bytes]:
+    """Yield stretches of a file that end where a line does."""
+    rest = b""
+    while data := file.read(TEXT_BLOCK_BYTES):
+        data = rest + data
+        end = data.rfind(b"\n") + 1
+        yield data[:end]
+        rest = data[end:]
+    yield rest
+
+
+def _survey_json(source: Source, known: Any) -> Survey:
+    import pyarrow as pa
+
+    try:
+        table = next(_json_blocks(source, known), None)
+    except pa.ArrowInvalid:
+        if known is None:
+            raise
+        table = next(_json_blocks(source, None))  # numbers of another type than before
+    if table is None:
+        return pa.schema([]), []
+    there = set(table.schema.names)
+    lacking = [] if known is None else [name for name in known.names if name not in there]
+    fields = [*table.schema, *(pa.field(name, pa.null()) for name in lacking)]
+    return pa.schema(fields), [(None, 0, None, source.bytes)]
+
+
+def _read_json(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
+    known = set(schema.names)
+    for table in _json_blocks(source, schema):
+        new = next((name for name in table.schema.names if name not in known), None)
+        if new is not None:
+            raise DataError(
+                f"{source.address}: some lines have {new!r}, which those at the start have not. "
+                "Put a line that has every key first."
+            )
+        for batch in table.combine_chunks().to_batches():
+            yield from _sliced(batch)
+
+
+def _survey_orc(source: Source, known: Any) -> Survey:
+    import pyarrow.orc as orc
 
     with source.open() as file:
-        reader = ipc.open_file(file)
+        reader = orc.ORCFile(file)
+        return reader.schema, [(None, 0, reader.nrows, source.bytes)]
+
+
+def _read_orc(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
+    import pyarrow.orc as orc
+
+    with source.open() as file:
+        reader = orc.ORCFile(file)
+        for stripe in range(reader.nstripes):
+            yield from _sliced(reader.read_stripe(stripe, columns=list(columns)))
+
+
+@contextmanager
+def _arrow_file(source: Source) -> Iterator[Any]:
+    """Open an Arrow file; one on this machine is mapped, so that a batch is read as it is used."""
+    import pyarrow as pa
+
+    local = "://" not in source.address
+    with pa.memory_map(source.address) if local else source.open() as file:
+        yield pa.ipc.open_file(file)
+
+
+def _survey_arrow(source: Source, known: Any) -> Survey:
+    with _arrow_file(source) as reader:
         batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
         rows = next((None for batch in batches if batch.num_rows), 0)
         return reader.schema, [(None, 0, rows, source.bytes)]
 
 
 def _read_arrow(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
-    import pyarrow.ipc as ipc
-
-    with source.open() as file:
-        reader = ipc.open_file(file)
+    with _arrow_file(source) as reader:
         for i in range(reader.num_record_batches):
             yield from _sliced(reader.get_batch(i))
 
@@ -222,6 +327,8 @@ def _read_arrays(source: Source, group: int | None, schema: Any, columns: Names)
 SURVEYS: dict[str, Callable[[Source, Any], Survey]] = {
     "parquet": _survey_parquet,
     "csv": _survey_csv,
+    "json": _survey_json,
+    "orc": _survey_orc,
     "arrow": _survey_arrow,
     "npy": _survey_arrays,
     "npz": _survey_arrays,
@@ -229,6 +336,8 @@ SURVEYS: dict[str, Callable[[Source, Any], Survey]] = {
 READERS: dict[str, Callable[[Source, int | None, Any, Names], Batches]] = {
     "parquet": _read_parquet,
     "csv": _read_csv,
+    "json": _read_json,
+    "orc": _read_orc,
     "arrow": _read_arrow,
     "npy": _read_arrays,
     "npz": _read_arrays,
