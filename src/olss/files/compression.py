@@ -205,7 +205,8 @@ class Run:
         from olss.tables.schemas import conform
 
         if self.held is not None:
-            added = [field for field in self.held.schema if field.name not in self.schema.names]
+            names = set(self.schema.names)
+            added = [field for field in self.held.schema if field.name not in names]
             schema = pa.schema([*self.schema, *added])
             self.held = conform(self.held, schema, place=str(self.path))
 

@@ -5,7 +5,6 @@ A survey returns the schema and, for each piece, (row group, first row, rows, by
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from olss.errors import DataError, FormatError
+from olss.files.array_files import batch_of, open_arrays
 from olss.files.source import Source
 from olss.tables.arrow_types import value_type
 
@@ -28,7 +28,6 @@ BLOCK_ROWS = 65_536
 # groups.
 BUFFER_BYTES = 1 << 18
 TEXT_BLOCK_BYTES = 8 << 20
-ARRAY_COLUMN = "X"
 
 
 def _block_rows(total_bytes: int, rows: int) -> int:
@@ -231,97 +230,20 @@ def _sliced(batch: Any) -> Batches:
         yield batch.slice(start, step)
 
 
-class _ArrayFile:
-    """Rows of a .npy stream, read one after the other."""
-
-    def __init__(self, file: Any, name: str) -> None:
-        version = np.lib.format.read_magic(file)
-        reader = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }.get(version)
-        if reader is None:
-            raise DataError(f"{name}: is of .npy format {version}; save it with plain field names.")
-        self.shape, fortran, self.dtype = reader(file)
-        self.file, self.name = file, name
-        if not self.shape:
-            raise DataError(f"{name}: holds a single number; it must hold one row per example.")
-        if fortran and len(self.shape) > 1:
-            raise DataError(
-                f"{name}: is stored by columns (Fortran order); save np.ascontiguousarray(X)."
-            )
-        if self.dtype.kind not in "biufUSM" and self.dtype.names is None:
-            raise DataError(f"{name}: holds {self.dtype}; numbers, text and dates are read.")
-        self.row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:]))
-
-    def read(self, rows: int) -> Any:
-        data = self.file.read(rows * self.row_bytes)
-        if len(data) < rows * self.row_bytes:
-            raise EOFError(f"{self.name} ends too early")
-        return np.frombuffer(data, self.dtype).reshape(rows, *self.shape[1:])
-
-    def columns(self, key: str, rows: int) -> dict[str, Any]:
-        """Read rows as Arrow columns: one named `key`, or one a field of a structured array."""
-        block = self.read(rows)
-        if self.dtype.names is None:
-            return {key: _to_arrow(block)}
-        return {name: _to_arrow(block[name]) for name in self.dtype.names}
-
-
-def _to_arrow(block: Any) -> Any:
-    import pyarrow as pa
-
-    if not block.dtype.isnative:
-        block = block.astype(block.dtype.newbyteorder("="))
-    if block.dtype.kind in "US":
-        return pa.array(block.astype(str).tolist())
-    if block.ndim == 1:
-        return pa.array(np.ascontiguousarray(block))
-    flat = np.ascontiguousarray(block).reshape(-1)
-    return pa.FixedSizeListArray.from_arrays(pa.array(flat), int(np.prod(block.shape[1:])))
-
-
-def _open_arrays(source: Source, file: Any) -> dict[str, _ArrayFile]:
-    """Return the arrays of a .npy or .npz file; those of .npz must have as many rows each."""
-    if source.format == "npy":
-        return {ARRAY_COLUMN: _ArrayFile(file, source.address)}
-    archive = zipfile.ZipFile(file)
-    arrays = {
-        name.removesuffix(".npy"): _ArrayFile(archive.open(name), f"{source.address}, array {name}")
-        for name in archive.namelist()
-    }
-    lengths = {name: array.shape[0] for name, array in arrays.items()}
-    if len(set(lengths.values())) > 1:
-        raise DataError(
-            f"{source.address}: its arrays must have one row per example each, found "
-            f"{', '.join(f'{n} of {name}' for name, n in lengths.items())}."
-        )
-    return arrays
-
-
-def _batch(arrays: dict[str, _ArrayFile], rows: int) -> Any:
-    import pyarrow as pa
-
-    columns: dict[str, Any] = {}
-    for key, array in arrays.items():
-        columns |= array.columns(key, rows)
-    return pa.record_batch(columns)
-
-
 def _survey_arrays(source: Source, known: Any) -> Survey:
     with source.open() as file:
-        arrays = _open_arrays(source, file)
+        arrays = open_arrays(source, file)
         rows = next((array.shape[0] for array in arrays.values()), 0)
-        return _batch(arrays, min(rows, 1)).schema, [(None, 0, rows, source.bytes)]
+        return batch_of(arrays, min(rows, 1)).schema, [(None, 0, rows, source.bytes)]
 
 
 def _read_arrays(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
     with source.open() as file:
-        arrays = _open_arrays(source, file)
+        arrays = open_arrays(source, file)
         rows = next(iter(arrays.values())).shape[0]
         step = _block_rows(sum(array.row_bytes for array in arrays.values()), 1)
         for start in range(0, rows, step):
-            yield _batch(arrays, min(step, rows - start))
+            yield batch_of(arrays, min(step, rows - start))
 
 
 SURVEYS: dict[str, Callable[[Source, Any], Survey]] = {
