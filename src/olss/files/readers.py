@@ -78,7 +78,8 @@ def _read_parquet(
 def _decompressed(file: Any, source: Source) -> Any:
     import pyarrow as pa
 
-    return pa.CompressedInputStream(file, "gzip") if source.address.endswith(".gz") else file
+    packed = source.address.lower().endswith(".gz")
+    return pa.CompressedInputStream(file, "gzip") if packed else file
 
 
 def _value_types(schema: Any) -> dict[str, Any]:
