@@ -358,3 +358,22 @@ def test_one_pass_for_reservoir_and_two_for_leverage(folder, monkeypatch):
     compress(folder / "in", into=folder / "b.parquet", size=100)
     # Twice, and sample rows of at most 16 pieces to begin with.
     assert 18_000 <= sum(read) <= 27_000
+
+
+@pytest.mark.parametrize("policy", ["weighted", "reservoir"])
+def test_a_month_with_a_gap_or_of_another_format_goes_on(tmp_path, policy):
+    first = pd.DataFrame({"n": np.arange(40), "kind": ["a", "b"] * 20, "note": [None] * 40})
+    first.to_parquet(tmp_path / "1.parquet")
+    into = tmp_path / "out.parquet"
+    compress(tmp_path / "1.parquet", into=into, size=200, policy=policy, seed=0)
+    second = pd.DataFrame(
+        {"kind": pd.Categorical(["a"] * 20), "n": [0.5, None] * 10, "note": "x"}, index=range(20)
+    )
+    second.to_parquet(tmp_path / "2.parquet")
+    second.to_json(tmp_path / "3.jsonl", orient="records", lines=True)
+    compress([tmp_path / "2.parquet", tmp_path / "3.jsonl"], into=into)
+    expected = pd.concat(
+        [part.astype({"kind": "str", "note": "str"}) for part in (first, second, second)]
+    )
+    kept = out(tmp_path)[["n", "kind", "note"]]
+    pd.testing.assert_frame_equal(kept, expected[["n", "kind", "note"]].reset_index(drop=True))

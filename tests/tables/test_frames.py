@@ -147,6 +147,18 @@ ARROW = {
 }
 
 
+def arrow_table(kinds, n, rng, gaps=True):
+    """Return n rows with columns of some of `ARROW`'s kinds."""
+    columns = {}
+    for kind in kinds:
+        cell, dtype = ARROW[kind]
+        values = cells(cell, n, rng, gaps) if cell else [None] * n
+        is_dictionary = pa.types.is_dictionary(dtype)
+        array = pa.array(values, dtype.value_type if is_dictionary else dtype)
+        columns[kind] = array.dictionary_encode().cast(dtype) if is_dictionary else array
+    return pa.table(columns)
+
+
 def through_everything(table, kind):
     """Yield (rows, table, kind) along the ways that rows go."""
     n = table.num_rows
@@ -206,15 +218,7 @@ def test_polars_frames_come_back_equal(kinds, n, seed):
 @settings(max_examples=100, deadline=None)
 @given(some_of(ARROW), ROWS, SEEDS)
 def test_arrow_tables_come_back_equal(kinds, n, seed):
-    rng = np.random.default_rng(seed)
-    columns = {}
-    for kind in kinds:
-        cell, dtype = ARROW[kind]
-        values = cells(cell, n, rng) if cell else [None] * n
-        is_dictionary = pa.types.is_dictionary(dtype)
-        array = pa.array(values, dtype.value_type if is_dictionary else dtype)
-        columns[kind] = array.dictionary_encode().cast(dtype) if is_dictionary else array
-    original = pa.table(columns)
+    original = arrow_table(kinds, n, np.random.default_rng(seed))
     values = original.to_pydict()
     for rows, table, kind in through_everything(*to_arrow(original)):
         found = from_arrow(table, kind)

@@ -7,12 +7,16 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from olss import leverage_scores
 from olss.core.gram import Gram
 from olss.errors import DataError, InputError
+from olss.tables.frames import to_arrow
 from olss.tables.plan import Plan, plan_columns
-from olss.tables.scoring import add_batch, make_scorer, one_batch, weighted_gram
+from olss.tables.scoring import add_batch, blocks, make_scorer, one_batch, weighted_gram
+from tests.tables.test_frames import ARROW, arrow_table
 
 
 def plan_of(table, **options):
@@ -227,3 +231,22 @@ def test_ridge_for_sketches_smaller_than_twice_the_columns():
     assert auto.dimension == pytest.approx(2, rel=1e-3)
     exact = make_scorer(plan, gram, intercept=False, scores="auto", size=60)
     assert exact.dimension == 30
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.sampled_from(sorted(ARROW)), min_size=1, max_size=6, unique=True),
+    st.integers(1, 40),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
+def test_any_columns_become_finite_numbers(kinds, n, gaps, seed):
+    rng = np.random.default_rng(seed)
+    first, _ = to_arrow(arrow_table(kinds, n, rng, gaps))
+    later, _ = to_arrow(arrow_table(kinds, n, rng))
+    plan = Plan.from_json(plan_columns(first).to_json())
+    for table in (first, later):
+        for rows, Z in blocks(plan, one_batch(table), careful=True):
+            assert Z.shape == (plan.width + 1, rows.stop - rows.start)
+            assert np.isfinite(Z).all()
+            assert set(np.unique(Z[:-1][plan.is_indicator])) <= {0, 1}

@@ -42,8 +42,8 @@ def compress(
     Parameters
     ----------
     inputs : one or more paths
-        Parquet, CSV (also .gz), Arrow/Feather, .npy and .npz: files, folders, globs, or fsspec
-        addresses. All must have the same columns.
+        Parquet, CSV and JSON lines (also .gz), ORC, Arrow/Feather, .npy and .npz: files, folders,
+        globs, or fsspec addresses. All must have the same columns.
     into : path
         The Parquet file to make or to continue. It holds the original columns and types, and
         ``olss_weight`` (how many rows a row stands for), ``olss_task``, ``olss_source`` and

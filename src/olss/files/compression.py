@@ -152,6 +152,7 @@ class Run:
             raise DataError("none of the files can be read, so there is nothing to compress.")
         if self.pieces:
             self._check_columns()
+            self._promote_held()
 
     def _survey(self, source: Source) -> bool:
         from olss.files.inputs import survey
@@ -196,6 +197,18 @@ class Run:
                     f"the input has a column {name!r}, a name the result needs for itself: it may "
                     "be a compressed table already. Rename the column."
                 )
+
+    def _promote_held(self) -> None:
+        """Bring the rows held into the types that they and the new ones have in common."""
+        import pyarrow as pa
+
+        from olss.tables.schemas import conform
+
+        if self.held is not None:
+            names = set(self.schema.names)
+            added = [field for field in self.held.schema if field.name not in names]
+            schema = pa.schema([*self.schema, *added])
+            self.held = conform(self.held, schema, place=str(self.path))
 
     def work(self, scheduler: str | None, workers: int | None) -> Summary:
         """Read the input once or twice, draw, write."""

@@ -23,7 +23,7 @@ def _compress(
         list[str],
         typer.Argument(
             metavar="IN...",
-            help="Parquet, CSV (.gz), Arrow, npy, npz: files, folders, globs, fsspec addresses.",
+            help="Parquet, CSV, JSON lines, ORC, Arrow, npy, npz: files, folders, globs, URLs.",
         ),
     ],
     into: Annotated[

@@ -17,6 +17,8 @@ from typing import Any
 from olss.errors import DataError, InputError
 from olss.files.readers import READERS, SURVEYS
 from olss.files.source import Source, fsspec_module, named
+from olss.tables.arrow_types import plain_table, plain_type
+from olss.tables.schemas import check_names, conform, unified
 
 __all__ = ["Piece", "find", "survey"]
 
@@ -25,6 +27,10 @@ FORMATS = {
     ".pq": "parquet",
     ".csv": "csv",
     ".csv.gz": "csv",
+    ".jsonl": "json",
+    ".jsonl.gz": "json",
+    ".ndjson": "json",
+    ".orc": "orc",
     ".arrow": "arrow",
     ".feather": "arrow",
     ".ipc": "arrow",
@@ -64,13 +70,28 @@ class Piece:
 
     def read(self, schema: Any, columns: Sequence[str] | None = None) -> Iterator[tuple[int, Any]]:
         """Yield (first row in the file, record batch) with the columns of `schema`, or some."""
+        import pyarrow as pa
+
         names = list(schema.names if columns is None else columns)
+        fields = dict(zip(schema.names, schema, strict=True))
+        wanted = pa.schema([fields[name] for name in names])
         start = self.start
         with named(self.place):
             for batch in READERS[self.source.format](self.source, self.group, schema, names):
                 if batch.num_rows:
-                    yield start, batch.select(names)
+                    yield start, _in_schema(batch, wanted, self.place)
                     start += batch.num_rows
+
+
+def _in_schema(batch: Any, schema: Any, place: str) -> Any:
+    """Return a batch with the columns and types of a schema; what is so already as it is."""
+    if batch.schema.equals(schema):
+        return batch
+    there = set(batch.schema.names)
+    chosen = batch.select([name for name in schema.names if name in there])
+    if chosen.schema.equals(schema):
+        return chosen
+    return conform(plain_table(chosen), schema, place=place)
 
 
 def survey(source: Source, number: int, known: Any = None) -> tuple[Any, list[Piece]]:
@@ -82,42 +103,29 @@ def survey(source: Source, number: int, known: Any = None) -> tuple[Any, list[Pi
     number : int
         Number of its first piece.
     known : pyarrow.Schema, optional
-        That of the files before. The file must have the same columns, in any order.
+        That of the files before. The file must have the same columns, in any order, of types that
+        go together.
+
+    Returns
+    -------
+    schema : pyarrow.Schema
+        In which rows of this file and of those before can be read, see `olss.tables.schemas`.
+    pieces : list of Piece
     """
+    import pyarrow as pa
+
     with named(source.address):
         if not source.bytes:
             raise DataError(f"{source.address} is empty (0 bytes). Take it out, or skip bad files.")
         schema, parts = SURVEYS[source.format](source, known)
-    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if twice:
-        raise DataError(f"{source.address} has two columns called {twice[0]!r}. Rename one.")
+        schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
+    check_names(schema.names, source.address)
     if sum(1 if rows is None else rows for _, _, rows, _ in parts) == 0:
         raise DataError(f"{source.address} has no rows. Take it out, or skip bad files.")
     pieces = [Piece(source, number + i, *part) for i, part in enumerate(parts)]
     if known is not None:
-        check_same(source.address, schema, known)
-    return known or schema.remove_metadata(), pieces
-
-
-def check_same(address: str, schema: Any, known: Any) -> None:
-    """Raise `DataError` if a schema has other columns or types than that of the files before."""
-    remedy = "All files must have the same columns; compress the others into a file of their own."
-    for field in known:
-        at = schema.get_field_index(field.name)
-        if at < 0:
-            raise DataError(
-                f"{address} lacks the column {field.name!r} of the files before. {remedy}"
-            )
-        if schema.field(at).type != field.type:
-            raise DataError(
-                f"{address}: column {field.name!r} is {schema.field(at).type}, in the files before "
-                f"it is {field.type}. {remedy}"
-            )
-    for name in schema.names:
-        if known.get_field_index(name) < 0:
-            raise DataError(
-                f"{address} has a column {name!r} that the files before have not. {remedy}"
-            )
+        schema = unified(known, schema, place=source.address)
+    return schema, pieces
 
 
 def find(inputs: Sequence[str | os.PathLike[str]]) -> list[Source]:
@@ -149,9 +157,8 @@ def _local(item: str) -> Iterator[Source]:
 
 
 def _remote(item: str) -> Iterator[Source]:
-    fsspec = fsspec_module()
     with named(item):
-        fs, path = fsspec.core.url_to_fs(item)
+        fs, path = _file_system(item)
         if has_magic(path):
             paths = sorted(fs.glob(path))
         elif fs.isdir(path):
@@ -164,6 +171,15 @@ def _remote(item: str) -> Iterator[Source]:
             yield Source(fs.unstrip_protocol(found), _format(found), int(fs.info(found)["size"]))
 
 
+def _file_system(item: str) -> tuple[Any, str]:
+    fsspec = fsspec_module()
+    try:
+        fs, path = fsspec.core.url_to_fs(item)
+    except (ImportError, ValueError) as error:  # a further package is needed; no such protocol
+        raise InputError(f"{item}: cannot be opened ({error}).") from error
+    return fs, path
+
+
 def _wanted(path: Path) -> bool:
     """Whether a file found in a folder is data: of a known kind, not hidden, no marker."""
     hidden = any(part.startswith((".", "_")) for part in path.parts)
@@ -172,7 +188,8 @@ def _wanted(path: Path) -> bool:
 
 def _suffix(name: str) -> str:
     low = name.lower()
-    return ".csv.gz" if low.endswith(".csv.gz") else os.path.splitext(low)[1]
+    stem, last = os.path.splitext(low)
+    return os.path.splitext(stem)[1] + last if last == ".gz" else last
 
 
 def _format(name: str) -> str:

@@ -5,14 +5,16 @@ A survey returns the schema and, for each piece, (row group, first row, rows, by
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from olss.errors import DataError
+from olss.errors import DataError, FormatError
+from olss.files.array_files import batch_of, open_arrays
 from olss.files.source import Source
+from olss.tables.arrow_types import value_type
 
 __all__ = ["READERS", "SURVEYS"]
 
@@ -25,8 +27,7 @@ BLOCK_ROWS = 65_536
 # Column chunks are read through buffers of this size, so that memory does not grow with the row
 # groups.
 BUFFER_BYTES = 1 << 18
-CSV_BLOCK_BYTES = 8 << 20
-ARRAY_COLUMN = "X"
+TEXT_BLOCK_BYTES = 8 << 20
 
 
 def _block_rows(total_bytes: int, rows: int) -> int:
@@ -74,25 +75,52 @@ def _read_parquet(
     pa.default_memory_pool().release_unused()
 
 
-def _open_csv(file: Any, source: Source, schema: Any) -> Any:
+def _decompressed(file: Any, source: Source) -> Any:
     import pyarrow as pa
+
+    packed = source.address.lower().endswith(".gz")
+    return pa.CompressedInputStream(file, "gzip") if packed else file
+
+
+def _value_types(schema: Any) -> dict[str, Any]:
+    """Return the types by which text is parsed: of values where these are categories later."""
+    import pyarrow as pa
+
+    return {f.name: value_type(f.type) for f in schema or () if f.type != pa.null()}
+
+
+def _open_csv(file: Any, source: Source, schema: Any) -> Any:
     import pyarrow.csv as csv
 
-    stream = pa.CompressedInputStream(file, "gzip") if source.address.endswith(".gz") else file
-    types = None if schema is None else {field.name: field.type for field in schema}
     return csv.open_csv(
-        stream,
-        read_options=csv.ReadOptions(block_size=CSV_BLOCK_BYTES, use_threads=False),
-        convert_options=csv.ConvertOptions(column_types=types),
+        _decompressed(file, source),
+        read_options=csv.ReadOptions(block_size=TEXT_BLOCK_BYTES, use_threads=False),
+        convert_options=csv.ConvertOptions(column_types=_value_types(schema)),
     )
 
 
 def _survey_csv(source: Source, known: Any) -> Survey:
-    with source.open() as file:
-        reader = _open_csv(file, source, known)
-        schema = reader.schema
-        rows = next((None for batch in reader if batch.num_rows), 0)
-        return schema, [(None, 0, rows, source.bytes)]
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    try:
+        with source.open() as file:
+            reader = _open_csv(file, source, known)
+            schema = reader.schema
+            is_text = not any(kinds.is_binary(field.type) for field in schema) and schema.names
+            rows = next((None for batch in reader if batch.num_rows), 0)
+    except pa.ArrowInvalid:
+        if known is None:
+            raise
+        return _survey_csv(source, None)  # its numbers are of another type than those before
+    except UnicodeDecodeError:
+        is_text = False
+    if not is_text:
+        raise FormatError(
+            f"{source.address}: cannot be read, it is not UTF-8 text. If it is Latin-1, convert "
+            "it: iconv -f latin1 -t utf8 OLD.csv > NEW.csv"
+        )
+    return schema, [(None, 0, rows, source.bytes)]
 
 
 def _read_csv(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
@@ -101,21 +129,98 @@ def _read_csv(source: Source, group: int | None, schema: Any, columns: Names) ->
             yield from _sliced(batch)
 
 
-def _survey_arrow(source: Source, known: Any) -> Survey:
-    import pyarrow.ipc as ipc
+def _json_blocks(source: Source, schema: Any) -> Batches:
+    """Yield blocks of lines, parsed; keys that a line lacks are null."""
+    import pyarrow as pa
+    import pyarrow.json as json
+
+    options = json.ParseOptions(
+        explicit_schema=None if schema is None else pa.schema(_value_types(schema))
+    )
+    with source.open() as file:
+        for lines in _whole_lines(_decompressed(file, source)):
+            if lines.strip():
+                blocks = json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+                yield json.read_json(pa.BufferReader(lines), blocks, options)
+
+
+def _whole_lines(file: Any) -> Iterator[bytes]:
+    """Yield stretches of a file that end where a line does."""
+    rest = b""
+    while data := file.read(TEXT_BLOCK_BYTES):
+        data = rest + data
+        end = data.rfind(b"\n") + 1
+        yield data[:end]
+        rest = data[end:]
+    yield rest
+
+
+def _survey_json(source: Source, known: Any) -> Survey:
+    import pyarrow as pa
+
+    try:
+        table = next(_json_blocks(source, known), None)
+    except pa.ArrowInvalid:
+        if known is None:
+            raise
+        table = next(_json_blocks(source, None))  # numbers of another type than before
+    if table is None:
+        return pa.schema([]), []
+    there = set(table.schema.names)
+    lacking = [] if known is None else [name for name in known.names if name not in there]
+    fields = [*table.schema, *(pa.field(name, pa.null()) for name in lacking)]
+    return pa.schema(fields), [(None, 0, None, source.bytes)]
+
+
+def _read_json(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
+    known = set(schema.names)
+    for table in _json_blocks(source, schema):
+        new = next((name for name in table.schema.names if name not in known), None)
+        if new is not None:
+            raise DataError(
+                f"{source.address}: some lines have {new!r}, which those at the start have not. "
+                "Put a line that has every key first."
+            )
+        for batch in table.combine_chunks().to_batches():
+            yield from _sliced(batch)
+
+
+def _survey_orc(source: Source, known: Any) -> Survey:
+    import pyarrow.orc as orc
 
     with source.open() as file:
-        reader = ipc.open_file(file)
+        reader = orc.ORCFile(file)
+        return reader.schema, [(None, 0, reader.nrows, source.bytes)]
+
+
+def _read_orc(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
+    import pyarrow.orc as orc
+
+    with source.open() as file:
+        reader = orc.ORCFile(file)
+        for stripe in range(reader.nstripes):
+            yield from _sliced(reader.read_stripe(stripe, columns=list(columns)))
+
+
+@contextmanager
+def _arrow_file(source: Source) -> Iterator[Any]:
+    """Open an Arrow file; one on this machine is mapped, so that a batch is read as it is used."""
+    import pyarrow as pa
+
+    local = "://" not in source.address
+    with pa.memory_map(source.address) if local else source.open() as file:
+        yield pa.ipc.open_file(file)
+
+
+def _survey_arrow(source: Source, known: Any) -> Survey:
+    with _arrow_file(source) as reader:
         batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
         rows = next((None for batch in batches if batch.num_rows), 0)
         return reader.schema, [(None, 0, rows, source.bytes)]
 
 
 def _read_arrow(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
-    import pyarrow.ipc as ipc
-
-    with source.open() as file:
-        reader = ipc.open_file(file)
+    with _arrow_file(source) as reader:
         for i in range(reader.num_record_batches):
             yield from _sliced(reader.get_batch(i))
 
@@ -126,102 +231,27 @@ def _sliced(batch: Any) -> Batches:
         yield batch.slice(start, step)
 
 
-class _ArrayFile:
-    """Rows of a .npy stream, read one after the other."""
-
-    def __init__(self, file: Any, name: str) -> None:
-        version = np.lib.format.read_magic(file)
-        reader = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }.get(version)
-        if reader is None:
-            raise DataError(f"{name}: is of .npy format {version}; save it with plain field names.")
-        self.shape, fortran, self.dtype = reader(file)
-        self.file, self.name = file, name
-        if not self.shape:
-            raise DataError(f"{name}: holds a single number; it must hold one row per example.")
-        if fortran and len(self.shape) > 1:
-            raise DataError(
-                f"{name}: is stored by columns (Fortran order); save np.ascontiguousarray(X)."
-            )
-        if self.dtype.kind not in "biufUSM" and self.dtype.names is None:
-            raise DataError(f"{name}: holds {self.dtype}; numbers, text and dates are read.")
-        self.row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:]))
-
-    def read(self, rows: int) -> Any:
-        data = self.file.read(rows * self.row_bytes)
-        if len(data) < rows * self.row_bytes:
-            raise EOFError(f"{self.name} ends too early")
-        return np.frombuffer(data, self.dtype).reshape(rows, *self.shape[1:])
-
-    def columns(self, key: str, rows: int) -> dict[str, Any]:
-        """Read rows as Arrow columns: one named `key`, or one a field of a structured array."""
-        block = self.read(rows)
-        if self.dtype.names is None:
-            return {key: _to_arrow(block)}
-        return {name: _to_arrow(block[name]) for name in self.dtype.names}
-
-
-def _to_arrow(block: Any) -> Any:
-    import pyarrow as pa
-
-    if not block.dtype.isnative:
-        block = block.astype(block.dtype.newbyteorder("="))
-    if block.dtype.kind in "US":
-        return pa.array(block.astype(str).tolist())
-    if block.ndim == 1:
-        return pa.array(np.ascontiguousarray(block))
-    flat = np.ascontiguousarray(block).reshape(-1)
-    return pa.FixedSizeListArray.from_arrays(pa.array(flat), int(np.prod(block.shape[1:])))
-
-
-def _open_arrays(source: Source, file: Any) -> dict[str, _ArrayFile]:
-    """Return the arrays of a .npy or .npz file; those of .npz must have as many rows each."""
-    if source.format == "npy":
-        return {ARRAY_COLUMN: _ArrayFile(file, source.address)}
-    archive = zipfile.ZipFile(file)
-    arrays = {
-        name.removesuffix(".npy"): _ArrayFile(archive.open(name), f"{source.address}, array {name}")
-        for name in archive.namelist()
-    }
-    lengths = {name: array.shape[0] for name, array in arrays.items()}
-    if len(set(lengths.values())) > 1:
-        raise DataError(
-            f"{source.address}: its arrays must have one row per example each, found "
-            f"{', '.join(f'{n} of {name}' for name, n in lengths.items())}."
-        )
-    return arrays
-
-
-def _batch(arrays: dict[str, _ArrayFile], rows: int) -> Any:
-    import pyarrow as pa
-
-    columns: dict[str, Any] = {}
-    for key, array in arrays.items():
-        columns |= array.columns(key, rows)
-    return pa.record_batch(columns)
-
-
 def _survey_arrays(source: Source, known: Any) -> Survey:
     with source.open() as file:
-        arrays = _open_arrays(source, file)
+        arrays = open_arrays(source, file)
         rows = next((array.shape[0] for array in arrays.values()), 0)
-        return _batch(arrays, min(rows, 1)).schema, [(None, 0, rows, source.bytes)]
+        return batch_of(arrays, min(rows, 1)).schema, [(None, 0, rows, source.bytes)]
 
 
 def _read_arrays(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
     with source.open() as file:
-        arrays = _open_arrays(source, file)
+        arrays = open_arrays(source, file)
         rows = next(iter(arrays.values())).shape[0]
         step = _block_rows(sum(array.row_bytes for array in arrays.values()), 1)
         for start in range(0, rows, step):
-            yield _batch(arrays, min(step, rows - start))
+            yield batch_of(arrays, min(step, rows - start))
 
 
 SURVEYS: dict[str, Callable[[Source, Any], Survey]] = {
     "parquet": _survey_parquet,
     "csv": _survey_csv,
+    "json": _survey_json,
+    "orc": _survey_orc,
     "arrow": _survey_arrow,
     "npy": _survey_arrays,
     "npz": _survey_arrays,
@@ -229,6 +259,8 @@ SURVEYS: dict[str, Callable[[Source, Any], Survey]] = {
 READERS: dict[str, Callable[[Source, int | None, Any, Names], Batches]] = {
     "parquet": _read_parquet,
     "csv": _read_csv,
+    "json": _read_json,
+    "orc": _read_orc,
     "arrow": _read_arrow,
     "npy": _read_arrays,
     "npz": _read_arrays,

@@ -64,8 +64,6 @@ class TextByValue(Text):
     @classmethod
     def decide(cls, name: str, column: Any) -> Self | str:
         """Return the column if it holds text of at most `ONE_HOT` different values."""
-        if not is_text(column.type):
-            return ""
         distinct = _few_values(column)
         if isinstance(distinct, str):
             return distinct
@@ -106,8 +104,6 @@ class TextByHash(Text):
     @classmethod
     def decide(cls, name: str, column: Any) -> Self | str:
         """Return the column if it holds text of at most `HASHED` different values."""
-        if not is_text(column.type):
-            return ""
         distinct = _few_values(column)
         if isinstance(distinct, str):
             return distinct
@@ -132,9 +128,11 @@ class TextByHash(Text):
 
 
 def _few_values(column: Any) -> list[str] | str:
-    """Return the different texts, sorted, or why they are not worth a number each."""
+    """Return the different texts, sorted, or why a column is not worth numbers as text."""
     import pyarrow as pa
 
+    if not is_text(column.type):
+        return ""
     values = column.cast(pa.large_string()).drop_null()
     distinct = values.unique()
     if not len(distinct):
