@@ -23,8 +23,7 @@ def with_value(array, value):
 
 
 BAD = {
-    "NaN in X": ({"rows": with_value(X, np.nan)}, "NaN in row 7"),
-    "infinity in X": ({"rows": with_value(X, np.inf)}, "infinite value in row 7"),
+    "infinity in X": ({"rows": with_value(X, np.inf)}, "infinite value in row 7, column 1"),
     "no rows": ({"rows": X[:0], "y": Y[:0], "extra": {"id": []}}, "at least one row"),
     "one dimension": ({"rows": X[:, 0]}, "found shape \\(30,\\).*reshape"),
     "no X": ({"rows": None}, "X must be an array of rows"),

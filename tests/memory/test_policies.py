@@ -143,7 +143,7 @@ def test_weighted_merged_in_any_tree_is_unbiased():
     tasks = unequal_tasks(0)
     tree = np.random.default_rng(5)
     samples = []
-    for seed in range(200):
+    for seed in range(400):
         shards = [
             Sketch(60, "weighted", seed=1_000 * seed + i).update(*task)
             for i, task in enumerate(tasks)

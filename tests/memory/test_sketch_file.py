@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 
@@ -10,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from olss.common.seal import BLANK, SEAL, Sealing
 from olss.errors import FormatError, InputError
 from olss.memory import sketch_file
 from olss.memory.sketch import Sketch
@@ -29,13 +29,20 @@ def sketch():
 
 
 def with_metadata(path, change):
-    """Rewrite the file with other sketch metadata, as somebody would who knows the checksum."""
+    """Rewrite the file with other sketch metadata, as somebody would who knows how to seal it."""
     table = pq.read_table(path)
     state = json.loads(table.schema.metadata[b"olss"])
     change(state)
-    text = json.dumps(state).encode()
-    metadata = {b"olss": text, b"olss_sha256": hashlib.sha256(text).hexdigest()}
-    pq.write_table(table.replace_schema_metadata(metadata), path)
+    sealed(path, table.replace_schema_metadata({b"olss": json.dumps(state)}))
+
+
+def sealed(path, table):
+    with path.open("wb") as file:
+        sealing = Sealing(file)
+        with pq.ParquetWriter(pa.PythonFile(sealing, mode="w"), table.schema) as writer:
+            writer.write_table(table)
+            writer.add_key_value_metadata({SEAL: BLANK})
+        sealing.seal()
 
 
 def test_pandas_polars_and_duckdb_open_it_as_a_table(sketch, path):
@@ -64,9 +71,9 @@ TARGETS = {
     "one-hot": np.eye(3)[np.arange(60) % 3],
     "images": np.random.default_rng(0).standard_normal((60, 2, 3)),
     "none": None,
-    "small": np.arange(60, dtype=np.uint8),
-    "half": np.arange(60, dtype=np.float16),
-    "tensor": torch.arange(60),
+    "small": np.arange(60, dtype=np.uint8) % 9,
+    "half": np.arange(60, dtype=np.float16) % 9,
+    "tensor": torch.arange(60) % 9,
     "tensor of bools": torch.arange(60) % 2 == 0,
 }
 
@@ -85,7 +92,7 @@ def test_every_kind_of_column_comes_back(y, path):
 def test_an_empty_sketch_and_its_settings_come_back(path):
     Sketch("task", "paper", scores=0.5, pad=(3, 4), pad_y=(2,), seed=7).save(path)
     loaded = Sketch.load(path)
-    assert (loaded.size, loaded.scores, loaded.pad, loaded.pad_y) == ("task", 0.5, (3, 4), (2,))
+    assert (loaded.size, loaded.scores, loaded._settings.pad, loaded._settings.pad_y) == ("task", 0.5, (3, 4), (2,))
     again = Sketch("task", "paper", scores=0.5, pad=(3, 4), pad_y=(2,), seed=7)
     X, y = np.random.default_rng(0).standard_normal((50, 3, 4)), np.ones((50, 1))
     for other in (loaded, again):
@@ -98,7 +105,7 @@ def test_numpy_numbers_are_numbers(path):
     sketch.size = np.int64(4)
     sketch.save(path)
     loaded = Sketch.load(path)
-    assert (loaded.size, loaded.pad) == (4, (3,))
+    assert (loaded.size, loaded._settings.pad) == (4, (3,))
 
 
 def test_own_policies_and_feature_maps_must_be_given_again(path):
@@ -155,13 +162,15 @@ def test_truncated_files_are_told(sketch, path, share):
         Sketch.load(path)
 
 
-def test_a_flipped_byte_is_found(sketch, path):
+def test_a_flipped_bit_anywhere_is_found(sketch, path):
     sketch.save(path)
-    content = bytearray(path.read_bytes())
-    content[len(content) // 4] ^= 0xFF
-    path.write_bytes(content)
-    with pytest.raises(FormatError):
-        Sketch.load(path)
+    content = path.read_bytes()
+    for place in range(0, len(content), 7):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        with pytest.raises(FormatError):
+            Sketch.load(path)
 
 
 def test_foreign_files_are_told(path):
@@ -181,14 +190,17 @@ def test_newer_and_changed_files_are_told(sketch, path):
     with pytest.raises(FormatError, match="install a newer olss"):
         Sketch.load(path)
     for change in (
-        lambda state: state.pop("generator"),
-        lambda state: state.update(generator={"state": "x", "inc": "y"}),
+        lambda state: state["state"].pop("generator"),
+        lambda state: state["state"].update(generator={"state": "x", "inc": "y"}),
         lambda state: state["settings"].update(size=-1),
-        lambda state: state["settings"].update(policy="best"),
+        lambda state: state["settings"].update(policy={"name": "best", "with": {}}),
         lambda state: state["settings"].update(pad=[-1]),
-        lambda state: state.update(seen=3),
-        lambda state: state.update(seen=1e300),
-        lambda state: state.update(task=None),
+        lambda state: state["state"].update(seen=3),
+        lambda state: state["state"].update(seen=1e300),
+        lambda state: state["state"].update(task=None),
+        lambda state: state["state"].update(spectrum="AAAA"),
+        lambda state: state["state"].update(files=[{"address": 3}]),
+        lambda state: state["settings"].update(half_life=-1),
         lambda state: state["columns"]["X"].update(dtype="<U100000000"),
         lambda state: state["columns"].pop("weight"),
         lambda state: state.update(format="x"),

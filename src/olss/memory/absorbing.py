@@ -87,7 +87,9 @@ def absorbed(settings: Settings, state: State, new: RowStore) -> State:
         spectrum = numbers.added(spectrum or Spectrum(), new["X"], new["base"])
     classes = state.classes
     if "y" in new and len(new):
-        classes = say_classes(new["y"], classes)
+        classes = say_classes(
+            new["y"], classes, matters=bool(says(settings.policy, "by_class"))
+        )
     state = state.with_(
         rows=held, now=now, numbers=numbers, spectrum=spectrum, classes=classes, task=task
     )

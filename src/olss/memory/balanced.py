@@ -47,6 +47,7 @@ class Balanced:
     order: Literal["herding", "leverage", "random"] = "herding"
     mergeable: ClassVar[bool] = True
     waits: ClassVar[bool] = True
+    by_class: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:

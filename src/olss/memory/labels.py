@@ -21,8 +21,10 @@ from olss.tables.class_labels import class_verdict
 __all__ = ["classes_of", "say_classes"]
 
 
-def say_classes(y: Array, before: bool | None = None) -> bool:
+def say_classes(y: Array, before: bool | None = None, *, matters: bool = False) -> bool:
     """Whether a target says a class, given what was found of rows before.
+
+    Where it matters, a warning says how a case of doubt is taken.
 
     Examples
     --------
@@ -36,7 +38,7 @@ def say_classes(y: Array, before: bool | None = None) -> bool:
         return bool(np.all((y == 0) | (y == 1)) and np.all(y.sum(axis=1) == 1))
     if before is None:
         verdict = class_verdict(y.column(0) if is_arrow(y) else y)
-        if verdict.note:
+        if verdict.note and matters:
             warnings.warn(verdict.note, OlssWarning, stacklevel=2)
         return verdict.is_class
     numbers = y.column(0).to_numpy() if is_arrow(y) else y

@@ -25,6 +25,8 @@ scored : {"seen", "pool"}, optional
     without. Files are then read twice.
 looks : bool
     Whether it looks at rows at all, that is, at `Pool.features`; it is taken to if it says nothing.
+by_class : bool
+    Whether it matters to it what the classes are.
 decays : bool
     Whether rows may come to count for less as time goes by (`half_life`).
 waits : bool

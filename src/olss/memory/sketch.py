@@ -6,6 +6,7 @@ import copy
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -221,6 +222,18 @@ class Sketch:
     def policy(self) -> Policy:
         """Which rows stay."""
         return self._settings.policy
+
+    @property
+    def features(self) -> Callable[[Array], Array] | None:
+        """What scores are taken of; may be set, to go on with a map of one's own."""
+        return self._settings.features
+
+    @features.setter
+    def features(self, features: Callable[[Array], Array] | None) -> None:
+        settings = checked_settings(self._settings, features=features)
+        with self._lock:
+            self._state = self._settled.with_(numbers=replace(self._state.numbers, features=features))
+            self._settings = settings
 
     @property
     def scores(self) -> str | float:

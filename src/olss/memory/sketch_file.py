@@ -4,14 +4,13 @@ The table has a line a row: the columns that came in, the target, what rides alo
 sketch's own, `olss_weight`, `olss_task`, `olss_index` and others. Rows of an array are one column
 `X`, a list of fixed length (the row's numbers in C order); sparse rows are two, of places and of
 values. The state (settings, counts, random bits, spectrum) is JSON under the key ``olss`` of the
-file's metadata, its SHA-256 beside it; pages have checksums, and the state names the sum of the
-schema. So a flipped bit is an error, and never other rows. Nothing in the file is executed.
+file's metadata. A checksum of the whole file is in it (`olss.common.seal`): a flipped bit anywhere
+is an error, and never other rows. Nothing in the file is executed.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import os
 import re
@@ -25,6 +24,7 @@ from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
 from olss.common.metadata import Metadata
+from olss.common.seal import BLANK, SEAL, Sealing, is_sealed, verify
 from olss.common.whole_file import whole_file
 from olss.core.row_blocks import to_numpy
 from olss.errors import FormatError
@@ -43,7 +43,7 @@ from olss.tables.arrow_types import as_type
 __all__ = ["FORMAT", "KEY", "is_sketch_file", "read", "write"]
 
 FORMAT = 2
-KEY, SUM = b"olss", b"olss_sha256"
+KEY = b"olss"
 GROUP_BYTES = 16_000_000
 
 # What a column of an array may be; a file that says otherwise was not written by a sketch.
@@ -68,23 +68,24 @@ def write(path: str | os.PathLike[str], state: State, settings: Settings) -> Non
         "format": FORMAT,
         "settings": settings_to_json(settings),
         "columns": {name: _kind(column) for name, column in columns.items()},
-        "rows": len(rows),
-        "schema": _schema_sum(_as_parquet_has_it(table.schema)),
         "state": state_to_json(state),
     }
-    text = json.dumps(content, default=_plain).encode()
-    metadata = {KEY: text, SUM: hashlib.sha256(text).hexdigest()}
+    table = table.replace_schema_metadata({KEY: json.dumps(content, default=_plain)})
     few = ["y", OWN["task"], OWN["source"]]  # values come again and again
     with whole_file(Path(path)) as file:
-        pq.write_table(
-            table.replace_schema_metadata(metadata),
-            file,
+        sealing = Sealing(file)
+        with pq.ParquetWriter(
+            pa.PythonFile(sealing, mode="w"),
+            table.schema,
             compression="zstd",
             use_dictionary=[name for name in table.schema.names if name in few or state.table],
-            row_group_size=max(1, GROUP_BYTES * len(rows) // max(1, table.nbytes)),
             write_page_checksum=True,
             use_compliant_nested_type=False,  # names inside lists come back as they were
-        )
+        ) as writer:
+            group = max(1, GROUP_BYTES * len(rows) // max(1, table.nbytes))
+            writer.write_table(table, row_group_size=group)
+            writer.add_key_value_metadata({SEAL: BLANK})
+        sealing.seal()
 
 
 def read(
@@ -126,22 +127,18 @@ def read_table(path: Path) -> tuple[Any, Metadata]:
     if not path.is_file():
         raise FileNotFoundError(2, "there is no sketch file", str(path))
     try:
+        if is_sealed(path):
+            verify(path)
         table = pq.read_table(path, partitioning=None, page_checksum_verification=True)
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, FormatError):
+            raise
         raise FormatError(
             f"{path} is not a whole Parquet file ({_line(error)}); it is damaged, truncated or of "
             "another kind. Take a copy of it, or make the sketch anew."
         ) from error
-    content = _content(path, table.schema.metadata or {})
-    if content.whole("rows") != table.num_rows or content.text("schema") != _schema_sum(
-        table.schema
-    ):
-        raise FormatError(
-            f"{path} does not hold the rows and columns it was written with: it is damaged, or "
-            "another program has changed it. Take a copy of the original."
-        )
-    return table.replace_schema_metadata(None), content
+    return table.replace_schema_metadata(None), _content(path, table.schema.metadata or {})
 
 
 def is_sketch_file(path: Path) -> bool:
@@ -161,8 +158,12 @@ def _content(path: Path, metadata: dict[bytes, bytes]) -> Metadata:
             f"{path} is a Parquet file, but not one of a sketch: its metadata has no entry "
             f"'{KEY.decode()}'. To sketch the table itself, give it to update or compress."
         )
-    text = metadata[KEY]
-    content = Metadata.parsed(str(path), text)
+    if not is_sealed(path):
+        raise FormatError(
+            f"{path} was a sketch and has been written by another program, which cannot seal it; "
+            "take a copy of the original."
+        )
+    content = Metadata.parsed(str(path), metadata[KEY])
     version = content.whole("format", least=1)
     if version > FORMAT:
         raise FormatError(
@@ -171,24 +172,7 @@ def _content(path: Path, metadata: dict[bytes, bytes]) -> Metadata:
         )
     if version < FORMAT:
         raise FormatError(f"{path} is of format {version}, which no release wrote; make it anew.")
-    if metadata.get(SUM, b"").decode("ascii", "replace") != hashlib.sha256(text).hexdigest():
-        raise content.damaged("their checksum is another")
     return content
-
-
-def _schema_sum(schema: Any) -> str:
-    """Return a sum of names and types: what the file's own footer says of them has none."""
-    return hashlib.sha256(repr([(f.name, str(f.type)) for f in schema]).encode()).hexdigest()
-
-
-def _as_parquet_has_it(schema: Any) -> Any:
-    """Return the schema that a reader will find: seconds, for instance, become milliseconds."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    file = pa.BufferOutputStream()
-    pq.write_table(schema.empty_table(), file, use_compliant_nested_type=False)
-    return pq.read_schema(pa.BufferReader(file.getvalue()))
 
 
 def _file_name(name: str) -> str:

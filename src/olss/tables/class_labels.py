@@ -3,7 +3,8 @@
 The rule: text, booleans and categories are classes. Whole numbers are classes if there are at most
 `MANY` different ones; written as floats, if there are at most `FEW`, or `ROWS_PER_CLASS` rows or
 more for each, on average. Everything else is a real target: other numbers, dates, lists, nothing at
-all. More than `FEW` whole numbers are a case of doubt, and a note says how they were taken.
+all. More than `FEW` whole numbers with fewer rows for each are a case of doubt, and a note says how
+they were taken.
 """
 
 from __future__ import annotations
@@ -74,8 +75,10 @@ def _number_verdict(values: NDArray[Any], name: str) -> Verdict:
     different = len(np.unique(values))
     if different <= FEW:
         return Verdict(different > 0)
-    enough = values.dtype.kind != "f" or ROWS_PER_CLASS * different <= len(values)
-    is_class = different <= MANY and enough
+    enough = ROWS_PER_CLASS * different <= len(values)
+    is_class = different <= MANY and (enough or values.dtype.kind != "f")
+    if enough and is_class:
+        return Verdict(True)
     taken = "classes, not for a real target" if is_class else "a real target, not for classes"
     return Verdict(
         is_class,
