@@ -34,7 +34,11 @@ __all__ = ["Spectrum", "ridge_rule"]
 
 Floats = NDArray[np.float64]
 
-_SUMS = {"gram": GramSum, "rows": RowSum, "directions": DirectionSum}
+_SUMS: dict[str, type[GramSum | RowSum | DirectionSum]] = {
+    "gram": GramSum,
+    "rows": RowSum,
+    "directions": DirectionSum,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,7 +240,9 @@ class Spectrum:
     def _blocks(self, rows: Any, weights: Any) -> Blocks:
         blocks = Blocks(rows, weights, name="X")
         if self.columns not in (0, blocks.columns):
-            raise DataError(f"X must have {self.columns} columns as before, found {blocks.columns}.")
+            raise DataError(
+                f"X must have {self.columns} columns as before, found {blocks.columns}."
+            )
         return blocks
 
 
