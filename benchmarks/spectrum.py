@@ -4,8 +4,8 @@
 
 Ten tasks of 6,000 images rotated by 0 to 180 degrees, one update each. The numbers are the
 certificate's relative error, the smallest e with (1 - e) G <= Ĝ <= (1 + e) G: median, lowest and
-highest of five seeds. Rows are drawn as policy "weighted" draws them, by leverage in the spectrum of
-everything seen or in the pool's own weighted Gram matrix, an estimate made of what was kept; and
+highest of five seeds. Rows are drawn as policy "weighted" draws them, by leverage in everything
+seen or in the pool's own weighted Gram matrix, an estimate made of what was kept; and
 uniformly.
 """
 
