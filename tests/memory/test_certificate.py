@@ -48,6 +48,7 @@ def test_both_errors_are_those_of_the_dense_matrices(dtype, columns):
     assert (found.rows, found.seen, found.directions) == (600, 4000, columns)
     assert found.relative_interval == (found.relative, found.relative)
     assert found.scale == 1
+    assert max(found.most - 1, 1 - found.least) == found.relative
 
 
 def test_dependent_and_dead_columns_are_no_directions_of_their_own():
@@ -86,6 +87,8 @@ def test_a_missing_direction_is_an_infinite_error():
     A[0, 4] = 1.0
     found = certify(Spectrum().plus(A), [A[1:]])
     assert found.relative == np.inf
+    assert found.least == 0
+    assert found.most == pytest.approx(1.0)
     assert "missing" in str(found)
     assert null_space(A[1:]).shape[1] == 1
     one = certify(Spectrum().plus(A), [A[:1]])
