@@ -276,3 +276,65 @@ def test_bad_merges():
         fd.merge(np.eye(3))
     with pytest.raises(DataError, match="too large"):
         fd.update(np.full((1, 3), 7e153)).merge(fd)
+
+
+# Weights, decay, removal and scoring, as the spectrum of everything seen needs them
+
+
+@pytest.mark.parametrize("columns", [30, 90])  # the matrix itself, and a buffer of rows
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_weights_are_those_of_scaled_rows(columns, kind):
+    A = np.random.default_rng(0).standard_normal((400, columns))
+    w = np.random.default_rng(1).random(400) * 5
+    fd = FrequentDirections(10).update(kind(A[:150]), w[:150]).update(kind(A[150:]), w[150:])
+    check_bounds(fd, A * np.sqrt(w)[:, None])
+
+
+@pytest.mark.parametrize("columns", [30, 90])
+def test_scaling_scales_the_matrix_and_its_bound(columns):
+    A = np.random.default_rng(0).standard_normal((400, columns))
+    fd = FrequentDirections(10).update(A)
+    half = fd.scaled(0.5)
+    check_bounds(half, A * np.sqrt(0.5))
+    check_bounds(fd, A)
+    check_bounds(half.update(A), np.vstack([A * np.sqrt(0.5), A]))
+
+
+@pytest.mark.parametrize("columns", [30, 90])
+def test_what_is_left_after_removals_stays_between_its_bounds(columns):
+    A = np.random.default_rng(0).standard_normal((400, columns)) * 0.9 ** np.arange(columns)
+    w = np.random.default_rng(1).random(400) + 0.5
+    fd = FrequentDirections(10).update(A, w)
+    left = fd.without(A[:100], w[:100]).without(A[100:130], w[100:130])
+    assert (fd.seen, left.seen) == (400, 270)
+    rest = A[130:] * np.sqrt(w[130:])[:, None]
+    B = left.matrix
+    gap = np.linalg.eigvalsh(rest.T @ rest - B.T @ B)
+    assert -left.over - 1e-9 <= gap[0] < gap[-1] <= left.error_bound() + 1e-9
+    assert fd.over == 0
+    with pytest.raises(DataError, match=f"must have {columns} columns"):
+        fd.without(A[:, :3])
+
+
+@pytest.mark.parametrize("columns", [30, 90])
+def test_a_state_goes_on_as_the_sketch_would(columns):
+    A = np.random.default_rng(0).standard_normal((400, columns))
+    fd = FrequentDirections(10).update(A[:333])
+    again = FrequentDirections.from_state(*fd.state())
+    np.testing.assert_array_equal(again.update(A).matrix, fd.update(A).matrix)
+    assert FrequentDirections.from_state(*FrequentDirections(3).state()).columns is None
+
+
+def test_scores_are_ridge_leverage_against_the_directions():
+    A = np.random.default_rng(0).standard_normal((400, 90)) * 0.8 ** np.arange(90)
+    fd = FrequentDirections(10).update(A)
+    B, shed = fd.matrix, fd.error_bound()
+    for ridge in (0.0, 3 * shed):
+        inverse = np.linalg.inv(B.T @ B + max(ridge, shed) * np.eye(90))
+        truth = np.einsum("ij,jk,ik->i", A, inverse, A)
+        np.testing.assert_allclose(fd.scorer(ridge)(A), truth, rtol=1e-8)
+        np.testing.assert_allclose(fd.scorer(ridge)(sp.csr_array(A)), truth, rtol=1e-8)
+    exact = FrequentDirections(30).update(A[:25])
+    np.testing.assert_allclose(exact.scorer()(A[:25]), 1.0, rtol=1e-6)
+    with pytest.raises(DataError, match="must have 90 columns, found 3"):
+        fd.scorer()(A[:, :3])

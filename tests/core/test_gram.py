@@ -100,3 +100,21 @@ def test_the_automatic_ridge_solves_for_the_dimension():
         assert (s / (s + ridge)).sum() == pytest.approx(target, rel=1e-6)
     assert Ridge("auto", dimension=50).of_spectrum(s) == 0
     assert Ridge("auto", dimension=5).of_spectrum(np.zeros(4)) == 0
+
+
+def test_a_gram_of_a_matrix_formed_elsewhere(A):
+    whole = olss.Gram().add(A)
+    made = olss.Gram.of(whole.matrix, 900)
+    assert (made.rows, made.weight, made.columns) == (900, 900.0, 12)
+    np.testing.assert_array_equal(made.scorer()(A), whole.scorer()(A))
+    assert olss.Gram.of(whole.matrix, 900, 7.5).merge(made).weight == 907.5
+
+
+@pytest.mark.parametrize("k", [3, 12, 20])
+def test_a_factor_through_a_map_scores_what_the_map_makes(A, k):
+    T = np.random.default_rng(1).standard_normal((k, 12))
+    G = olss.Gram().add(A).matrix
+    factor = factor_gram(T @ G @ T.T, 0.0, 1e-10)
+    through = factor.through(T, np.sqrt(G.diagonal()))
+    assert not np.tril(through.W, -1).any()
+    np.testing.assert_allclose(through(A), factor(A.astype(np.float64) @ T.T), rtol=1e-4)

@@ -2,8 +2,15 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
-from olss.core.preconditioned_qr import countsketch, preconditioned_scores, vanishes
+from olss.core.preconditioned_qr import (
+    countsketch,
+    factor_rows,
+    preconditioned_scores,
+    stacked,
+    vanishes,
+)
 from olss.core.row_blocks import Blocks
 
 WIDE = np.dtype(np.float64)
@@ -64,3 +71,21 @@ def test_one_row_decides_whether_a_combination_vanishes():
     weights = np.ones(1000)
     weights[7] = 0
     assert vanishes([Blocks(A, weights)], v, norms)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 5.0])
+def test_stacked_rows_have_the_gram_matrix_of_all(ridge):
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((300, 6)) @ rng.standard_normal((6, 10)) * np.logspace(0, 6, 10)
+    w = rng.random(300) + 0.5
+    B = stacked([Blocks(A[:100], w[:100]), Blocks(sp.csr_array(A[100:]), w[100:])])
+    assert B.shape == (6, 10)
+    G = (A * w[:, None]).T @ A
+    np.testing.assert_allclose(B.T @ B, G, rtol=1e-9, atol=1e-9 * abs(G).max())
+    factor = factor_rows(B, ridge)
+    rows = A * np.sqrt(w)[:, None] / np.logspace(0, 6, 10)  # units do not matter without a ridge
+    truth = (np.linalg.svd(rows, full_matrices=False)[0][:, :6] ** 2).sum(axis=1) / w
+    if ridge:
+        truth = np.einsum("ij,ij->i", A, np.linalg.solve(G + ridge * np.eye(10), A.T).T)
+    np.testing.assert_allclose(factor(A), truth, rtol=1e-4)
+    assert factor.dimension == pytest.approx(factor(A) @ w, rel=1e-6)

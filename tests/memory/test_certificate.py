@@ -39,13 +39,16 @@ def dense_errors(A, X, w):
 def test_both_errors_are_those_of_the_dense_matrices(dtype, columns):
     A = (rng().standard_normal((4000, columns)) * np.linspace(1, 9, columns) + 20).astype(dtype)
     X, w = drawn(A, 600)
-    found = certify(Spectrum().plus(A[:1000]).plus(A[1000:]), [X[:100], X[100:]], [w[:100], w[100:]])
+    found = certify(
+        Spectrum().plus(A[:1000]).plus(A[1000:]), [X[:100], X[100:]], [w[:100], w[100:]]
+    )
     relative, spectral = dense_errors(A, X, w)
     assert found.relative == pytest.approx(relative, rel=1e-3)
     assert found.spectral == pytest.approx(spectral, rel=1e-3)
     assert (found.rows, found.seen, found.directions) == (600, 4000, columns)
     assert found.relative_interval == (found.relative, found.relative)
     assert found.scale == 1
+    assert max(found.most - 1, 1 - found.least) == found.relative
 
 
 def test_dependent_and_dead_columns_are_no_directions_of_their_own():
@@ -60,7 +63,7 @@ def test_dependent_and_dead_columns_are_no_directions_of_their_own():
 
 
 def test_columns_of_very_different_size_and_a_dominant_row():
-    """Relative errors do not depend on the columns' units; a dense solver would, so it gets none."""
+    """Relative errors do not depend on units; a dense solver does, so none is asked."""
     A = rng().standard_normal((3000, 12))
     X, w = drawn(A, 300)
     units = np.logspace(-9, 9, 12)
@@ -84,6 +87,8 @@ def test_a_missing_direction_is_an_infinite_error():
     A[0, 4] = 1.0
     found = certify(Spectrum().plus(A), [A[1:]])
     assert found.relative == np.inf
+    assert found.least == 0
+    assert found.most == pytest.approx(1.0)
     assert "missing" in str(found)
     assert null_space(A[1:]).shape[1] == 1
     one = certify(Spectrum().plus(A), [A[:1]])

@@ -206,9 +206,7 @@ class FrequentDirections:
         return numbers, rows
 
     @classmethod
-    def from_state(
-        cls, numbers: dict[str, Any], rows: NDArray[np.float64]
-    ) -> FrequentDirections:
+    def from_state(cls, numbers: dict[str, Any], rows: NDArray[np.float64]) -> FrequentDirections:
         """Return the sketch that `state` describes."""
         sketch = cls(numbers["size"])
         if numbers["dtype"] is None:
@@ -256,7 +254,7 @@ class FrequentDirections:
         return other
 
     def _drop(self, rows: NDArray[np.float64]) -> None:
-        """Take w x x' of a few rows off B'B, by the eigenvalues of [B; rows]' diag(1, -1) [B; rows]."""
+        """Take x x' of a few rows off B'B: the eigenvalues of both stacked, those rows negative."""
         B, self._shed = self._compact()
         Q, R = np.linalg.qr(np.vstack([B, rows]).T)
         sign = np.repeat([1.0, -1.0], [len(B), len(rows)])
@@ -282,10 +280,12 @@ class FrequentDirections:
         """
         rows, shed = self._compact()
         s, vectors = np.linalg.eigh(rows @ rows.T)
-        live = s > max(s[-1:].sum(), 0.0) * 1e-12
+        rounding = 1e-12 * max(float(s[-1:].sum()), 0.0)
+        live = s > rounding
         s = s[live]
         V = rows.T @ (vectors[:, live] / np.sqrt(s))
-        return DirectionsFactor(V, s, max(shed, ridge))
+        ridge = max(shed, ridge)
+        return DirectionsFactor(V, s, ridge if ridge > rounding else 0.0)
 
     def __repr__(self) -> str:
         return f"FrequentDirections(size={self.size}, columns={self.columns}, seen={self.seen})"

@@ -231,7 +231,8 @@ class Factor:
         W = np.zeros((len(M), len(M)))
         W[:, len(M) - U.shape[1] :] = U
         growth = float(np.linalg.norm(norms[:, None] * W))
-        return Factor(W, W.any(axis=0), None, self.ridge, self.dimension, growth)
+        kept: NDArray[np.bool_] = np.asarray(W.any(axis=0))
+        return Factor(W, kept, None, self.ridge, self.dimension, growth)
 
 
 def products(
@@ -255,14 +256,9 @@ def products(
     # BLAS counts by columns: (X U)' = U' X', with U' lower triangular.
     lower = np.zeros((wide, wide), dtype=dtype, order="F")
     lower[:, :d] = np.vstack([W.T, V.T])
-    buffer = np.empty((0, wide), dtype=dtype)
-    for part, block in blocks.read(dtype):
-        if len(buffer) < len(block):
-            buffer = np.empty((len(block), wide), dtype=dtype)
-        b = buffer[: len(block)]
-        b[:, :d] = block
-        b[:, d:] = 0
-        product = trmm(1.0, lower, b.T, side=0, lower=1, overwrite_b=1).T
+    for part, block in blocks.read_copies(dtype, more=wide - d):
+        block[:, d:] = 0
+        product = trmm(1.0, lower, block.T, side=0, lower=1, overwrite_b=1).T
         yield part, product[:, :d], product[:, d:]
 
 

@@ -17,7 +17,14 @@ from scipy.linalg import blas, lapack, qr, solve_triangular
 from olss.core.gram import Factor, times
 from olss.core.row_blocks import Blocks, to_numpy
 
-__all__ = ["countsketch", "even_scale", "factor_rows", "preconditioned_scores", "stacked", "vanishes"]
+__all__ = [
+    "countsketch",
+    "even_scale",
+    "factor_rows",
+    "preconditioned_scores",
+    "stacked",
+    "vanishes",
+]
 
 Floats = NDArray[np.float64]
 _WIDE = np.dtype(np.float64)

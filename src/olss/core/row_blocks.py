@@ -72,7 +72,7 @@ class Blocks:
         _check_shape(source, name)
         self.rows = int(source.shape[0])
         self.columns = int(np.prod(source.shape[1:]))
-        self.dtype = np.dtype(_work_dtype(source, name))
+        self.dtype: np.dtype[Any] = np.dtype(_work_dtype(source, name))
         self.integers = "int" in str(source.dtype)
         self.weights = None if weights is None else check_weights(weights, self.rows)
         # Multiplies the columns, where values are too large or too small to be squared.
@@ -83,18 +83,33 @@ class Blocks:
 
         A block may be a view, and is overwritten by the next: neither write into it nor keep it.
         """
-        step = max(64, BLOCK_BYTES // (self.columns * dtype.itemsize))
+        if self._converts(dtype):
+            yield from self.read_copies(dtype)
+            return
+        for part in self._parts(dtype):
+            yield part, self._block(part, dtype)
+
+    def read_copies(self, dtype: np.dtype[Any], more: int = 0) -> Iterator[tuple[slice, Any]]:
+        """Yield (slice of rows, block): C-ordered NumPy to write into, overwritten by the next.
+
+        The block has `more` columns at the end, for the caller to fill. Rows are converted on
+        the way, so that a copy of converted rows costs no more than converting them.
+        """
         buffer: NDArray[Any] | None = None
-        for start in range(0, self.rows, step):
-            part = slice(start, min(start + step, self.rows))
+        for part in self._parts(dtype):
+            if buffer is None:
+                buffer = np.empty((part.stop, self.columns + more), dtype=dtype)
+            block = buffer[: part.stop - part.start]
             if self._converts(dtype):
-                if buffer is None:
-                    buffer = np.empty((part.stop, self.columns), dtype=dtype)
-                block = buffer[: part.stop - part.start]
-                block[...] = self.source[part].reshape(block.shape)
-                yield part, block
+                block[:, : self.columns] = self.source[part].reshape(len(block), self.columns)
             else:
-                yield part, self._block(part, dtype)
+                block[:, : self.columns] = self._block(part, dtype)
+            yield part, block
+
+    def _parts(self, dtype: np.dtype[Any]) -> Iterator[slice]:
+        step = max(64, BLOCK_BYTES // (self.columns * dtype.itemsize))
+        for start in range(0, self.rows, step):
+            yield slice(start, min(start + step, self.rows))
 
     def _converts(self, dtype: np.dtype[Any]) -> bool:
         """Tell whether reading copies NumPy rows, for which one buffer does."""

@@ -36,7 +36,8 @@ __all__ = ["GramSum", "RowSum"]
 
 Floats = NDArray[np.float64]
 
-_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+_SINGLE: np.dtype[Any] = np.dtype(np.float32)
+_DOUBLE: np.dtype[Any] = np.dtype(np.float64)
 # Rounding of a float64 product and sum, in parts of the columns' norms.
 _ROUNDING = 16 * float(np.finfo(np.float64).eps) / 2
 
@@ -152,10 +153,11 @@ class GramSum:
         coarse = self.coarse or blocks.dtype == _SINGLE
         sum_ = GramSum(self.matrix + product, self.single or single, coarse)
         factor = sum_.exact
-        if factor.null is not None:
-            # Rounding of float32 products would later look like rows in directions never seen.
-            if single or not annihilates([blocks], factor, sum_.norms, before=self.matrix):
-                return None
+        # Rounding of float32 products would later look like rows in directions never seen.
+        if factor.null is not None and (
+            single or not annihilates([blocks], factor, sum_.norms, before=self.matrix)
+        ):
+            return None
         defect = self.defect + _ROUNDING * factor.growth**2
         if merged is not None:
             defect = max(self.defect, merged.defect) + _ROUNDING * factor.growth**2
@@ -220,7 +222,7 @@ class RowSum:
     @property
     def columns(self) -> int:
         """Columns of the rows seen."""
-        return self.basis.shape[1]
+        return int(self.basis.shape[1])
 
     @property
     def norms(self) -> Floats:
@@ -232,7 +234,7 @@ class RowSum:
     @property
     def nbytes(self) -> int:
         """Bytes of the rows and of their factor."""
-        return self.basis.nbytes + 8 * self.columns**2
+        return 8 * self.columns * (len(self.basis) + self.columns)
 
     def state(self) -> tuple[dict[str, Any], Floats]:
         """Return all there is to know, as a few numbers and one array."""
@@ -308,5 +310,6 @@ def _pretended(sum_: GramSum | RowSum) -> Blocks | None:
     if not len(rows):
         return None
     blocks = Blocks(rows)
-    blocks.dtype = _SINGLE if sum_.coarse else _DOUBLE
+    if sum_.coarse:
+        blocks.dtype = _SINGLE
     return blocks

@@ -18,7 +18,7 @@ class _Narrow(Blocks):
     """Blocks of A S, S a (d, k) matrix with one +1 or -1 a row."""
 
     def __init__(self, blocks: Blocks, S: sp.csr_array) -> None:
-        self.__dict__.update(blocks.__dict__)
+        super().__init__(blocks.source, blocks.weights, name=blocks.name)
         self._wide = blocks
         self._S = S
         self.columns = S.shape[1]

@@ -52,6 +52,9 @@ class Certificate:
         Where these are known between bounds only, as for rows of more than 4,096 columns, the
         bounds; `relative` and `spectral` are then the upper ones, and both matrices are taken
         with a ridge of what the bounds leave open.
+    least, most : float
+        What the sketch has of the squares of a direction, at the least and at the most, in parts
+        of what everything seen has: the outermost eigenvalues h. 0 is a direction missing.
     scale : float
         What Ĝ was multiplied with: 1, or the best factor for sketches without weights.
     rows, seen : int
@@ -66,6 +69,8 @@ class Certificate:
     spectral: float
     relative_interval: Interval
     spectral_interval: Interval
+    least: float
+    most: float
     scale: float
     rows: int
     seen: int
@@ -191,12 +196,14 @@ the best fit to everything seen.
         found = _between_bounds(spectrum.sum, blocks, up_to_scale)
     else:
         found = _exactly(spectrum.sum, blocks, up_to_scale)
-    relative, spectral, scale, directions, ridge = found
+    relative, spectral, (least, most), scale, directions, ridge = found
     return Certificate(
         relative[1],
         spectral[1],
         relative,
         spectral,
+        least,
+        most,
         scale,
         sum(b.rows for b in blocks),
         spectrum.rows,
@@ -205,7 +212,8 @@ the best fit to everything seen.
     )
 
 
-_Found = tuple[Interval, Interval, float, float, float]
+# Relative and spectral error, least and most, scale, directions, ridge.
+_Found = tuple[Interval, Interval, Interval, float, float, float]
 
 
 def _exactly(known: GramSum | RowSum, blocks: list[Blocks], up_to_scale: bool) -> _Found:
@@ -216,19 +224,20 @@ def _exactly(known: GramSum | RowSum, blocks: list[Blocks], up_to_scale: bool) -
         for part, product, _ in products(b, factor.work_dtype(b), factor.W):
             Y = product[:, factor.kept].astype(np.float64)
             H += (Y if b.weights is None else Y * b.weights[part, None]).T @ Y
-    h = np.linalg.eigvalsh(H) if rank else np.ones(1)
-    scale, relative = _relative(float(h[0]), float(h[-1]), up_to_scale)
+    h: Floats = np.asarray(np.linalg.eigvalsh(H) if rank else np.ones(1), dtype=np.float64)
+    scale, relative, share = _relative(h, up_to_scale)
     G, sketch = _in_units(known, blocks)
     spectral = _spectral(G, sketch, scale, up_to_scale)
-    return (relative, relative), (spectral, spectral), scale, float(rank), 0.0
+    return (relative, relative), (spectral, spectral), share, scale, float(rank), 0.0
 
 
-def _relative(low: float, high: float, up_to_scale: bool) -> tuple[float, float]:
-    """Return the scale, and the error at that scale, for eigenvalues from `low` to `high`."""
+def _relative(h: Floats, up_to_scale: bool) -> tuple[float, float, Interval]:
+    """Return the scale, and at that scale the error and the range of the eigenvalues h."""
+    low, high = max(float(h[0]), 0.0), max(float(h[-1]), 0.0)
     scale = 2 / (low + high) if up_to_scale and high > 0 else 1.0
     if low <= MISSING * max(high, 1.0):
-        return scale, math.inf
-    return scale, max(scale * high - 1, 1 - scale * low, 0.0)
+        return scale, math.inf, (0.0, scale * high)
+    return scale, max(scale * high - 1, 1 - scale * low), (scale * low, scale * high)
 
 
 def _in_units(known: GramSum | RowSum, blocks: list[Blocks]) -> tuple[Floats, Floats]:
@@ -303,7 +312,7 @@ def _between_bounds(known: DirectionSum, blocks: list[Blocks], up_to_scale: bool
             for Z in [to_numpy(times(block, Y))]
         )
         h = np.linalg.eigvalsh(H)
-        scale, relative = _relative(float(h[0]), float(h[-1]), up_to_scale)
+        scale, relative, share = _relative(h, up_to_scale)
         error, ridge, interval = 0.0, 0.0, (relative, relative)
     else:
         ridge, error = open_, max(shed, over)
@@ -320,6 +329,7 @@ def _between_bounds(known: DirectionSum, blocks: list[Blocks], up_to_scale: bool
 
         low = [_outermost(whitened(m), "SA") for m in (ridge + shed, ridge - over)]
         high = [_outermost(whitened(m), "LA") for m in (ridge + shed, ridge - over)]
+        share = (low[0], high[1])
         interval = (
             max(high[0] - 1, 1 - low[1], 0.0),
             max(high[1] - 1, 1 - low[0], 0.0),
@@ -330,7 +340,7 @@ def _between_bounds(known: DirectionSum, blocks: list[Blocks], up_to_scale: bool
         max(found - error, 0.0) / (largest + shed) if largest else 0.0,
         (found + error) / (largest - over) if largest > over else 0.0,
     )
-    return interval, spectral, scale, float((s / (s + ridge)).sum()), ridge
+    return interval, spectral, share, scale, float((s / (s + ridge)).sum()), ridge
 
 
 def _share(e: float) -> str:

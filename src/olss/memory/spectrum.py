@@ -34,7 +34,11 @@ __all__ = ["Spectrum", "ridge_rule"]
 
 Floats = NDArray[np.float64]
 
-_SUMS = {"gram": GramSum, "rows": RowSum, "directions": DirectionSum}
+_SUMS: dict[str, type[GramSum | RowSum | DirectionSum]] = {
+    "gram": GramSum,
+    "rows": RowSum,
+    "directions": DirectionSum,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +72,19 @@ class Spectrum:
     weight: float = 0.0
     columns: int = 0
     sum: GramSum | RowSum | DirectionSum | None = None
+
+    @classmethod
+    def of(
+        cls, matrix: Floats, rows: int, weight: float | None = None, *, single: bool = False
+    ) -> Spectrum:
+        """Return the spectrum of rows whose matrix sum w x x' was formed elsewhere, in parts.
+
+        `single` says whether products were formed in float32. Unlike in `plus`, nothing checks that
+        their digits suffice: directions of less than 1e-5 of a column's square count as rounding
+        then, else those of less than 1e-10.
+        """
+        known = GramSum(np.asarray(matrix, dtype=np.float64), single=single, coarse=single)
+        return cls(rows, float(rows if weight is None else weight), len(matrix), known)
 
     def __repr__(self) -> str:
         return f"Spectrum(rows={self.rows:,}, columns={self.columns:,})"
@@ -236,7 +253,9 @@ class Spectrum:
     def _blocks(self, rows: Any, weights: Any) -> Blocks:
         blocks = Blocks(rows, weights, name="X")
         if self.columns not in (0, blocks.columns):
-            raise DataError(f"X must have {self.columns} columns as before, found {blocks.columns}.")
+            raise DataError(
+                f"X must have {self.columns} columns as before, found {blocks.columns}."
+            )
         return blocks
 
 
