@@ -383,15 +383,17 @@ class Projected:
     Attributes
     ----------
     V : (d, k) array, W Z / sqrt(k) with Z random normal
+    dimension : float, what the scores of all rows sum to
     """
 
     V: Floats
+    dimension: float
 
     @classmethod
     def of(cls, factor: Factor, rng: np.random.Generator) -> Projected:
         """Return a projection of what the factor does."""
         Z = rng.standard_normal((len(factor.W), JL_COLUMNS)) / np.sqrt(JL_COLUMNS)
-        return cls(dense_product(factor.W, Z))
+        return cls(dense_product(factor.W, Z), factor.dimension)
 
     def __call__(self, rows: Any) -> Floats:
         """Score rows of shape (n, ...)."""

@@ -153,7 +153,7 @@ def _local(item: str) -> Iterator[Source]:
     for name in files:
         if not os.path.isfile(name):
             raise InputError(f"{name}: there is no such file.")
-        yield Source(Path(name).as_posix(), _format(name), os.path.getsize(name))
+        yield Source.local(name, _format(name))
 
 
 def _remote(item: str) -> Iterator[Source]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,29 +14,57 @@ from olss.errors import DataError, FormatError, InputError, MissingExtraError
 
 __all__ = ["Source", "fsspec_module", "named", "open_address"]
 
-FINGERPRINT_BYTES = 65_536
-
-
 @dataclass(frozen=True)
 class Source:
-    """A file: its address, format and size in bytes."""
+    """A file of the input.
+
+    Attributes
+    ----------
+    address, format : str
+    bytes : int
+    modified : int
+        When it was written last, in nanoseconds; 0 if that cannot be known.
+    number : int
+        Its place among all files taken in, now and before.
+    """
 
     address: str
     format: str
     bytes: int
+    modified: int = 0
+    number: int = 0
+
+    @classmethod
+    def local(cls, name: str, format: str) -> Source:
+        """Return a file of this machine."""
+        status = os.stat(name)
+        return cls(Path(name).as_posix(), format, status.st_size, status.st_mtime_ns)
 
     def open(self) -> Any:
         """Open for reading bytes."""
         return open_address(self.address)
 
     def fingerprint(self) -> str:
-        """Return a digest of the size and of five stretches of the content."""
-        digest = hashlib.blake2b(str(self.bytes).encode(), digest_size=16)
+        """Return a digest of all bytes; of a remote file, of what its server says of it."""
+        if "://" in self.address:
+            fs, path = fsspec_module().core.url_to_fs(self.address)
+            return f"remote {fs.ukey(path)}"
         with self.open() as file:
-            for part in range(5):
-                file.seek(max(0, self.bytes - FINGERPRINT_BYTES) * part // 4)
-                digest.update(file.read(FINGERPRINT_BYTES))
-        return digest.hexdigest()
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def check_unchanged(self) -> None:
+        """Raise `DataError` if the file is not as it was when it was found."""
+        if "://" in self.address:
+            return
+        try:
+            now = Source.local(self.address, self.format)
+        except OSError as error:
+            raise DataError(f"{self.address} has gone while it was read ({error}).") from error
+        if (now.bytes, now.modified) != (self.bytes, self.modified):
+            raise DataError(
+                f"{self.address} has changed while it was read, so nothing was written. Run the "
+                "same command again when it is complete."
+            )
 
 
 def open_address(address: str) -> Any:

@@ -8,12 +8,12 @@ from olss.memory.forgetting import aged, faded, forgets, time_after, within
 from olss.memory.labels import say_classes
 from olss.memory.numbers import Numbers
 from olss.memory.policies import says
-from olss.memory.pool import Choice, Floats, Pool, checked
+from olss.memory.pool import Choice, Floats, Pool, Scorer, checked
 from olss.memory.spectrum import Spectrum
 from olss.memory.state import Settings, State, generator
 from olss.memory.store import Array, RowStore
 
-__all__ = ["absorbed", "keeps_spectrum", "may_wait", "merged", "settled", "together", "waited"]
+__all__ = ["absorbed", "keeps_spectrum", "may_wait", "merged", "pool_of", "settled", "together", "united", "waited"]
 
 # Rows that come a few at a time wait until there are so many, or so many bytes of them: a draw
 # looks at all rows held, so it pays to make it for many new ones.
@@ -94,7 +94,7 @@ def absorbed(settings: Settings, state: State, new: RowStore) -> State:
         rows=held, now=now, numbers=numbers, spectrum=spectrum, classes=classes, task=task
     )
     size = n if settings.size == "task" else settings.size
-    return _chosen(settings, state, new, size).with_(seen=state.seen + n)
+    return united(settings, state, new, size).with_(seen=state.seen + n)
 
 
 def merged(settings: Settings, state: State, other: State, new: RowStore) -> State:
@@ -113,7 +113,7 @@ def merged(settings: Settings, state: State, other: State, new: RowStore) -> Sta
         rows=held, now=now, numbers=numbers, spectrum=known, classes=classes, task=other.task
     )
     size = max(len(held), len(late)) if settings.size == "task" else settings.size
-    return _chosen(settings, state, late, size).with_(seen=state.seen + other.seen)
+    return united(settings, state, late, size).with_(seen=state.seen + other.seen)
 
 
 def _faded(settings: Settings, state: State, now: float) -> tuple[RowStore, Spectrum | None]:
@@ -126,13 +126,20 @@ def _faded(settings: Settings, state: State, now: float) -> tuple[RowStore, Spec
     return within(settings, held, now), spectrum
 
 
-def _chosen(settings: Settings, state: State, new: RowStore, size: int) -> State:
-    """Return the state with what the policy chooses of the rows held and the new ones."""
+def united(
+    settings: Settings, state: State, new: RowStore, size: int, scorer: Scorer | None = None
+) -> State:
+    """Return the state with what the policy chooses of the rows held and the new ones.
+
+    What is known of the new rows beside themselves (the rows seen, the spectrum, the time) is in
+    the state already; a scorer is one of everything that is at hand.
+    """
     policy, held, rng = settings.policy, state.rows, generator(state.generator)
     total = len(held) + len(new)
     choice = Choice(np.arange(total))
     if total > size:
-        choice = checked(policy(pool_of(settings, state, new, size, rng), rng), total, size)
+        pool = pool_of(settings, state, new, size, rng, scorer)
+        choice = checked(policy(pool, rng), total, size)
     kept = choice.rows[choice.rows < len(held)]
     chosen = choice.rows[choice.rows >= len(held)] - len(held)
     rows = held.gathered(kept, new, chosen)
@@ -147,14 +154,20 @@ def _chosen(settings: Settings, state: State, new: RowStore, size: int) -> State
 
 
 def pool_of(
-    settings: Settings, state: State, new: RowStore, size: int, rng: np.random.Generator
+    settings: Settings,
+    state: State,
+    new: RowStore,
+    size: int,
+    rng: np.random.Generator,
+    scorer: Scorer | None = None,
+    *,
+    renew: bool = True,
 ) -> Pool:
     """Return the pool of rows held and new ones."""
     held, policy, numbers = state.rows, settings.policy, state.numbers
-    if len(held) and says(policy, "renews"):
+    if renew and len(held) and says(policy, "renews"):
         held = held.with_columns({"order": _nothing(len(held))})
-    scorer = None
-    if state.spectrum is not None and says(policy, "scored") == "seen":
+    if scorer is None and state.spectrum is not None and says(policy, "scored") == "seen":
         scorer = numbers.scorer(state.spectrum, settings.scores, size, rng)
     return Pool(
         held,

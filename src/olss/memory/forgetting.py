@@ -19,7 +19,7 @@ from olss.memory.pool import Floats
 from olss.memory.state import Settings, State
 from olss.memory.store import RowStore, is_arrow
 
-__all__ = ["aged", "faded", "forgets", "time_after", "within"]
+__all__ = ["aged", "faded", "forgets", "time_after", "times_of", "within"]
 
 
 def forgets(settings: Settings) -> bool:
@@ -31,7 +31,7 @@ def time_after(settings: Settings, state: State, new: RowStore, seen: int) -> fl
     """Return what time it is after new rows: rows seen, or the latest time of a row."""
     if settings.time is None:
         return float(state.seen + seen)
-    times = _times(settings, new)
+    times = times_of(settings, new)
     latest = float(times.max())
     if state.seen and latest < state.now:
         raise DataError(
@@ -44,7 +44,7 @@ def time_after(settings: Settings, state: State, new: RowStore, seen: int) -> fl
 
 def aged(settings: Settings, new: RowStore, now: float) -> RowStore:
     """Return new rows that count for less by their ages, those beyond the window left out."""
-    times = new["index"] + 1.0 if settings.time is None else _times(settings, new)
+    times = new["index"] + 1.0 if settings.time is None else times_of(settings, new)
     age = now - times
     if settings.last is not None:
         new, age = new.take(np.flatnonzero(age < settings.last)), age[age < settings.last]
@@ -66,11 +66,11 @@ def within(settings: Settings, held: RowStore, now: float) -> RowStore:
     """Return the rows held that are not beyond the window."""
     if settings.last is None or not len(held):
         return held
-    times = held["index"] + 1.0 if settings.time is None else _times(settings, held)
+    times = held["index"] + 1.0 if settings.time is None else times_of(settings, held)
     return held.take(np.flatnonzero(now - times < settings.last))
 
 
-def _times(settings: Settings, rows: RowStore) -> Floats:
+def times_of(settings: Settings, rows: RowStore) -> Floats:
     """Return the time of each row: seconds for dates, numbers as they are."""
     values = _time_values(settings, rows)
     if values.dtype.kind == "M":

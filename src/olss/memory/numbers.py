@@ -18,7 +18,7 @@ from olss.memory.spectrum import Spectrum
 from olss.memory.store import Array, is_arrow, length_of, take
 from olss.tables.array_gaps import ArrayGaps
 from olss.tables.plan import Plan, plan_columns
-from olss.tables.scoring import matrix, row_map, variable
+from olss.tables.scoring import gram, matrix, row_map, variable
 
 __all__ = ["Numbers", "SeenScorer"]
 
@@ -76,23 +76,30 @@ class Numbers:
             return replace(self, gaps=replace(rule, marked=np.zeros(0, np.int64)))
         return self
 
-    def of(self, X: Array) -> Array:
-        """Return what scores are taken of, one row of numbers a row."""
+    def of(self, X: Array, place: str = "rows", start: int = 0) -> Array:
+        """Return what scores are taken of, one row of numbers a row.
+
+        Messages name the `place` rows are from, and the first row's number there.
+        """
         if self.features is not None:
             return self._mapped(X)
         if is_arrow(X):
-            return matrix(self._plan(), X)
+            return matrix(self._plan(), X, place, start)
         if self.gaps is not None:
             return self.gaps.numbers(to_numpy(X))
         return X
 
-    def added(self, spectrum: Spectrum, X: Array, weight: Floats) -> Spectrum:
+    def added(
+        self, spectrum: Spectrum, X: Array, weight: Floats, place: str = "rows", start: int = 0
+    ) -> Spectrum:
         """Return a spectrum with rows of a table or an array in it."""
-        for part in self._parts(X):
-            rows = X.slice(part.start, part.stop - part.start) if is_arrow(X) else X[part]
-            w = weight[part]
-            spectrum = spectrum.plus(self.of(rows), None if (w == 1).all() else w)
-        return spectrum
+        some = None if (weight == 1).all() else weight
+        if not is_arrow(X):
+            return spectrum.plus(self.of(X), some)
+        plan = self._plan()
+        new = gram(plan, X, some, place, start)
+        single = plan.dtype == "float32"
+        return spectrum.merged(Spectrum.of(new, X.num_rows, float(weight.sum()), single=single))
 
     def scorer(self, spectrum: Spectrum, scores: str | float, size: int, seed: Any) -> SeenScorer:
         """Return leverage in everything a spectrum has seen."""
@@ -105,18 +112,14 @@ class Numbers:
         factor = spectrum.factor(scores, size=size, map=T, seed=seed)
         return SeenScorer(self, factor, float(factor.dimension), spectrum.weight)
 
+    @property
+    def width(self) -> int:
+        """Numbers a row of a table becomes."""
+        return self._plan().width + 1
+
     def varying(self, spectrum: Spectrum) -> NDArray[np.bool_]:
         """(width,) which numbers of a table vary over everything seen."""
         return variable(self._plan(), spectrum.matrix.diagonal(), spectrum.weight)
-
-    def _parts(self, X: Array) -> list[slice]:
-        """Cut rows where their numbers would be many more bytes than they are."""
-        n = length_of(X)
-        if self.plan is None and self.gaps is None:
-            return [slice(0, n)]
-        width = self.plan.width if self.plan is not None else self.gaps.width  # type: ignore[union-attr]
-        step = max(1024, BLOCK_BYTES // (8 * (width + 1)))
-        return [slice(start, min(start + step, n)) for start in range(0, n, step)]
 
     def _plan(self) -> Plan:
         if self.plan is None or not self.plan.width:
@@ -148,13 +151,16 @@ class SeenScorer:
     dimension: float
     total: float
 
-    def __call__(self, rows: Array) -> Floats:
+    def __call__(self, rows: Array, place: str = "rows", start: int = 0) -> Floats:
         """Return the leverage of each row."""
-        parts = self.numbers._parts(rows)
-        if len(parts) == 1:
+        if not is_arrow(rows):
             return self.factor(self.numbers.of(rows))
-        some = (rows.slice(p.start, p.stop - p.start) if is_arrow(rows) else rows[p] for p in parts)
-        return np.concatenate([self.factor(self.numbers.of(part)) for part in some])
+        step = max(1024, BLOCK_BYTES // (8 * self.numbers.width))  # numbers are more than rows
+        parts = [
+            self.factor(self.numbers.of(rows.slice(at, step), place, start + at))
+            for at in range(0, rows.num_rows, step)
+        ]
+        return np.concatenate([np.zeros(0), *parts])
 
 
 def _has_gaps(X: Array) -> bool:

@@ -53,7 +53,7 @@ from olss.common.near_names import nearest
 from olss.core.sampling import inclusion, pivotal, thinned
 from olss.errors import InputError
 from olss.memory.balanced import Balanced
-from olss.memory.pool import Choice, Floats, Policy, Pool
+from olss.memory.pool import Candidates, Choice, Floats, Policy, Pool
 from olss.memory.store import Indices
 
 __all__ = [
@@ -92,7 +92,7 @@ class ByProbability:
     waits: ClassVar[bool] = True
     renews: ClassVar[bool] = True
 
-    def marks(self, pool: Pool, rng: np.random.Generator) -> Floats:
+    def marks(self, pool: Candidates, rng: np.random.Generator) -> Floats:
         """Return the score each row is drawn by."""
         raise NotImplementedError
 
@@ -146,7 +146,7 @@ class Weighted(ByProbability):
     def __post_init__(self) -> None:
         checks.share("uniform_share", self.uniform_share)
 
-    def marks(self, pool: Pool, rng: np.random.Generator) -> Floats:
+    def marks(self, pool: Candidates, rng: np.random.Generator) -> Floats:
         """Return a mixture of leverage and one, each as a share of the whole."""
         scores, dimension, total = pool.scores(), pool.dimension, pool.total
         if not dimension > 0:
@@ -168,7 +168,7 @@ class Reservoir(ByProbability):
 
     looks: ClassVar[bool] = False
 
-    def marks(self, pool: Pool, rng: np.random.Generator) -> Floats:
+    def marks(self, pool: Candidates, rng: np.random.Generator) -> Floats:
         """Return ones."""
         return np.ones(len(pool))
 
@@ -201,7 +201,7 @@ class ByKey:
     mergeable: ClassVar[bool] = False
     renews: ClassVar[bool] = True
 
-    def marks(self, pool: Pool, rng: np.random.Generator) -> Floats:
+    def marks(self, pool: Candidates, rng: np.random.Generator) -> Floats:
         """Return the key of each row."""
         raise NotImplementedError
 
@@ -235,7 +235,7 @@ class Paper(ByKey):
 
     scored: ClassVar[str] = "pool"
 
-    def marks(self, pool: Pool, rng: np.random.Generator) -> Floats:
+    def marks(self, pool: Candidates, rng: np.random.Generator) -> Floats:
         """Return the logarithms of the keys, which may span the whole range of float64."""
         draws = np.maximum(rng.standard_exponential(len(pool)), np.finfo(np.float64).tiny)
         tiny = np.finfo(np.float64).smallest_subnormal
@@ -249,7 +249,7 @@ class Recent(ByKey):
     looks: ClassVar[bool] = False
     waits: ClassVar[bool] = True
 
-    def marks(self, pool: Pool, rng: np.random.Generator) -> Floats:
+    def marks(self, pool: Candidates, rng: np.random.Generator) -> Floats:
         """Return how long ago rows came, counted backwards."""
         return -pool.index.astype(np.float64)
 

@@ -17,7 +17,7 @@ from olss.memory.labels import classes_of
 from olss.memory.own_columns import EXTRA
 from olss.memory.store import Array, Indices, RowStore, take
 
-__all__ = ["Choice", "Floats", "Policy", "Pool", "Scorer", "checked"]
+__all__ = ["Candidates", "Choice", "Floats", "Policy", "Pool", "Scorer", "checked"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -51,6 +51,27 @@ class Policy(Protocol):
 
     def __call__(self, pool: Pool, rng: np.random.Generator) -> Choice:
         """Choose at most `pool.size` rows of the pool."""
+
+
+class Candidates(Protocol):
+    """What the marks of rows are made of; a `Pool` is one."""
+
+    @property
+    def index(self) -> Indices:
+        """(n,) the rows' places in the stream."""
+
+    @property
+    def dimension(self) -> float:
+        """What the leverage of everything sums to."""
+
+    @property
+    def total(self) -> float:
+        """The weight of everything."""
+
+    def __len__(self) -> int: ...
+
+    def scores(self) -> Floats:
+        """Return the leverage of each row in everything."""
 
 
 class Scorer(Protocol):
@@ -131,10 +152,15 @@ class Pool:
         self.weight: Floats = self.column("weight")
         self.order: Floats = self.column("order")
         self.task: NDArray[Any] = self.column("task")
-        self.index: Indices = self.column("index")
+        self._index: Indices = self.column("index")
 
     def __len__(self) -> int:
-        return len(self.index)
+        return len(self._index)
+
+    @property
+    def index(self) -> Indices:
+        """(n,) the rows' positions in the stream."""
+        return self._index
 
     @property
     def features(self) -> list[Array]:

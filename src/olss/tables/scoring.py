@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from olss.errors import DataError
 from olss.tables.plan import Plan
 
-__all__ = ["blocks", "matrix", "one_batch", "row_map", "variable"]
+__all__ = ["blocks", "gram", "matrix", "one_batch", "row_map", "variable"]
 
 Floats = NDArray[np.float64]
 
@@ -53,6 +53,27 @@ def matrix(plan: Plan, table: Any, place: str = "rows", start: int = 0) -> NDArr
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(np.sum(numbers)) or np.isfinite(numbers).all():
                 return numbers
+    raise plan.explain_not_finite(batch, place, start)
+
+
+def gram(
+    plan: Plan, table: Any, weight: Floats | None = None, place: str = "rows", start: int = 0
+) -> Floats:
+    """Return sum w z z' over rows of a table: products in the plan's dtype, sums in float64.
+
+    Raises `DataError` that names the first infinite value.
+    """
+    import pyarrow as pa
+
+    batch = table if isinstance(table, pa.RecordBatch) else one_batch(table)
+    for careful in (False, True):
+        total = np.zeros((plan.width + 1, plan.width + 1))
+        for part, Z in blocks(plan, batch, careful=careful):
+            if weight is not None:
+                Z *= np.sqrt(weight[part]).astype(Z.dtype)
+            total += Z @ Z.T
+        if np.isfinite(total.diagonal()).all():
+            return total
     raise plan.explain_not_finite(batch, place, start)
 
 
