@@ -10,7 +10,7 @@ from rich.console import Console
 from olss.lab.demo import STREAMS, _lesson, demo, demo_experiments
 from olss.lab.demo_picture import draw_demo, spread
 from olss.lab.executor import Event
-from olss.lab.progress import Board
+from olss.lab.progress import ExperimentProgress
 from olss.lab.single_run import check
 from olss.streams.record import Record
 
@@ -35,18 +35,18 @@ def test_the_demo_from_beginning_to_picture(
 
 def test_its_experiments_are_sound() -> None:
     for experiment in demo_experiments():
-        assert check(experiment.jobs()) == 10
-        assert len(experiment.jobs()) == 15
+        assert check(experiment.run_specs()) == 10
+        assert len(experiment.run_specs()) == 15
         assert experiment.stream["dataset"] == "digits"  # no download
 
 
 def test_its_words_are_those_of_the_numbers() -> None:
-    jobs = demo_experiments("0")[0].jobs()
-    board = Board(jobs)
-    for job, score in zip(jobs, (0.2, 0.8, 0.9, 0.95, 1.0), strict=True):
-        config = {"learner": {"label": job.label}}
-        board.take(Event("done", job, Record(accuracy=[[score]], tasks=["a"], config=config)))
-    said = _lesson({"rotated": board})
+    specs = demo_experiments("0")[0].run_specs()
+    progress = ExperimentProgress(specs)
+    for spec, score in zip(specs, (0.2, 0.8, 0.9, 0.95, 1.0), strict=True):
+        config = {"learner": {"label": spec.label}}
+        progress.take(Event("done", spec, Record(accuracy=[[score]], tasks=["a"], config=config)))
+    said = _lesson({"rotated": progress})
     assert "sgd still reads 20.0 %" in said
     assert "olss 80.0 %" in said
     assert "a reservoir 90.0 %" in said

@@ -41,12 +41,12 @@ def test_every_experiment_builds_its_learners_and_its_stream(
     assert experiment.name == path.stem
     assert experiment.protocol
     assert path.read_text(encoding="utf-8").startswith("# ")
-    assert check(experiment.jobs()) == experiment.stream["tasks"]
-    stream = from_config(experiment.jobs()[0].stream)
+    assert check(experiment.run_specs()) == experiment.stream["tasks"]
+    stream = from_config(experiment.run_specs()[0].stream)
     # Rows asked for are there: the last task can be drawn.
     assert len(stream[len(stream) - 1].y) > 0
     if "paper" in path.stem:
-        assert {job.settings["lr"] for job in experiment.jobs()} <= GRID
+        assert {spec.settings["lr"] for spec in experiment.run_specs()} <= GRID
 
 
 def test_the_paper_s_settings_are_the_paper_s() -> None:
@@ -58,7 +58,7 @@ def test_the_paper_s_settings_are_the_paper_s() -> None:
     folder = FILES[0].parent
     for stream, by_learner in rates.items():
         experiment = load(folder / f"paper-{stream}.toml")
-        found = {job.label: job.settings["lr"] for job in experiment.jobs()}
+        found = {spec.label: spec.settings["lr"] for spec in experiment.run_specs()}
         assert {name: found[name] for name in by_learner} == by_learner
         passes = (experiment.train["epochs"], experiment.train["batch"])
         assert passes == ((10, 100) if "cifar" in stream else (5, 200))
@@ -95,7 +95,7 @@ def test_mistakes_are_named(change: dict[str, Any], said: str) -> None:
 def test_mistakes_in_settings_name_the_learner() -> None:
     experiment = small_experiment(learner=[{"name": "mine", "recipe": "olss", "polcy": "paper"}])
     with pytest.raises(InputError, match=r"learner 'mine': .*'polcy'. Did you mean 'policy'"):
-        check(experiment.jobs())
+        check(experiment.run_specs())
 
 
 def test_changes_from_the_command_line(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_changes_from_the_command_line(tmp_path: Path) -> None:
     assert experiment.seeds == (0, 1, 2)
     assert experiment.tune.space == {"lr": [1.0]}
     assert experiment.name == "other"
-    assert [job.settings["lr"] for job in experiment.jobs()[:2]] == [0.1, 0.3]
+    assert [spec.settings["lr"] for spec in experiment.run_specs()[:2]] == [0.1, 0.3]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_files_that_are_no_experiments(tmp_path: Path) -> None:
 def test_a_sweep_is_a_learner_for_each_combination() -> None:
     sweep = {"policy": ["paper", "reservoir"], "size": [10, 20]}
     experiment = small_experiment(learner=[{"name": "olss", "sweep": sweep, "lr": 0.3}])
-    assert [spec.name for spec in experiment.learners] == [
+    assert [learner.name for learner in experiment.learners] == [
         "olss policy=paper size=10",
         "olss policy=paper size=20",
         "olss policy=reservoir size=10",
@@ -151,14 +151,14 @@ def test_a_sweep_is_a_learner_for_each_combination() -> None:
 
 def test_the_run_s_seed_makes_the_stream_unless_it_has_its_own() -> None:
     experiment = small_experiment(seeds="3,5")
-    assert [job.stream["seed"] for job in experiment.jobs()] == [3, 3, 5, 5]
+    assert [spec.stream["seed"] for spec in experiment.run_specs()] == [3, 3, 5, 5]
     fixed = small_experiment(stream={**small_content()["stream"], "seed": 9}, seeds=[3])
-    assert [job.stream["seed"] for job in fixed.jobs()] == [9, 9]
+    assert [spec.stream["seed"] for spec in fixed.run_specs()] == [9, 9]
 
 
 def test_only_some_learners() -> None:
     experiment = small_experiment().only(["sketch", "sketch"])
-    assert [spec.name for spec in experiment.learners] == ["sketch"]
+    assert [learner.name for learner in experiment.learners] == ["sketch"]
     with pytest.raises(InputError, match=r"no learner 'sktch'. Did you mean 'sketch'"):
         experiment.only(["sktch"])
 
@@ -171,7 +171,7 @@ def test_only_takes_all_values_of_a_sweep_by_its_name() -> None:
     experiment = small_experiment(learner=learners)
 
     def chosen(*names: str) -> list[str]:
-        return [spec.name for spec in experiment.only(names).learners]
+        return [learner.name for learner in experiment.only(names).learners]
 
     assert chosen("er") == [s.name for s in experiment.learners[:4]]
     assert chosen("er size=50") == ["er size=50 policy=paper", "er size=50 policy=recent"]

@@ -11,9 +11,9 @@ import numpy as np
 
 from olss.lab.demo_picture import draw_demo
 from olss.lab.experiment import Experiment, parse
-from olss.lab.process_executor import Workers
-from olss.lab.progress import Board, said_score
-from olss.lab.run_experiment import conduct
+from olss.lab.process_executor import ProcessExecutor
+from olss.lab.progress import ExperimentProgress, said_score
+from olss.lab.run_experiment import run_experiment
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,21 +80,21 @@ def demo(root: Path, console: Console, seeds: str = "0-2", tasks: int = TASKS) -
         How much of it.
     """
     console.print(WHAT, highlight=False)
-    boards: dict[str, Board] = {}
+    by_stream: dict[str, ExperimentProgress] = {}
     processes = min(2, os.cpu_count() or 1)
-    with contextlib.closing(Workers(root, processes)) as executor:
+    with contextlib.closing(ProcessExecutor(root, processes)) as executor:
         for experiment in demo_experiments(seeds, tasks):
             console.print(f"[bold]{STREAMS[experiment.name]}[/]")
-            board = conduct(experiment, root, console, jobs=processes, executor=executor)
-            boards[experiment.name] = board
-            console.print(board.table(now=False))
+            progress = run_experiment(experiment, root, console, jobs=processes, executor=executor)
+            by_stream[experiment.name] = progress
+            console.print(progress.table(now=False))
             console.print()
-    if any(board.failed() for board in boards.values()):
+    if any(progress.failed() for progress in by_stream.values()):
         return False
-    console.print(_lesson(boards), highlight=False)
+    console.print(_lesson(by_stream), highlight=False)
     console.print()
     picture = root / "demo.png"
-    draw_demo({name: board.finished() for name, board in boards.items()}, STREAMS, picture)
+    draw_demo({name: progress.finished() for name, progress in by_stream.items()}, STREAMS, picture)
     console.print(f"Picture  {picture}", highlight=False, soft_wrap=True)
     page = _page(root)
     if page is not None:
@@ -102,15 +102,15 @@ def demo(root: Path, console: Console, seeds: str = "0-2", tasks: int = TASKS) -
     return True
 
 
-def _lesson(boards: dict[str, Board]) -> str:
+def _lesson(by_stream: dict[str, ExperimentProgress]) -> str:
     """Say in words what the numbers say, whatever they are."""
 
     def task_one(learner: str) -> str:
         return said_score([float(np.mean(first[learner]))])
 
     first: dict[str, list[float]] = {}
-    for board in boards.values():
-        for record in board.finished():
+    for progress in by_stream.values():
+        for record in progress.finished():
             label = record.config["learner"]["label"]
             first.setdefault(label, []).append(float(record.accuracy[-1, 0]))
     return (

@@ -17,7 +17,7 @@ from olss.errors import InputError
 from olss.lab.search_space import TuneSpec, checked_space, tune_spec
 from olss.lab.toml_tables import apply_change, check_keys, seed_list, table_of, text_of
 
-__all__ = ["Experiment", "Job", "LearnerSpec", "load", "parse", "safe"]
+__all__ = ["Experiment", "LearnerSpec", "RunSpec", "load", "parse", "safe"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class LearnerSpec:
 
 
 @dataclass(frozen=True)
-class Job:
+class RunSpec:
     """One run: a learner with one seed. Everything that decides its record."""
 
     experiment: str
@@ -62,7 +62,7 @@ class Job:
         return Path(safe(self.experiment)) / safe(self.label) / f"seed-{self.seed}"
 
     def content(self) -> dict[str, Any]:
-        """Give all of it as JSON gives it back, so that a saved job equals a live one."""
+        """Give all of it as JSON gives it back, so that a saved spec equals a live one."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         content: dict[str, Any] = json.loads(json.dumps(values))
         return content
@@ -101,10 +101,10 @@ class Experiment:
 
     def learner(self, name: str) -> LearnerSpec:
         """Give the learner of that name, or an error offering the nearest."""
-        for spec in self.learners:
-            if spec.name == name:
-                return spec
-        names = [spec.name for spec in self.learners]
+        for learner in self.learners:
+            if learner.name == name:
+                return learner
+        names = [learner.name for learner in self.learners]
         raise InputError(f"{self.name} has no learner {name!r}. {nearest(name, names)}")
 
     def only(self, names: Iterable[str]) -> Experiment:
@@ -112,21 +112,21 @@ class Experiment:
         chosen: dict[str, LearnerSpec] = {}
         for name in names:
             of_it = re.compile(re.escape(name) + r"( \w+=|$)")
-            found = [spec for spec in self.learners if of_it.match(spec.name)]
-            chosen |= {spec.name: spec for spec in found or [self.learner(name)]}
+            found = [learner for learner in self.learners if of_it.match(learner.name)]
+            chosen |= {learner.name: learner for learner in found or [self.learner(name)]}
         return replace(self, learners=tuple(chosen.values()))
 
-    def jobs(self) -> list[Job]:
+    def run_specs(self) -> list[RunSpec]:
         """Give every run: all learners with the first seed, then with the next."""
-        return [self.job(spec, seed) for seed in self.seeds for spec in self.learners]
+        return [self.run_spec(learner, seed) for seed in self.seeds for learner in self.learners]
 
-    def job(self, spec: LearnerSpec, seed: int) -> Job:
+    def run_spec(self, learner: LearnerSpec, seed: int) -> RunSpec:
         """Give the run of one learner with one seed."""
-        return Job(
+        return RunSpec(
             experiment=self.name,
-            label=spec.name,
-            recipe=spec.recipe,
-            settings={"net": self.net, **self.train, **spec.settings},
+            label=learner.name,
+            recipe=learner.recipe,
+            settings={"net": self.net, **self.train, **learner.settings},
             stream={"seed": seed, **self.stream},
             seed=seed,
             protocol=self.protocol,
@@ -150,9 +150,9 @@ class Experiment:
                 if value is not None
             },
             "learner": [
-                {"name": spec.name, "recipe": spec.recipe, **spec.settings}
-                | ({"tune": spec.tune} if spec.tune else {})
-                for spec in self.learners
+                {"name": learner.name, "recipe": learner.recipe, **learner.settings}
+                | ({"tune": learner.tune} if learner.tune else {})
+                for learner in self.learners
             ],
         }
 
@@ -240,13 +240,13 @@ def _learners(given: list[Any], source: str) -> tuple[LearnerSpec, ...]:
             for suffix, chosen in _swept(sweep, name)
         ]
     folders: dict[str, str] = {}
-    for spec in specs:
+    for learner in specs:
         # Folder names must differ even where upper and lower case are the same.
-        other = folders.setdefault(safe(spec.name).lower(), spec.name)
-        if other is not spec.name:
+        other = folders.setdefault(safe(learner.name).lower(), learner.name)
+        if other is not learner.name:
             raise InputError(
-                f"two learners of {source} are called {other!r} and {spec.name!r}, which share a "
-                "folder: give each a name of its own."
+                f"two learners of {source} are called {other!r} and {learner.name!r}, which share "
+                "a folder: give each a name of its own."
             )
     return tuple(specs)
 

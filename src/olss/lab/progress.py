@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from olss.lab.executor import Event
-from olss.lab.experiment import Job
+from olss.lab.experiment import RunSpec
 from olss.streams.record import Record
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["Board", "said_score", "said_seconds"]
+__all__ = ["ExperimentProgress", "said_score", "said_seconds"]
 
 
 @dataclass
 class _Line:
-    """One run on the board."""
+    """What is known of one run."""
 
-    job: Job
+    spec: RunSpec
     state: str = "to come"
     record: Record | None = None
     text: str = ""
@@ -35,31 +35,31 @@ class _Line:
 
 
 @dataclass
-class Board:
+class ExperimentProgress:
     """The runs of an experiment, kept up to date by events.
 
     Parameters
     ----------
-    jobs : sequence of Job
+    specs : sequence of RunSpec
     tasks : int or None
         Tasks of the stream, if known.
     processes : int
         Runs at the same time, for the time left.
     """
 
-    jobs: Sequence[Job]
+    specs: Sequence[RunSpec]
     tasks: int | None = None
     processes: int = 1
     lines: dict[Path, _Line] = field(init=False)
     began: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.lines = {job.folder: _Line(job) for job in self.jobs}
+        self.lines = {spec.folder: _Line(spec) for spec in self.specs}
         self.began = time.monotonic()
 
     def take(self, event: Event) -> None:
         """Note what happened."""
-        line = self.lines[event.job.folder]
+        line = self.lines[event.spec.folder]
         if event.kind == "note":
             return
         states = {"start": "running", "task": "running", "waiting": "elsewhere"}
@@ -70,9 +70,9 @@ class Board:
         """Give the records of all finished runs."""
         return [line.record for line in self._in("done") if line.record is not None]
 
-    def failed(self) -> list[tuple[Job, str]]:
+    def failed(self) -> list[tuple[RunSpec, str]]:
         """Give the runs that failed and why."""
-        return [(line.job, line.text) for line in self._in("failed")]
+        return [(line.spec, line.text) for line in self._in("failed")]
 
     def _in(self, state: str) -> list[_Line]:
         return [line for line in self.lines.values() if line.state == state]
@@ -88,12 +88,12 @@ class Board:
         for line in self.lines.values():
             if line.record is not None and sum(line.record.seconds.values()) > 0:
                 pace = sum(line.record.seconds.values()) / line.learned
-                paces.setdefault(line.job.label, []).append(pace)
+                paces.setdefault(line.spec.label, []).append(pace)
         if not paces or self.tasks is None:
             return None
         typical = statistics.fmean(pace for of_one in paces.values() for pace in of_one)
         left = sum(
-            statistics.fmean(paces.get(line.job.label, [typical])) * (self.tasks - line.learned)
+            statistics.fmean(paces.get(line.spec.label, [typical])) * (self.tasks - line.learned)
             for line in (*self._in("running"), *self._in("to come"))
         )
         return left / self.processes
@@ -114,8 +114,8 @@ class Board:
         for heading in ("average", "task 1", "newest", "seconds"):
             table.add_column(heading, justify="right")
         table.add_column("seeds" if not now else "now")
-        for label in dict.fromkeys(job.label for job in self.jobs):
-            lines = [line for line in self.lines.values() if line.job.label == label]
+        for label in dict.fromkeys(spec.label for spec in self.specs):
+            lines = [line for line in self.lines.values() if line.spec.label == label]
             table.add_row(
                 escape(label), *_scores(lines), self._doing(lines) if now else _seeds(lines)
             )
@@ -132,10 +132,10 @@ class Board:
 
     def _progress(self, line: _Line) -> str:
         if self.tasks is None:
-            return f"seed {line.job.seed}: {line.learned} tasks"
+            return f"seed {line.spec.seed}: {line.learned} tasks"
         done = round(10 * line.learned / self.tasks)
         bar = f"[cyan]{'━' * done}[/][dim]{'━' * (10 - done)}[/]"
-        return f"seed {line.job.seed} {bar} {line.learned}/{self.tasks}"
+        return f"seed {line.spec.seed} {bar} {line.learned}/{self.tasks}"
 
 
 def _seeds(lines: Sequence[_Line]) -> str:

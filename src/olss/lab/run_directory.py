@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from olss.common.whole_file import whole_file
 from olss.errors import FormatError, InputError
-from olss.lab.experiment import Experiment, Job, safe
+from olss.lab.experiment import Experiment, RunSpec, safe
 from olss.streams.record import Record, write_json
 
 __all__ = ["begin", "finish", "finished_record", "note_experiment", "set_aside_damage"]
@@ -26,7 +26,7 @@ __all__ = ["begin", "finish", "finished_record", "note_experiment", "set_aside_d
 MOST_DIFFERENCES = 3  # told in an error
 
 
-def finished_record(folder: Path, job: Job) -> Record | None:
+def finished_record(folder: Path, spec: RunSpec) -> Record | None:
     """Give the record of a finished run, None if there is something left to do.
 
     Raises
@@ -45,8 +45,8 @@ def finished_record(folder: Path, job: Job) -> Record | None:
                     "damaged: move the folder away or choose another name (--set name=...)."
                 )
         return None
-    if settings != job.content():
-        told = list(_differences(settings, job.content()))
+    if settings != spec.content():
+        told = list(_differences(settings, spec.content()))
         more = f" and {len(told) - MOST_DIFFERENCES} more" if len(told) > MOST_DIFFERENCES else ""
         raise InputError(
             f"{folder} was made with other settings: {'; '.join(told[:MOST_DIFFERENCES])}{more}. "
@@ -68,12 +68,12 @@ def set_aside_damage(folder: Path) -> str | None:
     return f"{path} was damaged: it is now record.json.damaged, and the run is done again."
 
 
-def begin(folder: Path, job: Job) -> None:
+def begin(folder: Path, spec: RunSpec) -> None:
     """Write down what the run is, and clear away what a killed process left half-written."""
     folder.mkdir(parents=True, exist_ok=True)
     for partial in folder.glob("*.part"):
         partial.unlink(missing_ok=True)
-    write_json(folder / "settings.json", job.content())
+    write_json(folder / "settings.json", spec.content())
 
 
 def finish(folder: Path, record: Record, memory: NDArray[np.int64] | None) -> None:

@@ -20,13 +20,13 @@ from olss.lab.experiment import safe
 from olss.lab.report.display_names import differing, in_order, slug, stream_title, told_apart
 from olss.streams.record import Record
 
-__all__ = ["Collection", "Group", "Method", "Problem", "Run", "collect"]
+__all__ = ["Collection", "FoundRun", "Group", "Method", "Problem", "collect"]
 
 CHECKPOINT = "checkpoint"  # a folder inside a run's own, with records of tasks so far
 
 
 @dataclass(frozen=True)
-class Run:
+class FoundRun:
     """A record, where it came from, and the seeds that tell it from its siblings."""
 
     record: Record
@@ -45,7 +45,7 @@ class Method:
     """Runs that differ by their seeds alone."""
 
     label: str
-    runs: list[Run]
+    runs: list[FoundRun]
     missing: list[str] = field(default_factory=list)
 
     @property
@@ -109,7 +109,7 @@ def collect(folders: Sequence[Path]) -> Collection:
     """
     problems: list[Problem] = []
     runs = _usable(_found(folders, problems), problems)
-    together: dict[str, list[Run]] = defaultdict(list)
+    together: dict[str, list[FoundRun]] = defaultdict(list)
     for run in runs:
         together[_group_key(run.record)].append(run)
     groups = [_group(members, problems) for members in together.values()]
@@ -123,7 +123,7 @@ def collect(folders: Sequence[Path]) -> Collection:
 # ------------------------------------------------------------------ finding
 
 
-def _found(folders: Sequence[Path], problems: list[Problem]) -> Iterable[Run]:
+def _found(folders: Sequence[Path], problems: list[Problem]) -> Iterable[FoundRun]:
     seen: set[Path] = set()
     for folder in folders:
         if not folder.is_dir():
@@ -141,7 +141,7 @@ def _found(folders: Sequence[Path], problems: list[Problem]) -> Iterable[Run]:
                 problems.append(Problem(_short(path.parent), f"{what}: run it again to go on"))
                 continue
             try:
-                yield Run(Record.load(path.parent), path.parent)
+                yield FoundRun(Record.load(path.parent), path.parent)
             except FormatError as error:
                 problems.append(Problem(_short(path.parent), _without(path, str(error))))
 
@@ -168,9 +168,9 @@ def _never_run(folder: Path) -> Iterator[Problem]:
                 yield Problem(f"{path.parent.name}/{name}", "not run")
 
 
-def _usable(runs: Iterable[Run], problems: list[Problem]) -> list[Run]:
+def _usable(runs: Iterable[FoundRun], problems: list[Problem]) -> list[FoundRun]:
     """Leave out empty, half-finished and repeated records."""
-    kept: dict[str, Run] = {}
+    kept: dict[str, FoundRun] = {}
     runs = list(runs)
     longest: dict[str, int] = defaultdict(int)
     for run in runs:
@@ -210,9 +210,9 @@ def _nothing(folders: Sequence[Path], problems: list[Problem]) -> str:
 # ------------------------------------------------------------------ grouping
 
 
-def _group(runs: list[Run], problems: list[Problem]) -> Group:
+def _group(runs: list[FoundRun], problems: list[Problem]) -> Group:
     first = runs[0].record
-    together: dict[str, list[Run]] = defaultdict(list)
+    together: dict[str, list[FoundRun]] = defaultdict(list)
     for run in runs:
         together[_method_key(run.record)].append(run)
     members = [sorted(m, key=lambda run: (run.record.seed, run.seed)) for m in together.values()]
@@ -233,7 +233,7 @@ def _group(runs: list[Run], problems: list[Problem]) -> Group:
     )  # fmt: skip
 
 
-def _task_names(runs: list[Run]) -> list[str]:
+def _task_names(runs: list[FoundRun]) -> list[str]:
     """Give the tasks' names; where they depend on the seed (random angles), numbers."""
     names = runs[0].record.tasks
     if all(run.record.tasks == names for run in runs):

@@ -17,7 +17,7 @@ from importlib.resources import files
 from typing import Any
 
 from olss.lab.report.claims import NOT_RUN
-from olss.lab.report.report_tables import Table, tex, to_latex
+from olss.lab.report.report_tables import ReportTable, tex, to_latex
 
 __all__ = ["render"]
 
@@ -33,7 +33,7 @@ VERDICTS = {
 
 def render(
     content: dict[str, Any],
-    tables: dict[str, list[Table]],
+    tables: dict[str, list[ReportTable]],
     pictures: dict[str, list[dict[str, str]]],
     beside: Sequence[str],
 ) -> str:
@@ -90,7 +90,7 @@ def render(
 def _stream(
     stream: dict[str, Any],
     content: dict[str, Any],
-    tables: list[Table],
+    tables: list[ReportTable],
     pictures: list[dict[str, str]],
     markup: Any,
 ) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _stream(
     }
 
 
-def _shown(table: Table) -> dict[str, Any]:
+def _shown(table: ReportTable) -> dict[str, Any]:
     """Give a table ready for the template; the script makes the rows of large ones itself."""
     if table.name in LARGE:
         table = replace(table, rows=[])

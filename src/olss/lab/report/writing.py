@@ -11,7 +11,7 @@ from olss.lab.report.figures import draw_figures
 from olss.lab.report.memory_images import draw_images
 from olss.lab.report.page import render
 from olss.lab.report.report_tables import (
-    Table,
+    ReportTable,
     claim_table,
     stream_tables,
     to_csv,
@@ -63,7 +63,7 @@ def _check_packages() -> None:
             raise MissingExtraError(package, "lab", "A report") from error
 
 
-def _save(table: Table, name: str, out: Path) -> list[str]:
+def _save(table: ReportTable, name: str, out: Path) -> list[str]:
     written = []
     for form, give in FORMS.items():
         written.append(f"tables/{name}.{form}")
