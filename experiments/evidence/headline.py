@@ -69,7 +69,7 @@ def _headline(rows: list[Row], records: dict[str, dict[int, Record]]) -> Figure:
 
 
 def _by_bytes(rows: list[Row], name: str) -> dict[float, Any]:
-    """Give the averages of a recipe by the kilobytes it stores."""
+    """Return the averages of a recipe by the kilobytes it stores."""
     found = defaultdict(list)
     for row in matching(rows, **DER[name]):
         found[row["bytes"] / 1000].append(row["average"])

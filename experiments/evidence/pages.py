@@ -73,13 +73,13 @@ def fill(name: str, text: str) -> None:
 
 
 def table(columns: list[str], lines: list[list[str]], rule: str = "---:") -> str:
-    """Give a table in Markdown."""
+    """Return a table in Markdown."""
     rules = ["---", *(rule for _ in columns[1:])]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in [columns, rules, *lines])
 
 
 def standard_error(value: Any) -> float:
-    """Give the standard error of a mean, none for one seed."""
+    """Return the standard error of a mean, none for one seed."""
     return float(value.sd / math.sqrt(value.count)) if value.count > 1 else 0.0
 
 

@@ -63,7 +63,7 @@ def report() -> None:
 
 
 def _claims(content: dict[str, Any]) -> Iterator[str]:
-    """Give the claims in Markdown, a table for each stream."""
+    """Return the claims in Markdown, a table for each stream."""
     yield "# Claims, checked\n"
     yield "Intervals of 95% confidence over seeds; one seed has none, so that it decides nothing.\n"
     for stream in content["streams"]:

@@ -95,7 +95,7 @@ def storage(value: dict[str, Any]) -> str:
 
 
 def _digits(value: float) -> int:
-    """Give the decimals that make three figures in all."""
+    """Return the decimals that make three figures in all."""
     if value == 0 or not math.isfinite(value):
         return 0
     return min(3, max(0, 2 - math.floor(math.log10(abs(value)))))

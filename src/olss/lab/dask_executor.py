@@ -58,7 +58,7 @@ class DaskExecutor:
         self._numbers = itertools.count()
 
     def check(self, specs: Sequence[RunSpec]) -> int:
-        """Raise an InputError if they cannot be run as they are; give the number of tasks."""
+        """Raise an InputError if they cannot be run as they are; return the number of tasks."""
         try:
             return int(self._client.submit(_check_there, list(specs), pure=False).result())
         except RuntimeError as error:
@@ -69,7 +69,7 @@ class DaskExecutor:
         self._send(spec, patient=False)
 
     def events(self) -> Iterator[Event]:
-        """Give what happens until all is done."""
+        """Return what happens until all is done."""
         while self._under_way or self._put_off:
             if not self._under_way:
                 spec = self._put_off.pop(0)

@@ -50,7 +50,7 @@ all tasks, task 1 and the newest task; mean and s.d. over seeds.
 
 
 def demo_experiments(seeds: str = "0-2", tasks: int = TASKS) -> list[Experiment]:
-    """Give the demo's two experiments."""
+    """Return the demo's two experiments."""
     return [
         parse(
             {
@@ -68,7 +68,7 @@ def demo_experiments(seeds: str = "0-2", tasks: int = TASKS) -> list[Experiment]
 
 
 def demo(root: Path, console: Console, seeds: str = "0-2", tasks: int = TASKS) -> bool:
-    """Run the demo and show what came of it; gives whether all went well.
+    """Run the demo and show what came of it; return whether all went well.
 
     Parameters
     ----------

@@ -40,13 +40,13 @@ class Executor(Protocol):
     """Where runs are done: processes of this machine or a cluster."""
 
     def check(self, specs: Sequence[RunSpec]) -> int:
-        """Raise an InputError if they cannot be run as they are; give the number of tasks."""
+        """Raise an InputError if they cannot be run as they are; return the number of tasks."""
 
     def submit(self, spec: RunSpec) -> None:
         """Have a run done, after those submitted before."""
 
     def events(self) -> Iterator[Event]:
-        """Give what happens until all is done; more may be submitted meanwhile."""
+        """Return what happens until all is done; more may be submitted meanwhile."""
 
     def close(self) -> None:
         """End at once; what was learned up to the last task is saved."""

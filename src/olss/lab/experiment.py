@@ -62,7 +62,7 @@ class RunSpec:
         return Path(safe(self.experiment)) / safe(self.label) / f"seed-{self.seed}"
 
     def content(self) -> dict[str, Any]:
-        """Give all of it as JSON gives it back, so that a saved spec equals a live one."""
+        """Return all of it as JSON gives it back, so that a saved spec equals a live one."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         content: dict[str, Any] = json.loads(json.dumps(values))
         return content
@@ -100,7 +100,7 @@ class Experiment:
     tune: TuneSpec = field(default_factory=TuneSpec)
 
     def learner(self, name: str) -> LearnerSpec:
-        """Give the learner of that name, or an error offering the nearest."""
+        """Return the learner of that name, or an error offering the nearest."""
         for learner in self.learners:
             if learner.name == name:
                 return learner
@@ -108,7 +108,7 @@ class Experiment:
         raise InputError(f"{self.name} has no learner {name!r}. {nearest(name, names)}")
 
     def only(self, names: Iterable[str]) -> Experiment:
-        """Give the experiment with these learners alone; of a sweep, one or all of its values."""
+        """Return the experiment with these learners alone; of a sweep, one or all of its values."""
         chosen: dict[str, LearnerSpec] = {}
         for name in names:
             of_it = re.compile(re.escape(name) + r"( \w+=|$)")
@@ -117,11 +117,11 @@ class Experiment:
         return replace(self, learners=tuple(chosen.values()))
 
     def run_specs(self) -> list[RunSpec]:
-        """Give every run: all learners with the first seed, then with the next."""
+        """Return every run: all learners with the first seed, then with the next."""
         return [self.run_spec(learner, seed) for seed in self.seeds for learner in self.learners]
 
     def run_spec(self, learner: LearnerSpec, seed: int) -> RunSpec:
-        """Give the run of one learner with one seed."""
+        """Return the run of one learner with one seed."""
         return RunSpec(
             experiment=self.name,
             label=learner.name,
@@ -134,7 +134,7 @@ class Experiment:
         )
 
     def content(self) -> dict[str, Any]:
-        """Give it as a file would say it: `parse` makes the same experiment from it."""
+        """Return it as a file would say it: `parse` makes the same experiment from it."""
         tune = {item.name: getattr(self.tune, item.name) for item in fields(TuneSpec)}
         return {
             "name": self.name,
@@ -215,7 +215,7 @@ def parse(content: Mapping[str, Any], source: str = "the experiment") -> Experim
 
 
 def safe(name: str) -> str:
-    """Give a name a file system takes.
+    """Return a name a file system takes.
 
     Examples
     --------
@@ -252,7 +252,7 @@ def _learners(given: list[Any], source: str) -> tuple[LearnerSpec, ...]:
 
 
 def _swept(sweep: dict[str, Any], name: str) -> list[tuple[str, dict[str, Any]]]:
-    """Give a suffix of the name and settings for each combination of values."""
+    """Return a suffix of the name and settings for each combination of values."""
     for key, values in sweep.items():
         if not isinstance(values, list) or not values:
             raise InputError(f"sweep.{key} of {name} must be a list of values, found {values!r}.")

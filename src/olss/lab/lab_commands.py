@@ -210,7 +210,7 @@ def _say_results(progress: ExperimentProgress, folder: Path) -> None:
 
 
 def _processes(jobs: int, experiment: Experiment) -> int:
-    """Give the number of runs at a time; those asked for, with a word if they are too many."""
+    """Return the number of runs at a time; those asked for, with a word if they are too many."""
     settings = [{**experiment.train, **learner.settings} for learner in experiment.learners]
     asked = [setting.get("threads", 1) for setting in settings]
     threads = max([1, *(count for count in asked if isinstance(count, int))])

@@ -61,7 +61,7 @@ class ProcessExecutor:
             self._idle.append(self._new())
 
     def check(self, specs: Sequence[RunSpec]) -> int:
-        """Raise an InputError if they cannot be run as they are; give the number of tasks."""
+        """Raise an InputError if they cannot be run as they are; return the number of tasks."""
         self.start()
         connection = self._idle[-1]
         connection.send(("check", list(specs)))
@@ -84,7 +84,7 @@ class ProcessExecutor:
                 connection.send(None)
 
     def events(self) -> Iterator[Event]:
-        """Give what happens until all is done."""
+        """Return what happens until all is done."""
         while True:
             if not self._queue and self._put_off:
                 # Other processes are at these: wait for them, now that nothing else is left.
@@ -195,7 +195,7 @@ def _work(connection: Connection, root: Path) -> None:
 
 
 def _checked(specs: Sequence[RunSpec]) -> tuple[int, str | None]:
-    """Give the number of tasks, and what is wrong."""
+    """Return the number of tasks, and what is wrong."""
     try:
         return check(specs), None
     except (OlssError, OSError) as error:

@@ -67,11 +67,11 @@ class ExperimentProgress:
         line.record = event.record or line.record
 
     def finished(self) -> list[Record]:
-        """Give the records of all finished runs."""
+        """Return the records of all finished runs."""
         return [line.record for line in self._in("done") if line.record is not None]
 
     def failed(self) -> list[tuple[RunSpec, str]]:
-        """Give the runs that failed and why."""
+        """Return the runs that failed and why."""
         return [(line.spec, line.text) for line in self._in("failed")]
 
     def _in(self, state: str) -> list[_Line]:

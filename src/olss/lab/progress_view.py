@@ -22,7 +22,7 @@ PAUSE = 60.0  # seconds between two lines on runs under way
 def view_of_progress(
     progress: ExperimentProgress, console: Console
 ) -> ProgressLines | ProgressTable:
-    """Give the view that fits where the output goes."""
+    """Return the view that fits where the output goes."""
     return (
         ProgressTable(progress, console)
         if console.is_terminal

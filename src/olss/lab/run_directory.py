@@ -27,7 +27,7 @@ MOST_DIFFERENCES = 3  # told in an error
 
 
 def finished_record(folder: Path, spec: RunSpec) -> Record | None:
-    """Give the record of a finished run, None if there is something left to do.
+    """Return the record of a finished run, None if there is something left to do.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def finish(folder: Path, record: Record, memory: NDArray[np.int64] | None) -> No
 
 
 def note_experiment(root: Path, experiment: Experiment) -> Path:
-    """Write down the whole experiment beside its runs; give its folder."""
+    """Write down the whole experiment beside its runs; return its folder."""
     folder = root / safe(experiment.name)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "experiment.json", experiment.content())
@@ -94,7 +94,7 @@ def note_experiment(root: Path, experiment: Experiment) -> Path:
 
 
 def _json(path: Path) -> Any:
-    """Give what a file says; None if it is missing or damaged."""
+    """Return what a file says; None if it is missing or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

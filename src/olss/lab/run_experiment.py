@@ -23,7 +23,7 @@ Watch = Callable[[Event], None]
 
 
 def executor_for(root: Path, jobs: int, scheduler: str | None) -> Executor:
-    """Give what does the runs: processes here, or the cluster of that address."""
+    """Return what does the runs: processes here, or the cluster of that address."""
     if scheduler is None:
         return ProcessExecutor(root, jobs)
     from olss.lab.dask_executor import DaskExecutor
@@ -102,7 +102,7 @@ def _watch(
 
 
 def _left(progress: ExperimentProgress, root: Path, specs: Sequence[RunSpec]) -> list[RunSpec]:
-    """Give the runs not yet finished, noting that the others are."""
+    """Return the runs not yet finished, noting that the others are."""
     left = []
     for spec in specs:
         record = run_directory.finished_record(root / spec.folder, spec)

@@ -67,7 +67,7 @@ def tune_spec(table: dict[str, Any], source: str) -> TuneSpec:
 
 
 def checked_space(space: dict[str, Any], where: str) -> dict[str, Any]:
-    """Give the space back if each setting has a list of values or a range.
+    """Return the space back if each setting has a list of values or a range.
 
     Examples
     --------

@@ -123,7 +123,7 @@ def get_ready() -> None:
 def run_once(
     spec: RunSpec, checkpoint: Path | None = None, on_task: OnTask | None = None
 ) -> tuple[Record, NDArray[np.int64] | None]:
-    """Do a run; give its record and, for each row in memory at the end, its task and row."""
+    """Do a run; return its record and, for each row in memory at the end, its task and row."""
     from olss.learn import run
     from olss.learn.memories import Everything
 

@@ -23,14 +23,14 @@ def check_keys(table: Mapping[str, Any], known: Iterable[str], where: str) -> No
 
 
 def table_of(value: Any, name: str, source: str) -> dict[str, Any]:
-    """Give a copy of a table, or say that it is none."""
+    """Return a copy of a table, or say that it is none."""
     if not isinstance(value, Mapping):
         raise InputError(f"{name} of {source} must be a table, found {value!r}.")
     return copy.deepcopy(dict(value))
 
 
 def text_of(content: Mapping[str, Any], key: str, default: str, source: str) -> str:
-    """Give a text of a table, or say that it is none."""
+    """Return a text of a table, or say that it is none."""
     value = content.get(key, default)
     if not isinstance(value, str):
         raise InputError(f"{key} of {source} must be text, found {value!r}.")

@@ -15,7 +15,7 @@ __all__ = ["MLflowTracker", "TensorBoardTracker"]
 
 
 def scores(record: Record, after: int) -> Iterator[tuple[str, float]]:
-    """Give what is logged after a task: the average, and the score on each task so far."""
+    """Return what is logged after a task: the average, and the score on each task so far."""
     yield f"average {record.metric}", float(record.average_accuracy[after])
     for number in range(after + 1):
         yield f"task {number + 1}", float(record.accuracy[after, number])

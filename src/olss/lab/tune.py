@@ -111,7 +111,7 @@ class SettingsSearch:
         return self.experiment.tune.method != "grid" and tried < self.experiment.tune.trials
 
     def ask(self) -> _Trial | None:
-        """Give the next trial, None when there are enough."""
+        """Return the next trial, None when there are enough."""
         if not self.unfinished():
             return None
         trial = self.study.ask(self._distributions())
@@ -130,7 +130,7 @@ class SettingsSearch:
         return made
 
     def run_spec(self, params: dict[str, Any], seed: int) -> RunSpec:
-        """Give the run of a trial: on validation rows, under a name that says its values."""
+        """Return the run of a trial: on validation rows, under a name that says its values."""
         tune = self.experiment.tune
         label = self.learner.name + "".join(f" {key}={value}" for key, value in params.items())
         learner = replace(self.learner, name=label, settings={**self.learner.settings, **params})
@@ -143,7 +143,7 @@ class SettingsSearch:
         )
 
     def content(self) -> dict[str, Any]:
-        """Give every trial and, if there is one, the choice, ready for JSON."""
+        """Return every trial and, if there is one, the choice, ready for JSON."""
         trials = [
             {
                 "settings": trial.params,
@@ -203,7 +203,7 @@ def tune(experiment: Experiment, root: Path, console: Console, jobs: int = 1) ->
 
 
 def tuned(experiment: Experiment, content: dict[str, Any]) -> str:
-    """Give an experiment file with the chosen settings; its runs have the new file's name."""
+    """Return an experiment file with the chosen settings; its runs have the new file's name."""
     learners = tuple(
         replace(learner, settings={**learner.settings, **chosen["settings"]})
         if (chosen := content[learner.name]["chosen"])

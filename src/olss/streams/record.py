@@ -145,7 +145,7 @@ class Record:
         return cls.from_json(content, timing, folder / "record.json")
 
     def content(self) -> dict[str, Any]:
-        """Give what the configuration decides, ready for JSON."""
+        """Return what the configuration decides, ready for JSON."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -159,7 +159,7 @@ class Record:
         }
 
     def timing(self) -> dict[str, Any]:
-        """Give what differs from run to run, ready for JSON."""
+        """Return what differs from run to run, ready for JSON."""
         return {
             "format": FORMAT,
             "version": VERSION,

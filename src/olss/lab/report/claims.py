@@ -64,7 +64,7 @@ class Claim:
 
 
 def over(bound: float) -> Bounds:
-    """Give the range of what is more than a bound: what equals it is outside."""
+    """Return the range of what is more than a bound: what equals it is outside."""
     return math.nextafter(bound, math.inf), math.inf
 
 
@@ -135,7 +135,7 @@ def _compared(
     compare: Callable[..., Interval], of: Callable[[Record], float], a: Method | None,
     b: Method | None, say: Callable[[Interval], str], sign: str,
 ) -> tuple[Interval, str]:  # fmt: skip
-    """Compare two methods over seeds; give the interval and its words."""
+    """Compare two methods over seeds; return the interval and its words."""
     if a is None or b is None:
         return NOTHING, NOT_RUN
     value = compare(*({run.seed: of(run.record) for run in method.runs} for method in (a, b)))

@@ -234,7 +234,7 @@ def _group(runs: list[FoundRun], problems: list[Problem]) -> Group:
 
 
 def _task_names(runs: list[FoundRun]) -> list[str]:
-    """Give the tasks' names; where they depend on the seed (random angles), numbers."""
+    """Return the tasks' names; where they depend on the seed (random angles), numbers."""
     names = runs[0].record.tasks
     if all(run.record.tasks == names for run in runs):
         return list(names)
@@ -242,7 +242,7 @@ def _task_names(runs: list[FoundRun]) -> list[str]:
 
 
 def _distinct(groups: list[Group]) -> None:
-    """Give each group a title and a file name of its own, by what tells them apart."""
+    """Return each group a title and a file name of its own, by what tells them apart."""
     by_title: dict[str, list[Group]] = defaultdict(list)
     for group in groups:
         by_title[group.title].append(group)
@@ -263,7 +263,7 @@ def _distinct(groups: list[Group]) -> None:
 
 
 def _experiment(group: Group) -> str:
-    """Give the name of the experiment all runs of a group are of, or nothing."""
+    """Return the name of the experiment all runs of a group are of, or nothing."""
     folders = {run.folder.parent.parent for method in group.methods for run in method.runs}
     folder = folders.pop()
     return "" if folders or not (folder / "experiment.json").exists() else folder.name
@@ -281,7 +281,7 @@ def _method_key(record: Record) -> str:
 
 
 def _compete(record: Record) -> str:
-    """Give which classes compete in an answer; the nearest mean is over all classes seen."""
+    """Return which classes compete in an answer; the nearest mean is over all classes seen."""
     head = str(record.config.get("training", {}).get("head", "seen"))
     return "seen" if head == "nearest-mean" else head
 
@@ -299,7 +299,7 @@ def _canonical(content: Any) -> str:
 
 
 def _short(path: Path) -> str:
-    """Give the last parts of a path: experiment, learner and seed."""
+    """Return the last parts of a path: experiment, learner and seed."""
     return "/".join(path.parts[-3:])
 
 

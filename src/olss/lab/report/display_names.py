@@ -24,7 +24,7 @@ DATASETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFA
 
 
 def slug(text: str) -> str:
-    """Give a text as the name of a file.
+    """Return a text as the name of a file.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def stream_title(stream: dict[str, Any], tasks: int) -> str:
 
 
 def told_apart(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """Give each method's label; equal ones get the settings that differ added.
+    """Return each method's label; equal ones get the settings that differ added.
 
     Examples
     --------

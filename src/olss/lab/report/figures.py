@@ -36,7 +36,7 @@ LOOK: dict[Any, Any] = {
 
 
 def draw_figures(stream: dict[str, Any], folder: Path) -> list[str]:
-    """Draw every figure of a stream into a folder; give their names without ending."""
+    """Draw every figure of a stream into a folder; return their names without ending."""
     from matplotlib import rc_context
 
     names = []

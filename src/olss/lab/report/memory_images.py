@@ -75,7 +75,7 @@ def _held(path: Path) -> NDArray[np.int64] | None:
 
 
 def _stream(config: dict[str, Any]) -> Stream | None:
-    """Give the stream, or None where its data are not at hand: pictures are an extra."""
+    """Return the stream, or None where its data are not at hand: pictures are an extra."""
     try:
         return from_config(config)
     except (OlssError, OSError):
@@ -85,7 +85,7 @@ def _stream(config: dict[str, Any]) -> Stream | None:
 def _sheet(
     stream: Stream, config: dict[str, Any], held: NDArray[np.int64]
 ) -> tuple[list[int], NDArray[Any]] | None:
-    """Give the tasks shown and one image: a row for each task, kept ones left."""
+    """Return the tasks shown and one image: a row for each task, kept ones left."""
     count = len(stream)
     tasks = np.unique(np.linspace(0, count - 1, min(TASKS, count)).round().astype(int)).tolist()
     # A generator of its own for each sheet: the same choice for every method.

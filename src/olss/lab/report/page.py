@@ -37,7 +37,7 @@ def render(
     pictures: dict[str, list[dict[str, str]]],
     beside: Sequence[str],
 ) -> str:
-    """Give the page as text.
+    """Return the page as text.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def _stream(
 
 
 def _shown(table: ReportTable) -> dict[str, Any]:
-    """Give a table ready for the template; the script makes the rows of large ones itself."""
+    """Return a table ready for the template; the script makes the rows of large ones itself."""
     if table.name in LARGE:
         table = replace(table, rows=[])
     return vars(table) | {"latex": to_latex(table)}
@@ -173,7 +173,7 @@ def _embedded(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _swatch(method: dict[str, Any]) -> str:
-    """Give the style of a method's sign: its colour, with gaps where its line has them."""
+    """Return the style of a method's sign: its colour, with gaps where its line has them."""
     colour = f"--c:{method['colour']}"
     if not method["dash"]:
         return colour

@@ -31,7 +31,7 @@ class Style(NamedTuple):
 
 
 def styles(methods: Iterable[tuple[str, str]]) -> dict[str, Style]:
-    """Give each label a style; `methods` are pairs of label and recipe.
+    """Return each label a style; `methods` are pairs of label and recipe.
 
     A recipe's usual colour goes to the first method that asks for it, so that reports of
     different experiments look alike.

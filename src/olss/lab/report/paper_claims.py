@@ -115,7 +115,7 @@ def _times(group: Group, found: dict[str, Method | None], kind: str, note: str) 
 
 
 def _best(group: Group, name: str) -> Method | None:
-    """Give the method of a name; of several, the one with the best average.
+    """Return the method of a name; of several, the one with the best average.
 
     The paper's OLSS scores the rows themselves, keeps by its own policy and trains on the sketch
     alone.

@@ -71,12 +71,12 @@ def _lines(axes: Axes, stream: Stream, curve: str, title: str, xlabel: str) -> N
 
 
 def _height(stream: Stream) -> float:
-    """Give inches enough for the names of all methods below each other."""
+    """Return inches enough for the names of all methods below each other."""
     return max(2.9, 0.9 + LINE * len(stream["methods"]))
 
 
 def _gap(stream: Stream) -> float:
-    """Give the height of a line of text as a share of the axes."""
+    """Return the height of a line of text as a share of the axes."""
     return LINE / (_height(stream) - 0.8)
 
 
@@ -275,7 +275,7 @@ def _unit(stream: Stream) -> tuple[float, str]:
 
 
 def _array(values: Any) -> Any:
-    """Give lists with None as an array with NaN."""
+    """Return lists with None as an array with NaN."""
     return np.array(values, np.float64)
 
 

@@ -53,7 +53,7 @@ class ReportTable:
 
 
 def stream_tables(stream: dict[str, Any]) -> list[ReportTable]:
-    """Give the tables of one stream."""
+    """Return the tables of one stream."""
     after = [f"After {i + 1}" for i in range(len(stream["tasks"]))]
     each = [f"Task {i + 1}" for i in range(len(stream["tasks"]))]
     return [
@@ -76,7 +76,7 @@ def stream_tables(stream: dict[str, Any]) -> list[ReportTable]:
 
 
 def claim_table(content: dict[str, Any]) -> ReportTable:
-    """Give all claims as one table."""
+    """Return all claims as one table."""
     titles = {stream["id"]: stream["title"] for stream in content["streams"]}
     rows = [
         [c["source"], titles[c["stream"]], c["claimed"], c["measured"], c["verdict"], c["setting"]]
@@ -222,7 +222,7 @@ def _note(stream: dict[str, Any]) -> str:
 
 
 def to_csv(table: ReportTable) -> str:
-    """Give the values behind a table, all digits, one row of CSV each."""
+    """Return the values behind a table, all digits, one row of CSV each."""
     buffer = io.StringIO()
     names = list(dict.fromkeys(name for row in table.values for name in row))
     writer = csv.DictWriter(buffer, names, lineterminator="\n")
@@ -232,7 +232,7 @@ def to_csv(table: ReportTable) -> str:
 
 
 def to_markdown(table: ReportTable) -> str:
-    """Give a table in Markdown, the best of a column in bold."""
+    """Return a table in Markdown, the best of a column in bold."""
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -248,7 +248,7 @@ def to_markdown(table: ReportTable) -> str:
 
 
 def to_latex(table: ReportTable) -> str:
-    """Give a table in LaTeX (booktabs), the best of a column in bold."""
+    """Return a table in LaTeX (booktabs), the best of a column in bold."""
     rows = [
         [
             f"\\textbf{{{tex(cell)}}}" if table.best.get(j) == i else tex(cell)
@@ -279,5 +279,5 @@ TEX = {
 
 
 def tex(text: str) -> str:
-    """Give a text as LaTeX takes it."""
+    """Return a text as LaTeX takes it."""
     return "".join(TEX.get(character, character) for character in text)

@@ -61,7 +61,7 @@ def summarise(collection: Collection) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Give a value as JSON has it: no arrays, None for what is not a finite number."""
+    """Return a value as JSON has it: no arrays, None for what is not a finite number."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, Interval):
@@ -144,13 +144,13 @@ def _method(method: Method, look: Style, sgd: Method | None) -> dict[str, Any]:
 
 
 def _curve(values: Floats) -> dict[str, list[float]]:
-    """Give mean and interval at each point of curves (seeds, points)."""
+    """Return mean and interval at each point of curves (seeds, points)."""
     points = [interval(column) for column in values.T]
     return {end: [getattr(point, end) for point in points] for end in ("mean", "low", "high")}
 
 
 def _settings(group: Group) -> tuple[dict[str, Any], dict[str, str]]:
-    """Give the training settings all methods share, and each method's own in words."""
+    """Return the training settings all methods share, and each method's own in words."""
     whole = {
         m.label: {"net": m.config.get("net")} | dict(m.config.get("training", {}))
         for m in group.methods

@@ -27,7 +27,7 @@ FORMS = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
 
 
 def write(collection: Collection, out: Path) -> Path:
-    """Write everything into a folder; give the path of the page, which is written last."""
+    """Write everything into a folder; return the path of the page, which is written last."""
     if out.exists() and not out.is_dir():
         raise InputError(f"out must be a folder, found the file {str(out)!r}.")
     _check_packages()
