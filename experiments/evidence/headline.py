@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from olss.lab.report.intervals import interval
+from olss.lab.seed_intervals import interval
 from olss.streams.record import Record
 
 from . import pages

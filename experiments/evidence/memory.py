@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from olss.lab.report.intervals import difference
+from olss.lab.seed_intervals import difference
 
 from . import pages
 from .gather import Row, load, matching, mean_of, select

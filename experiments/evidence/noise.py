@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from olss.lab.report.intervals import interval
+from olss.lab.seed_intervals import interval
 
 from . import pages
 from .gather import Row, load, matching, mean_of

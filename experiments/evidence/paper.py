@@ -10,12 +10,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from olss.lab.report.collect import collect
-from olss.lab.report.intervals import interval, log_ratio
 from olss.lab.report.measures import MEASURES, seconds
 from olss.lab.report.page import render
 from olss.lab.report.paper_claims import RATIOS
 from olss.lab.report.report_tables import stream_tables
 from olss.lab.report.summary import summarise
+from olss.lab.seed_intervals import interval, log_ratio
 from olss.streams.record import Record
 
 from . import pages

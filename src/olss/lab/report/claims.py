@@ -12,13 +12,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from olss.lab.report.collect import Group, Method
-from olss.lab.report.intervals import Interval, difference, interval, log_ratio
+from olss.lab.report.found_runs import Group, Method
 from olss.lab.report.measures import MEASURES, seconds
+from olss.lab.seed_intervals import Interval, difference, interval, log_ratio
 from olss.streams.record import Record
 
 __all__ = [
-    "MARGIN", "NOT_RUN", "Claim", "over", "ratio_claim", "score_claim", "share_claim", "verdict",
+    "MARGIN", "NOT_RUN", "Bounds", "Claim", "over", "ratio_claim", "score_claim", "share_claim",
+    "verdict",
 ]  # fmt: skip
 
 MARGIN = 0.02
@@ -73,7 +74,7 @@ def verdict(value: Interval, low: float, high: float) -> str:
 
     Examples
     --------
-    >>> from olss.lab.report.intervals import interval
+    >>> from olss.lab.seed_intervals import interval
     >>> verdict(interval([0.030, 0.031, 0.032]), 0.02, math.inf)
     'holds'
     >>> verdict(interval([0.030]), 0.02, math.inf)

@@ -11,92 +11,18 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from olss.errors import FormatError, InputError
 from olss.lab.experiment import safe
 from olss.lab.report.display_names import differing, in_order, slug, stream_title, told_apart
+from olss.lab.report.found_runs import Collection, FoundRun, Group, Method, Problem
 from olss.streams.record import Record
 
-__all__ = ["Collection", "FoundRun", "Group", "Method", "Problem", "collect"]
+__all__ = ["collect"]
 
 CHECKPOINT = "checkpoint"  # a folder inside a run's own, with records of tasks so far
-
-
-@dataclass(frozen=True)
-class FoundRun:
-    """A record, where it came from, and the seeds that tell it from its siblings."""
-
-    record: Record
-    folder: Path
-
-    @property
-    def seed(self) -> str:
-        """The run's seed, with the stream's where that is another."""
-        stream = self.record.config.get("stream", {}).get("seed", self.record.seed)
-        own = self.record.seed
-        return str(own) if stream == own else f"{own} (stream {stream})"
-
-
-@dataclass
-class Method:
-    """Runs that differ by their seeds alone."""
-
-    label: str
-    runs: list[FoundRun]
-    missing: list[str] = field(default_factory=list)
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """Configuration of all runs, their seeds aside."""
-        return self.runs[0].record.config
-
-    @property
-    def learner(self) -> dict[str, Any]:
-        """Settings of the learner."""
-        return dict(self.config.get("learner", {}))
-
-    @property
-    def recipe(self) -> str:
-        """Name of the recipe."""
-        return str(self.learner.get("recipe", self.label))
-
-
-@dataclass
-class Group:
-    """Methods that may be compared: one protocol on one stream."""
-
-    slug: str
-    title: str
-    protocol: str
-    metric: str
-    compete: str
-    stream: dict[str, Any]
-    tasks: list[str]
-    methods: list[Method]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Something found and not used, or expected and not found."""
-
-    where: str
-    what: str
-
-
-@dataclass
-class Collection:
-    """Everything found below the given folders."""
-
-    groups: list[Group]
-    problems: list[Problem]
-
-    @property
-    def labels(self) -> list[str]:
-        """Labels of all methods, each once, in the order of the groups."""
-        return list(dict.fromkeys(m.label for group in self.groups for m in group.methods))
 
 
 def collect(folders: Sequence[Path]) -> Collection:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from olss.lab.report.collect import Method
+    from olss.lab.report.found_runs import Method
 
 __all__ = ["differing", "in_order", "setting", "slug", "stream_title", "told_apart"]
 

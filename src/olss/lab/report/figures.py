@@ -7,7 +7,7 @@ from typing import Any
 
 from olss.lab.report.plots import INK, PLOTS
 
-__all__ = ["draw_figures"]
+__all__ = ["LOOK", "draw_figures"]
 
 LOOK: dict[Any, Any] = {
     "font.family": "sans-serif",

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.lab.report.collect import Collection, Group, Method
 from olss.lab.report.display_names import setting
-from olss.lab.report.intervals import LEVEL, Interval, interval, log_ratio
+from olss.lab.report.found_runs import Collection, Group, Method
 from olss.lab.report.measures import MEASURES, seconds
 from olss.lab.report.own_claims import own_claims
 from olss.lab.report.palette import Style, styles
 from olss.lab.report.paper_claims import paper_claims
+from olss.lab.seed_intervals import LEVEL, Interval, interval, log_ratio
 from olss.streams.record import PHASES, Record
 
 __all__ = ["plain", "summarise"]

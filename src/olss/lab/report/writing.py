@@ -6,8 +6,8 @@ from importlib import import_module
 from pathlib import Path
 
 from olss.errors import InputError, MissingExtraError
-from olss.lab.report.collect import Collection
 from olss.lab.report.figures import draw_figures
+from olss.lab.report.found_runs import Collection
 from olss.lab.report.memory_images import draw_images
 from olss.lab.report.page import render
 from olss.lab.report.report_tables import (
