@@ -6,14 +6,16 @@ import contextlib
 import logging
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from olss.common.dask_client import ClusterLostError
 from olss.common.lock import locked
-from olss.errors import InputError
 from olss.lab import dask_executor as module
 from olss.lab.dask_executor import DaskExecutor
 from olss.lab.single_run import run_once
@@ -80,7 +82,47 @@ def test_errors_of_a_run_come_back_as_words(local: Any, tmp_path: Path) -> None:
     assert ends["taken"].kind == "done"
 
 
-def test_no_scheduler_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.3)
-    with pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9"):
-        DaskExecutor(tmp_path, "tcp://127.0.0.1:9")
+def test_a_lost_scheduler_ends_the_command_and_lets_go_of_its_runs(tmp_path: Path) -> None:
+    script = (
+        "import distributed, time\n"
+        "if __name__ == '__main__':\n"
+        "    options = {'dashboard_address': None, 'memory_limit': 0}\n"
+        "    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, **options) as made:\n"
+        "        print(made.scheduler_address, flush=True)\n"
+        "        time.sleep(120)\n"
+    )
+    (tmp_path / "scheduler.py").write_text(script)
+    process = subprocess.Popen(
+        [sys.executable, str(tmp_path / "scheduler.py")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    spec = small_spec(tasks=200)
+    executor = DaskExecutor(tmp_path, process.stdout.readline().strip())
+    executor.submit(spec)
+    with pytest.raises(ClusterLostError, match="the Dask scheduler was lost"):  # noqa: PT012
+        for event in executor.events():
+            assert event.kind == "task"
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    executor.close()
+    with locked(tmp_path / spec.folder / ".lock") as free:
+        assert free
+
+
+def test_workers_that_are_all_gone_are_told(
+    local: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("olss.common.dask_client.TELL_SECONDS", 0.05)
+    executor = DaskExecutor(tmp_path, local.scheduler_address)
+    with contextlib.closing(executor):
+        executor.submit(small_spec("sgd", tasks=20))
+        with monkeypatch.context() as gone:
+            gone.setattr("olss.common.dask_client._workers", lambda client: 0)
+            event = next(event for event in executor.events() if event.kind == "note")
+        assert "all workers of the Dask cluster are gone" in event.text

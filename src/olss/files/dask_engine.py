@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
+from functools import partial
 from threading import Lock
 from typing import Any
+from warnings import warn
 
+from olss.common.dask_client import ClusterWatch, connect, load_distributed
 from olss.core.gram import Gram
-from olss.errors import InputError, MissingExtraError, OlssError
+from olss.errors import OlssWarning
 from olss.files.parts import Job, Part, draw_part, fold, gram_part, merge_grams, merge_rows
 from olss.files.varopt import Rows
 from olss.tables.scoring import Scorer
 
 __all__ = ["Cluster", "on_cluster"]
-
-CONNECT_SECONDS = 10
 
 
 @contextmanager
@@ -30,10 +30,7 @@ def on_cluster(
     scheduler: str | None, workers: int | None, tick: Callable[[int], None]
 ) -> Iterator[Cluster]:
     """Connect to a scheduler, or start workers on this machine for as long as the context lasts."""
-    try:
-        distributed: Any = import_module("distributed")
-    except ImportError as error:
-        raise MissingExtraError("dask[distributed]", "dask", "working on a cluster") from error
+    distributed = load_distributed("working on a cluster")
     if scheduler is None:
         # One core each; memory is constant by construction, so Dask need not watch it.
         options = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None}
@@ -43,19 +40,7 @@ def on_cluster(
         ):
             yield Cluster(client, tick)
         return
-    try:
-        client = distributed.Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"scheduler: nobody answers at {scheduler!r} ({error}). Start one with `dask "
-            "scheduler` and give the address it prints."
-        ) from error
-    with client:
-        if not client.scheduler_info()["workers"]:
-            raise InputError(
-                f"scheduler: {scheduler!r} has no workers. Start some with "
-                f"`dask worker {scheduler}`."
-            )
+    with connect(scheduler) as client:
         yield Cluster(client, tick)
 
 
@@ -64,6 +49,7 @@ class Cluster:
 
     def __init__(self, client: Any, tick: Callable[[int], None]) -> None:
         self._client = client
+        self._watch = ClusterWatch(client, partial(warn, category=OlssWarning, stacklevel=2))
         self._tell = tick
         self._lock = Lock()
 
@@ -72,7 +58,7 @@ class Cluster:
         shared = self._share((job, plan))
         leaves = (self._submit(part, _gram_part, shared, part) for part in parts)
         root = fold(leaves, lambda _, a, b: self._client.submit(merge_grams, a, b, pure=False))
-        gram: Gram = _result(root)
+        gram: Gram = self._watch.result(root)
         return gram
 
     def rows(self, job: Job, scorer: Scorer | None, parts: Sequence[Part]) -> Rows | None:
@@ -83,7 +69,7 @@ class Cluster:
             leaves,
             lambda place, a, b: self._client.submit(_merge_rows, shared, place, a, b, pure=False),
         )
-        rows: Rows | None = _result(root)
+        rows: Rows | None = self._watch.result(root)
         return rows
 
     def _share(self, value: Any) -> Any:
@@ -99,18 +85,6 @@ class Cluster:
         if done.status == "finished":
             with self._lock:
                 self._tell(size)
-
-
-def _result(root: Any) -> Any:
-    from distributed import KilledWorker
-
-    try:
-        return root.result()
-    except KilledWorker as error:
-        raise OlssError(
-            "the cluster gave up: several workers died at the same work, most likely of too "
-            f"little memory ({error})."
-        ) from error
 
 
 def _itself(value: Any) -> Any:

@@ -15,8 +15,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from olss.common.dask_client import LOOK_SECONDS, ClusterLostError, ClusterWatch, connect
 from olss.common.lock import locked
-from olss.errors import InputError, MissingExtraError, OlssError
+from olss.errors import InputError, OlssError
 from olss.lab import run_directory
 from olss.lab.executor import Event
 from olss.lab.experiment import RunSpec
@@ -25,7 +26,6 @@ from olss.streams.record import Record
 
 __all__ = ["DaskExecutor"]
 
-PATIENCE = 10  # seconds until a scheduler that does not answer is given up
 TOPIC = "olss-run"
 _one_at_a_time = threading.Lock()
 
@@ -42,15 +42,10 @@ class DaskExecutor:
     """
 
     def __init__(self, root: Path, address: str) -> None:
-        try:
-            distributed: Any = import_module("distributed")
-        except ImportError as error:
-            raise MissingExtraError("dask.distributed", "dask", "--scheduler") from error
         self.root = root
-        try:
-            self._client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise InputError(f"no Dask scheduler answers at {address}: {error}") from error
+        self._client = connect(address, "--scheduler")
+        self._notes: list[str] = []
+        self._watch = ClusterWatch(self._client, self._notes.append)
         self._heard: queue.SimpleQueue[tuple[str, str, Any]] = queue.SimpleQueue()
         self._client.subscribe_topic(TOPIC, self._on_task)
         self._under_way: dict[str, tuple[RunSpec, Any, contextlib.ExitStack]] = {}
@@ -60,7 +55,8 @@ class DaskExecutor:
     def check(self, specs: Sequence[RunSpec]) -> int:
         """Raise an InputError if they cannot be run as they are; return the number of tasks."""
         try:
-            return int(self._client.submit(_check_there, list(specs), pure=False).result())
+            there = self._client.submit(_check_there, list(specs), pure=False)
+            return int(self._watch.result(there))
         except RuntimeError as error:
             raise InputError(str(error)) from error
 
@@ -75,7 +71,12 @@ class DaskExecutor:
                 spec = self._put_off.pop(0)
                 yield Event("waiting", spec)
                 self._send(spec, patient=True)
-            kind, key, content = self._heard.get()
+            try:
+                kind, key, content = self._heard.get(timeout=LOOK_SECONDS)
+            except queue.Empty:
+                self._watch.look()
+                yield from self._noted()
+                continue
             if key not in self._under_way:
                 continue  # of another experiment on the same cluster, or late
             if kind == "task":
@@ -87,11 +88,16 @@ class DaskExecutor:
     def close(self) -> None:
         """Cancel what has not begun; what a worker is at, it finishes in vain."""
         for _, future, lock in self._under_way.values():
-            if future is not None:
+            if future is not None and self._client.status == "running":
                 future.cancel()
             lock.close()
         self._under_way.clear()
         self._client.close()
+
+    def _noted(self) -> Iterator[Event]:
+        while self._notes:
+            spec = next(iter(self._under_way.values()))[0]
+            yield Event("note", spec, text=self._notes.pop(0))
 
     def _send(self, spec: RunSpec, *, patient: bool) -> None:
         lock, folder = contextlib.ExitStack(), self.root / spec.folder
@@ -121,9 +127,11 @@ class DaskExecutor:
             if isinstance(ending, Record):
                 return Event("done", spec, ending)
             try:
-                record, memory = ending.result()
+                record, memory = self._watch.result(ending)
                 run_directory.finish(self.root / spec.folder, record, memory)
-            except Exception as error:  # whatever a worker raises, or the cluster itself
+            except ClusterLostError:
+                raise
+            except Exception as error:  # whatever a worker raises
                 return Event("failed", spec, text=str(error) or type(error).__name__)
         return Event("done", spec, record)
 
