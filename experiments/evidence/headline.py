@@ -14,7 +14,7 @@ from olss.streams.record import Record
 from . import pages
 from .der import DER, PUBLISHED, SIZES
 from .gather import Row, load, matching
-from .pages import RESULTS, standard_error
+from .pages import RESULTS, bars
 from .paper import SHOWN, records_of
 
 RECIPES = {
@@ -49,7 +49,7 @@ def _headline(rows: list[Row], records: dict[str, dict[int, Record]]) -> Figure:
         ends = _by_bytes(permuted, name)
         right.errorbar(
             list(ends), [e.mean for e in ends.values()],
-            [standard_error(e) for e in ends.values()],
+            bars(ends.values()),
             color=colour, marker="o", markersize=4, capsize=2, label=name,
         )  # fmt: skip
     same = [row for row in permuted if row["memory"] in SIZES]

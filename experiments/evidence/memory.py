@@ -10,7 +10,7 @@ from olss.lab.seed_intervals import difference
 
 from . import pages
 from .gather import Row, load, matching, mean_of, select
-from .pages import COLOURS, SIZES, STREAMS, by_memory, legend, plain, signed, standard_error, table
+from .pages import COLOURS, SIZES, STREAMS, bars, by_memory, legend, plain, signed, table
 
 
 def make() -> None:
@@ -48,7 +48,7 @@ def _policies(rows: list[Row]) -> Figure:
                     continue
                 axis.errorbar(
                     [s for s, _ in ends], [e.mean for _, e in ends],
-                    [standard_error(e) for _, e in ends], label=choice,
+                    bars(e for _, e in ends), label=choice,
                     color=COLOURS[choice], marker="o", markersize=3.5, capsize=2,
                 )  # fmt: skip
             axis.axhline(0, color=COLOURS["reservoir"], linewidth=1)
@@ -101,7 +101,7 @@ def _methods(rows: list[Row]) -> Figure:
             ends = [(s, e) for s, e in ends if e.count]
             axis.errorbar(
                 [s for s, _ in ends], [e.mean for _, e in ends],
-                [standard_error(e) for _, e in ends], color=colour, linestyle=dash,
+                bars(e for _, e in ends), color=colour, linestyle=dash,
                 marker="o", markersize=3.5, capsize=2, label=name,
             )  # fmt: skip
         by_memory(axis)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from olss.common.number_text import spread
 from olss.lab.report.figures import LOOK
+from olss.lab.seed_intervals import Interval
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "results"
@@ -78,23 +80,18 @@ def table(columns: list[str], lines: list[list[str]], rule: str = "---:") -> str
     return "".join(f"| {' | '.join(cells)} |\n" for cells in [columns, rules, *lines])
 
 
-def standard_error(value: Any) -> float:
-    """Return the standard error of a mean, none for one seed."""
-    return float(value.sd / math.sqrt(value.count)) if value.count > 1 else 0.0
+def plain(value: Interval) -> str:
+    """Return a mean, in per cent, and half its interval."""
+    return spread(value.ends(), 1)
 
 
-def plain(value: Any) -> str:
-    """Write a mean and half its interval."""
-    if not value.count:
-        return "—"
-    return f"{value.mean:.1f}" + (f" ± {value.half:.1f}" if value.count > 1 else "")
-
-
-def signed(value: Any) -> str:
-    """Write a difference with its sign, bold where its interval leaves out zero."""
-    if not value.count:
-        return "—"
+def signed(value: Interval) -> str:
+    """Return a difference with its sign, bold where its interval leaves out zero."""
     clear = value.count > 1 and abs(value.mean) > value.half
-    text = f"{value.mean:+.1f}".replace("-", "−")
-    text += f" ± {value.half:.1f}" if value.count > 1 else ""
+    text = spread(value.ends(), 1, signed=True)
     return f"**{text}**" if clear else text
+
+
+def bars(values: Iterable[Interval]) -> list[float]:
+    """Return half the interval of each, none for one seed: what error bars show."""
+    return [0.0 if math.isnan(value.half) else value.half for value in values]

@@ -45,7 +45,7 @@ on a memory:
   [bold]joint[/]      keeps everything, at a cost that grows with each task
 
 Below, in % of test digits read right after the last task: the average over
-all tasks, task 1 and the newest task; mean and s.d. over seeds.
+all tasks, task 1 and the newest task.
 """
 
 

@@ -188,14 +188,16 @@ def tune(
 def _choices(content: dict[str, Any]) -> Any:
     from rich.table import Table
 
+    from olss.common.number_text import score
+
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("learner", "chosen", "on validation rows", "trials"):
         table.add_column(heading)
     for name, search in content.items():
         chosen = search["chosen"]
         values = ", ".join(f"{k}={v}" for k, v in chosen["settings"].items()) if chosen else "none"
-        score = f"{100 * chosen['score']:.1f} %" if chosen else ""
-        table.add_row(name, values, score, str(len(search["trials"])))
+        reached = score({"mean": chosen["score"]}) if chosen else ""
+        table.add_row(name, values, reached, str(len(search["trials"])))
     return table
 
 

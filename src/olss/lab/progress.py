@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from olss.common.number_text import PLUS_MINUS, figures, score
 from olss.lab.executor import Event
 from olss.lab.experiment import RunSpec
+from olss.lab.seed_intervals import interval
 from olss.streams.record import Record
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["ExperimentProgress", "said_score", "said_seconds"]
+__all__ = ["ExperimentProgress", "said_score"]
 
 
 @dataclass
@@ -109,7 +111,7 @@ class ExperimentProgress:
         from rich.markup import escape
         from rich.table import Table
 
-        table = Table(box=None, pad_edge=False, header_style="dim")
+        table = Table(box=None, pad_edge=False, header_style="dim", caption_justify="left")
         table.add_column("learner")
         for heading in ("average", "task 1", "newest", "seconds"):
             table.add_column(heading, justify="right")
@@ -119,6 +121,8 @@ class ExperimentProgress:
             table.add_row(
                 escape(label), *_scores(lines), self._doing(lines) if now else _seeds(lines)
             )
+        if any(" ± " in str(cell) for column in table.columns for cell in column.cells):
+            table.caption = f"{PLUS_MINUS}."
         return table
 
     def _doing(self, lines: Sequence[_Line]) -> str:
@@ -162,37 +166,18 @@ def _scores(lines: Sequence[_Line]) -> tuple[str, str, str, str]:
     ]
     told = [said_score(numbers, records[0].metric) for numbers in values]
     seconds = statistics.fmean(sum(record.seconds.values()) for record in records)
-    average, first, newest, spent = (f"[{style}]{text}[/]" for text in (*told, f"{seconds:.1f}"))
+    average, first, newest, spent = (f"[{style}]{text}[/]" for text in (*told, figures(seconds)))
     return average, first, newest, spent
 
 
 def said_score(values: Sequence[float], metric: str = "accuracy") -> str:
-    """Say a mean, with the standard deviation if there are several; accuracies in percent.
+    """Return a mean, with half its 95% interval if there are several; accuracies in per cent.
 
     Examples
     --------
     >>> said_score([0.931])
     '93.1'
-    >>> said_score([0.5, 0.6])
-    '55.0 ± 7.1'
+    >>> said_score([0.5, 0.6, 0.7])
+    '60.0 ± 24.8'
     """
-    scale, digits = (100, 1) if metric == "accuracy" else (1, 3)
-    mean = f"{scale * statistics.fmean(values):.{digits}f}"
-    if len(values) == 1:
-        return mean
-    return f"{mean} ± {scale * statistics.stdev(values):.{digits}f}"
-
-
-def said_seconds(seconds: float) -> str:
-    """Say a time as people do.
-
-    Examples
-    --------
-    >>> said_seconds(42.4), said_seconds(780), said_seconds(7_300)
-    ('42 s', '13 min', '2.0 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+    return score(interval(values).ends(), metric)

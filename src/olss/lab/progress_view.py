@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from olss.common.number_text import rough_time
 from olss.lab.executor import Event
-from olss.lab.progress import ExperimentProgress, said_score, said_seconds
+from olss.lab.progress import ExperimentProgress, said_score
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,7 +65,7 @@ class ProgressLines:
             return f"{who}: another process is at it; waiting."
         left = self.progress.seconds_left()
         if event.kind == "done" and event.record is not None:
-            soon = f", about {said_seconds(left)} left" if left else ""
+            soon = f", about {rough_time(left)} left" if left else ""
             return f"{who}: {_scores(event)} ({self.progress.counts}{soon})"
         if event.kind == "task" and event.record and time.monotonic() - self.spoke > PAUSE:
             of = "" if self.progress.tasks is None else f" of {self.progress.tasks}"
@@ -112,8 +113,8 @@ class ProgressTable:
 
         spent = time.monotonic() - self.progress.began
         left = self.progress.seconds_left()
-        soon = f", about {said_seconds(left)} left" if left else ""
-        foot = Text(f"{self.progress.counts}, {said_seconds(spent)} so far{soon}", style="dim")
+        soon = f", about {rough_time(left)} left" if left else ""
+        foot = Text(f"{self.progress.counts}, {rough_time(spent)} so far{soon}", style="dim")
         return Group(self.progress.table(), Text(), foot)
 
 

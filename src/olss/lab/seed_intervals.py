@@ -46,6 +46,11 @@ class Interval:
         """Half the width of the interval."""
         return (self.high - self.low) / 2
 
+    def ends(self) -> dict[str, float | None]:
+        """Return mean, low and high as `olss.common.number_text` takes them."""
+        found = {"mean": self.mean, "low": self.low, "high": self.high}
+        return {name: None if math.isnan(value) else value for name, value in found.items()}
+
     def mapped(self, function: Any) -> Interval:
         """Return the interval of an increasing function of the mean; `sd` has no such meaning."""
         mean, low, high = (function(value) for value in (self.mean, self.low, self.high))

@@ -16,6 +16,7 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
+from olss.common.number_text import PLUS_MINUS
 from olss.lab.report.claims import NOT_RUN
 from olss.lab.report.report_tables import ReportTable, tex, to_latex
 
@@ -75,6 +76,7 @@ def render(
         counts=_counts(content["claims"]),
         count=_counts,
         not_run=NOT_RUN,
+        plus_minus=PLUS_MINUS,
         open=len(content["claims"]) <= 40,
         measures=[
             (title, f"{text[0].upper()}{text[1:]}.") for title, text in content["measures"].values()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from olss.common.number_text import figures
 from olss.lab.report.label_placing import apart, clusters
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def _time(stream: Stream) -> Figure | None:
         left += width
     for place, total, method in zip(y, left, methods, strict=True):
         times = method["values"]["ratio"]["mean"]
-        text = f"{total:,.3g} s" + (f", × {times:.3g}" if times else "")
+        text = f"{figures(total)} s" + (f", × {figures(times)}" if times else "")
         axes.annotate(
             text, (total, place), (3, 0), textcoords="offset points", va="center", fontsize=7
         )

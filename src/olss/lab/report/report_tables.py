@@ -65,7 +65,7 @@ def stream_tables(stream: dict[str, Any]) -> list[ReportTable]:
         _curve_table(stream, "final", "each task after the last", "final", each),
         _matrix_table(
             stream, "matrices", f"each task after each task, mean {_unit(stream)}", "accuracy",
-            lambda cell: score({"mean": cell, "low": None}, stream["metric"]),
+            lambda cell: score({"mean": cell}, stream["metric"]),
         ),
         _matrix_table(
             stream, "memory", "rows of each task held after each task, mean", "memory_rows",
