@@ -13,22 +13,24 @@ from matplotlib.figure import Figure
 
 from olss.common.number_text import spread
 from olss.lab.report.figures import LOOK
+from olss.lab.report.palette import policy_style
 from olss.lab.seed_intervals import Interval
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-COLOURS = {
-    "paper": "#D55E00",
-    "weighted": "#0072B2",
-    "reservoir": "#444444",
-    "balanced": "#009E73",
-    "balanced-leverage": "#CC79A7",
-    "balanced-random": "#E69F00",
-    "recent": "#999999",
-    "weighted, features": "#56B4E9",
-    "balanced, features": "#7ACC9E",
+CHOICES = {  # what a memory keeps by, and how it is drawn
+    "paper": policy_style("paper"),
+    "weighted": policy_style("weighted"),
+    "reservoir": policy_style("reservoir"),
+    "balanced": policy_style("balanced"),
+    "balanced-leverage": policy_style("balanced-leverage"),
+    "balanced-random": policy_style("balanced-random"),
+    "recent": policy_style("recent"),
+    "weighted, features": policy_style("weighted", features=True),
+    "balanced, features": policy_style("balanced", features=True),
+    "paper, features": policy_style("paper", features=True),
 }
 SIZES = (200, 500, 2_000, 10_000)
 STREAMS = ("permuted", "rotated")

@@ -13,6 +13,7 @@ from olss.lab.demo_picture import draw_demo
 from olss.lab.experiment import Experiment, parse
 from olss.lab.process_executor import ProcessExecutor
 from olss.lab.progress import ExperimentProgress, said_score
+from olss.lab.report import write_report
 from olss.lab.run_experiment import run_experiment
 
 if TYPE_CHECKING:
@@ -96,9 +97,8 @@ def demo(root: Path, console: Console, seeds: str = "0-2", tasks: int = TASKS) -
     picture = root / "demo.png"
     draw_demo({name: progress.finished() for name, progress in by_stream.items()}, STREAMS, picture)
     console.print(f"Picture  {picture}", highlight=False, soft_wrap=True)
-    page = _page(root)
-    if page is not None:
-        console.print(f"Page     {page}", highlight=False, soft_wrap=True)
+    page = write_report([root], root / "report")
+    console.print(f"Page     {page}", highlight=False, soft_wrap=True)
     return True
 
 
@@ -118,12 +118,3 @@ def _lesson(by_stream: dict[str, ExperimentProgress]) -> str:
         f"{task_one('olss')} %,\na reservoir {task_one('reservoir')} %, a balanced memory "
         f"{task_one('balanced')} %, and the net that keeps\neverything {task_one('joint')} %."
     )
-
-
-def _page(root: Path) -> Path | None:
-    """Write the report page; None if what it needs is not installed."""
-    try:
-        from olss.lab.report import write_report
-    except ImportError:
-        return None
-    return write_report([root], root / "report")

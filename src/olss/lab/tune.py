@@ -284,10 +284,6 @@ def _write(searches: list[SettingsSearch], folder: Path) -> dict[str, Any]:
     return content
 
 
-def _steps(trial: Any) -> list[int]:
-    return sorted(trial.intermediate_values)
-
-
 def _trials(storage: Any, name: str) -> list[Any]:
     try:
         return list(storage.get_all_trials(storage.get_study_id_from_name(name)))

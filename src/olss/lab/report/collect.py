@@ -154,7 +154,7 @@ def _group(runs: list[FoundRun], problems: list[Problem]) -> Group:
                 Problem(f"{title}: {method.label}", f"missing seeds {', '.join(method.missing)}")
             )
     return Group(
-        slug(title), title, first.protocol, first.metric, _compete(first), stream,
+        slug(title), title, _own_words(first), first.metric, _compete(first), stream,
         _task_names(runs), in_order(methods),
     )  # fmt: skip
 
@@ -197,7 +197,15 @@ def _experiment(group: Group) -> str:
 
 def _group_key(record: Record) -> str:
     stream = _without_seeds(record.config.get("stream", {}))
-    return _canonical([record.protocol, record.metric, _compete(record), stream])
+    return _canonical([_own_words(record), record.metric, _compete(record), stream])
+
+
+def _own_words(record: Record) -> str:
+    """Return what `olss.learn.run` was told of the protocol.
+
+    Runs of experiment files, which carry a label, say nothing the configuration does not.
+    """
+    return "" if "label" in record.config.get("learner", {}) else record.protocol
 
 
 def _method_key(record: Record) -> str:

@@ -35,13 +35,15 @@ def slug(text: str) -> str:
 
 
 def stream_title(stream: dict[str, Any], tasks: int) -> str:
-    """Say what a stream is.
+    """Return what a stream is called: by its own title, else by what it is made of.
 
     Examples
     --------
     >>> stream_title({"name": "rotated", "dataset": "mnist"}, 20)
     'Rotated MNIST, 20 tasks'
     """
+    if stream.get("title"):
+        return str(stream["title"])
     dataset = stream.get("dataset", "")
     if isinstance(dataset, dict):
         dataset = dataset.get("name", "own data")
@@ -79,7 +81,7 @@ def told_apart(configs: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def differing(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """Say for each of several settings what it has that not all have."""
+    """Return for each of several settings what it has that not all have."""
     keys = list(dict.fromkeys(key for config in configs for key in config if key != "label"))
     apart = [
         key
@@ -90,7 +92,7 @@ def differing(configs: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def setting(key: str, value: Any) -> str:
-    """Say a setting in words.
+    """Return a setting in words.
 
     Examples
     --------

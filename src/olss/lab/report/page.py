@@ -19,6 +19,7 @@ from typing import Any
 from olss.common.number_text import PLUS_MINUS
 from olss.lab.report.claims import NOT_RUN
 from olss.lab.report.report_tables import ReportTable, tex, to_latex
+from olss.lab.report.summary import FEW
 
 __all__ = ["render"]
 
@@ -77,6 +78,7 @@ def render(
         count=_counts,
         not_run=NOT_RUN,
         plus_minus=PLUS_MINUS,
+        few=FEW,
         open=len(content["claims"]) <= 40,
         measures=[
             (title, f"{text[0].upper()}{text[1:]}.") for title, text in content["measures"].values()
@@ -171,7 +173,7 @@ def _embedded(content: dict[str, Any]) -> dict[str, Any]:
         }
         for stream in content["streams"]
     ]
-    return {"streams": streams, "measures": content["measures"]}
+    return {"streams": streams, "measures": content["measures"], "few": FEW}
 
 
 def _swatch(method: dict[str, Any]) -> str:

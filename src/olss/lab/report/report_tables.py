@@ -167,7 +167,7 @@ def _curve_table(
 ) -> ReportTable:
     rows, values = [], []
     for method in stream["methods"]:
-        ends = method["curves"][curve]
+        ends = {end: method["curves"][curve][end] for end in ("mean", "low", "high")}
         points = [dict(zip(ends, point, strict=True)) for point in zip(*ends.values(), strict=True)]
         rows.append([method["label"], *(score(point, stream["metric"]) for point in points)])
         values += [

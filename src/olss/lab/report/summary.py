@@ -16,10 +16,11 @@ from olss.lab.report.measures import MEASURES, seconds
 from olss.lab.report.own_claims import own_claims
 from olss.lab.report.palette import Style, styles
 from olss.lab.report.paper_claims import paper_claims
+from olss.lab.report.winner import winner
 from olss.lab.seed_intervals import LEVEL, Interval, interval, log_ratio
 from olss.streams.record import PHASES, Record
 
-__all__ = ["plain", "summarise"]
+__all__ = ["FEW", "plain", "summarise"]
 
 Floats = NDArray[np.float64]
 COMPETE = {
@@ -31,6 +32,7 @@ COMPETE = {
 PROTOCOL = ("net", "epochs", "batch", "lr", "optimizer", "momentum", "weight_decay", "schedule",
             "loss", "head", "threads")  # fmt: skip
 SAID = {"epochs": "{} epochs", "batch": "batches of {}", "lr": "learning rate {}"}
+FEW = 4  # fewer seeds are drawn one by one: an interval of two or three says little and is wide
 QUIET = {"momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "threads": 1}
 
 
@@ -38,8 +40,11 @@ def summarise(collection: Collection) -> dict[str, Any]:
     """Compute the whole content of a report."""
     import olss
 
-    pairs = [(m.label, m.recipe) for group in collection.groups for m in group.methods]
-    looks = styles(pairs)
+    looks = styles(
+        (m.label, m.recipe, m.learner.get("policy"))
+        for group in collection.groups
+        for m in group.methods
+    )
     claims = [
         claim
         for group in collection.groups
@@ -81,6 +86,7 @@ def _group(group: Group, looks: dict[str, Style]) -> dict[str, Any]:
     return {
         "id": group.slug,
         "title": group.title,
+        "winner": winner(group),
         "protocol": group.protocol,
         "protocol_words": _protocol(group, shared),
         "metric": group.metric,
@@ -94,8 +100,9 @@ def _group(group: Group, looks: dict[str, Style]) -> dict[str, Any]:
 
 
 def _method(method: Method, look: Style, sgd: Method | None) -> dict[str, Any]:
-    def over_seeds(of: Callable[[Record], float]) -> Interval:
-        return interval([of(run.record) for run in method.runs])
+    def over_seeds(of: Callable[[Record], float]) -> dict[str, Any]:
+        each = [of(run.record) for run in method.runs]
+        return asdict(interval(each)) | {"each": each}
 
     def stacked(of: Callable[[Record], Any]) -> NDArray[Any]:
         return np.stack([of(run.record) for run in method.runs])
@@ -143,10 +150,11 @@ def _method(method: Method, look: Style, sgd: Method | None) -> dict[str, Any]:
     }
 
 
-def _curve(values: Floats) -> dict[str, list[float]]:
-    """Return mean and interval at each point of curves (seeds, points)."""
+def _curve(values: Floats) -> dict[str, Any]:
+    """Return mean and interval at each point of curves (seeds, points), and the curves if few."""
     points = [interval(column) for column in values.T]
-    return {end: [getattr(point, end) for point in points] for end in ("mean", "low", "high")}
+    ends = {end: [getattr(point, end) for point in points] for end in ("mean", "low", "high")}
+    return ends | {"runs": values.tolist() if 1 < len(values) < FEW else []}
 
 
 def _settings(group: Group) -> tuple[dict[str, Any], dict[str, str]]:
@@ -181,7 +189,7 @@ def _settings(group: Group) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _protocol(group: Group, shared: dict[str, Any]) -> list[str]:
-    """Say what was done, in short phrases: beside every table."""
+    """Return what was done, in short phrases, as the configuration has it: beside every table."""
     stream = group.stream
     rows = stream.get("train_rows")
     words = [f"{len(group.tasks)} tasks"]
@@ -201,4 +209,4 @@ def _protocol(group: Group, shared: dict[str, Any]) -> list[str]:
     ]
     if "validation" in stream:
         words.append("tested on held-out training rows (validation)")
-    return [*words, group.protocol] if group.protocol else words
+    return words
