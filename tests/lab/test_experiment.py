@@ -1,16 +1,25 @@
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+import sys
 import tomllib
+from datetime import date
+from importlib import invalidate_caches
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from olss.errors import InputError
 from olss.lab import toml_writing
 from olss.lab.experiment import Experiment, load, parse, safe
 from olss.lab.single_run import check
+from olss.lab.toml_tables import apply_change
 from olss.streams import Dataset, from_config
 from tests.lab.small import small_content, small_experiment, write_experiment
 
@@ -82,6 +91,17 @@ def test_the_paper_s_settings_are_the_paper_s() -> None:
         ({"seeds": [True]}, "seeds must be like"),
         ({"net": 3}, "net of the experiment must be text, found 3"),
         ({"tune": {"metod": "grid"}}, "no use for 'metod'. Did you mean 'method'"),
+        ({"train": {"lr": math.nan}}, "train.lr of the experiment must be a finite number"),
+        (
+            {"train": {"lr": 10**400}},
+            "train.lr of the experiment must be a whole number of at most",
+        ),
+        ({"train": {"day": date(2026, 1, 1)}}, r"train.day .* \(a date is written in quotes\)"),
+        ({"stream": {"name": "permuted", "steps": 5}}, "stream.steps .* a list of tables, found 5"),
+        ({"title": "\x1b[2J"}, "title of the experiment must be text without control char"),
+        ({"seeds": "0-99999999999"}, "seeds must be at most 10,000"),
+        ({"seeds": str(2**64)}, "seeds must be at most 10,000, none above 9223372036854775807"),
+        ({"tune": {"share": 2}}, "tune.share must be a number from 0 to 1, found 2"),
         ({"tune": {"method": "guess"}}, "grid, random or tpe, found 'guess'"),
         ({"tune": {"trials": 0}}, "tune.trials must be a positive whole number, found 0"),
         ({"tune": {"space": {"lr": 3}}}, "space of lr in the experiment must be a list"),
@@ -90,6 +110,41 @@ def test_the_paper_s_settings_are_the_paper_s() -> None:
 def test_mistakes_are_named(change: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         parse({**small_content(), **change})
+
+
+oddities = st.recursive(
+    st.sampled_from([math.nan, math.inf, 10**400, -(2**70), date(2026, 1, 1), "\x1b[0m", "", "a:b"])
+    | st.integers()
+    | st.booleans()
+    | st.none()
+    | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=4,
+)
+PLACES = [
+    "name", "title", "seeds", "net", "device", "protocol", "stream", "stream.steps", "train",
+    "train.lr", "learner", "learner.sgd.lr", "learner.sgd.sweep", "learner.sgd.tune", "tune",
+    "tune.space", "tune.seeds", "tune.tasks", "tune.share", "tune.prune",
+]  # fmt: skip
+
+
+@given(st.sampled_from(PLACES), oddities)
+def test_whatever_stands_in_a_file_is_taken_or_named(place: str, value: Any) -> None:
+    content = small_content()
+    apply_change(content, f"{place}=0")
+    where: Any = content
+    *path, last = place.split(".")
+    if path[:1] == ["learner"]:
+        where, path = content["learner"][0], []
+    for key in path:
+        where = where[key]
+    where[last] = value
+    try:
+        experiment = parse(content)
+        specs = experiment.run_specs()
+    except InputError:
+        return
+    json.dumps([experiment.content(), specs[0].content()], allow_nan=False)
 
 
 def test_mistakes_in_settings_name_the_learner() -> None:
@@ -198,3 +253,35 @@ def test_written_as_toml_it_is_the_same_experiment() -> None:
 def test_folder_names_are_safe() -> None:
     assert safe("../a/b c:d") == "a-b-c-d"
     assert safe("///") == "unnamed"
+
+
+def test_words_on_the_protocol_are_those_of_the_configuration(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path)
+    assert "1 epoch" in load(path).protocol_words()
+    changed = load(path, ["train.epochs=7", "learner.sgd.batch=10"])
+    assert "7 epochs" in changed.protocol_words()
+    assert not any("batches" in words for words in changed.protocol_words())
+    # The file's own words are of the file as it is.
+    assert load(path, ["seeds=0-3", "tune.tasks=2"]).protocol == "digits, 3 tasks"
+    assert changed.protocol == ""
+
+
+def test_own_parts_are_found_beside_the_file_and_their_code_is_a_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = write_experiment(tmp_path)
+    change = "learner.sgd.loss=olss_test_own_part:Mine"
+    with pytest.raises(InputError, match=r"loss of small .* put olss_test_own_part.py beside"):
+        load(path, [change]).run_specs()
+    code = tmp_path / "olss_test_own_part.py"
+    code.write_text("class Mine: ...\n")
+    invalidate_caches()
+    sgd, sketch = load(path, [change]).run_specs()
+    assert sgd.settings["loss"] == "olss_test_own_part:Mine"
+    assert sgd.content()["code"] == {
+        "olss_test_own_part": hashlib.sha256(code.read_bytes()).hexdigest()
+    }
+    assert "code" not in sketch.content()
+    code.write_text("class Mine: x = 1\n")
+    assert load(path, [change]).run_specs()[0].code != sgd.code

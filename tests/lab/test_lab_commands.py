@@ -68,7 +68,7 @@ def call(*arguments: str) -> Result:
 def test_run_ends_with_a_table_and_where_the_results_are(folder: Path) -> None:
     result = call("run", "small.toml", "--seeds", "0-1")
     assert result.exit_code == 0, result.output
-    assert "small  digits, 3 tasks" in result.output
+    assert "small  3 tasks · 200 training rows a task" in result.output
     assert "sgd, seed 1: average" in result.output
     rows = {line.split()[0]: line for line in result.output.splitlines() if " ± " in line}
     assert set(rows) == {"sgd", "sketch"}

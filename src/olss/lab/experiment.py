@@ -14,10 +14,21 @@ from typing import Any
 
 from olss.common.near_names import nearest
 from olss.errors import InputError
+from olss.lab.own_code import allow_imports_from, code_sums
+from olss.lab.protocol import protocol_words, shared_settings
 from olss.lab.search_space import TuneSpec, checked_space, tune_spec
-from olss.lab.toml_tables import apply_change, check_keys, seed_list, table_of, text_of
+from olss.lab.toml_tables import (
+    apply_change,
+    check_keys,
+    check_values,
+    seed_list,
+    table_of,
+    text_of,
+)
 
 __all__ = ["Experiment", "LearnerSpec", "RunSpec", "load", "parse", "safe"]
+
+APART = ("name", "title", "seeds", "device", "tune")  # changes no protocol speaks of
 
 
 @dataclass(frozen=True)
@@ -44,7 +55,10 @@ class LearnerSpec:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One run: a learner with one seed. Everything that decides its record."""
+    """One run: a learner with one seed. Everything that decides its record.
+
+    `code` has the sum of each module of one's own that its settings name.
+    """
 
     experiment: str
     label: str
@@ -55,6 +69,8 @@ class RunSpec:
     protocol: str
     device: str = "cpu"
     first_tasks: int | None = None
+    title: str = ""
+    code: dict[str, str] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -64,6 +80,8 @@ class RunSpec:
     def content(self) -> dict[str, Any]:
         """Return all of it as JSON gives it back, so that a saved spec equals a live one."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
+        for name in ("title", "code"):  # nothing is said of what there is not
+            values = values if values[name] else {k: v for k, v in values.items() if k != name}
         content: dict[str, Any] = json.loads(json.dumps(values))
         return content
 
@@ -77,7 +95,10 @@ class Experiment:
     name : str
         Of the folder of its results.
     protocol : str
-        Words printed beside every number: what competes, how much is trained.
+        Words of one's own for the records. What is printed as the protocol is made from the
+        configuration.
+    title : str
+        What reports call the stream.
     stream : dict
         See `olss.streams.from_config`. Without a seed, each run's own seed makes its stream.
     net : str
@@ -93,6 +114,7 @@ class Experiment:
     stream: dict[str, Any]
     learners: tuple[LearnerSpec, ...]
     protocol: str = ""
+    title: str = ""
     net: str = "mlp"
     train: dict[str, Any] = field(default_factory=dict)
     seeds: tuple[int, ...] = (0,)
@@ -131,6 +153,16 @@ class Experiment:
             seed=seed,
             protocol=self.protocol,
             device=self.device,
+            title=self.title,
+            code=code_sums({"net": self.net, **self.train, **learner.settings}, self.name),
+        )
+
+    def protocol_words(self) -> list[str]:
+        """Return what is done, in short phrases made from the configuration."""
+        tasks = self.stream.get("tasks")
+        settings = [{"net": self.net, **self.train, **one.settings} for one in self.learners]
+        return protocol_words(
+            self.stream, tasks if type(tasks) is int else None, shared_settings(settings), None
         )
 
     def content(self) -> dict[str, Any]:
@@ -139,6 +171,7 @@ class Experiment:
         return {
             "name": self.name,
             "protocol": self.protocol,
+            "title": self.title,
             "seeds": list(self.seeds),
             "net": self.net,
             "device": self.device,
@@ -176,6 +209,9 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
         raise InputError(f"{path} is not a text file in UTF-8.") from error
     for change in changes:
         apply_change(content, change)
+    if any(not change.strip().startswith(APART) for change in changes):
+        content.pop("protocol", None)  # words on what the file says, not on what is run now
+    allow_imports_from(path.parent)
     return parse({"name": path.stem, **content}, str(path))
 
 
@@ -193,11 +229,15 @@ def parse(content: Mapping[str, Any], source: str = "the experiment") -> Experim
     """
     known = {item.name for item in fields(Experiment)} - {"learners"} | {"learner"}
     check_keys(content, known, source)
+    check_values(content, "", source)
     for key in ("stream", "learner"):
         if not content.get(key):
             raise InputError(f"{source} must have a [{key}] table, found none.")
     stream = table_of(content["stream"], "stream", source)
     train = table_of(content.get("train", {}), "train", source)
+    steps = stream.get("steps", [])
+    if not isinstance(steps, list) or not all(isinstance(step, Mapping) for step in steps):
+        raise InputError(f"stream.steps of {source} must be a list of tables, found {steps!r}.")
     learners = content["learner"]
     if not isinstance(learners, list):
         raise InputError(f"learners of {source} are written [[learner]], with two brackets.")
@@ -206,6 +246,7 @@ def parse(content: Mapping[str, Any], source: str = "the experiment") -> Experim
         stream=stream,
         learners=_learners(learners, source),
         protocol=text_of(content, "protocol", "", source),
+        title=text_of(content, "title", "", source),
         net=text_of(content, "net", "mlp", source),
         train=train,
         seeds=seed_list(content.get("seeds", [0])),

@@ -132,7 +132,8 @@ def run(
     experiment = load(file, told)
     out = _console()
     out.print(experiment.name, style="bold", end="  ", markup=False, highlight=False)
-    out.print(experiment.protocol, markup=False, highlight=False, soft_wrap=True)
+    words = " · ".join(experiment.protocol_words())
+    out.print(words, style="dim", markup=False, highlight=False, soft_wrap=True)
     folder = into / safe(experiment.name)
     try:
         progress = run_experiment(

@@ -41,8 +41,8 @@ Say = Callable[[str], None]
 class CountedStream:
     """A stream, or its first tasks, that counts the training rows of the tasks it gives."""
 
-    def __init__(self, stream: Stream, first_tasks: int | None = None) -> None:
-        self.stream = stream
+    def __init__(self, stream: Stream, first_tasks: int | None = None, title: str = "") -> None:
+        self.stream, self.title = stream, title
         self.count = min(first_tasks or len(stream), len(stream))
         self.rows: list[int] = []
 
@@ -55,7 +55,7 @@ class CountedStream:
     def config(self) -> dict[str, Any]:
         """What the stream is."""
         cut = {"first_tasks": self.count} if self.count < len(self.stream) else {}
-        return {**self.stream.config, **cut}
+        return {**self.stream.config, **cut, **({"title": self.title} if self.title else {})}
 
     def __len__(self) -> int:
         return self.count
@@ -72,7 +72,7 @@ def stream_of(spec: RunSpec) -> CountedStream:
     """Make the stream of a run; its data are read."""
     from olss.streams import from_config
 
-    return CountedStream(from_config(spec.stream), spec.first_tasks)
+    return CountedStream(from_config(spec.stream), spec.first_tasks, spec.title)
 
 
 def learner_of(spec: RunSpec) -> Learner:

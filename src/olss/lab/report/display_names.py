@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from olss.lab.protocol import setting
+
 if TYPE_CHECKING:
     from olss.lab.report.found_runs import Method
 
-__all__ = ["differing", "in_order", "setting", "slug", "stream_title", "told_apart"]
+__all__ = ["differing", "in_order", "slug", "stream_title", "told_apart"]
 
 # From none to most help against forgetting, as readers know tables of this field.
 ORDER = (
@@ -89,23 +91,6 @@ def differing(configs: Sequence[dict[str, Any]]) -> list[str]:
         if len({json.dumps(config.get(key), sort_keys=True) for config in configs}) > 1
     ]
     return [", ".join(setting(key, c[key]) for key in apart if c.get(key)) for c in configs]
-
-
-def setting(key: str, value: Any) -> str:
-    """Return a setting in words.
-
-    Examples
-    --------
-    >>> setting("gem_rows", 256)
-    'gem rows 256'
-    """
-    if isinstance(value, dict):
-        value = value.get("name", json.dumps(value, sort_keys=True))
-    if isinstance(value, list):
-        value = ", ".join(str(v.get("name", v)) if isinstance(v, dict) else str(v) for v in value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = f"{value:,}"
-    return f"{key.replace('_', ' ')} {value}"
 
 
 def in_order(methods: list[Method]) -> list[Method]:

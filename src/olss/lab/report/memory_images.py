@@ -76,8 +76,10 @@ def _held(path: Path) -> NDArray[np.int64] | None:
 
 def _stream(config: dict[str, Any]) -> Stream | None:
     """Return the stream, or None where its data are not at hand: pictures are an extra."""
+    # What the laboratory says of a stream beside what makes it.
+    made_of = {k: v for k, v in config.items() if k not in ("title", "first_tasks")}
     try:
-        return from_config(config)
+        return from_config(made_of)
     except (OlssError, OSError):
         return None
 
