@@ -58,7 +58,7 @@ def test_a_killed_worker_s_run_is_done_by_another(local: Any, tmp_path: Path) ->
         there = tmp_path / spec.folder
         expected = (tmp_path / "here" / "record.json").read_bytes()
         assert (there / "record.json").read_bytes() == expected
-        assert (there / "memory.npy").exists() == (memory is not None)
+        assert (there / "memory.npz").exists() == (memory is not None)
 
 
 def test_errors_of_a_run_come_back_as_words(local: Any, tmp_path: Path) -> None:

@@ -70,9 +70,9 @@ def test_killed_ten_times_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
     record, memory = run_once(spec)
     record.save(tmp_path)
     assert (run / "record.json").read_bytes() == (tmp_path / "record.json").read_bytes()
-    assert np.array_equal(np.load(run / "memory.npy"), memory)
+    assert np.array_equal(np.load(run / "memory.npz")["rows"], memory)
     assert {p.name for p in run.iterdir()} == {
-        ".lock", "settings.json", "record.json", "timing.json", "memory.npy",
+        ".lock", "settings.json", "record.json", "timing.json", "memory.npz",
     }  # fmt: skip
 
 

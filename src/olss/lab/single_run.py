@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.common.lock import locked
-from olss.errors import InputError, OlssError
+from olss.errors import DamagedCheckpointError, InputError
 from olss.lab import run_directory
 from olss.lab.experiment import RunSpec
 from olss.streams.record import Record
@@ -177,6 +177,9 @@ def run_in_folder(
             return record
         if note := run_directory.set_aside_damage(folder):
             say(note)
+            record = run_directory.finished_record(folder, spec)
+            if record is not None:  # without its seconds
+                return record
         run_directory.begin(folder, spec)
         record, memory = _resume(folder / "checkpoint", spec, on_task, say)
         run_directory.finish(folder, record, memory)
@@ -187,20 +190,14 @@ def _resume(
     checkpoint: Path, spec: RunSpec, on_task: OnTask | None, say: Say
 ) -> tuple[Record, NDArray[np.int64] | None]:
     """Run from the checkpoint; where that is of no use, from the beginning."""
-    from olss.learn import DivergedError
-
     if _outdated(checkpoint):
         say(f"{spec.label}, seed {spec.seed}: begun with other versions of packages; begins again.")
         shutil.rmtree(checkpoint)
-    begun = checkpoint.exists()
     try:
         return run_once(spec, checkpoint, on_task)
-    except DivergedError:
-        raise
-    except OlssError as error:
-        if not begun:
-            raise
-        say(f"{spec.label}, seed {spec.seed}: begins again: its checkpoint is of no use ({error})")
+    except DamagedCheckpointError as error:
+        # Nothing else is a reason to throw a checkpoint away.
+        say(f"{spec.label}, seed {spec.seed}: begins again, no state of it is whole ({error})")
         shutil.rmtree(checkpoint)
         return run_once(spec, checkpoint, on_task)
 
@@ -211,7 +208,7 @@ def _outdated(checkpoint: Path) -> bool:
     for path in newest:
         try:
             versions = json.loads(path.read_text(encoding="utf-8"))["versions"]
-        except (ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return False  # damaged: found when it is loaded
         return any(_version(name) != was for name, was in versions.items())
     return False

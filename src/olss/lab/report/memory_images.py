@@ -1,6 +1,6 @@
 """Images that stay in a memory and images that go, from what a run left behind.
 
-A finished run with a memory has ``memory.npy``: task and row, within the task's training rows,
+A finished run with a memory has ``memory.npz``: task and row, within the task's training rows,
 of all it holds. The images come from the stream the record describes, if its data are here.
 """
 
@@ -10,6 +10,7 @@ import base64
 import io
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ def draw_images(group: Group, folder: Path) -> list[dict[str, str]]:
     pictures: list[dict[str, str]] = []
     for method in group.methods:
         run = method.runs[0]
-        held = _held(run.folder / "memory.npy")
+        held = _held(run.folder / "memory.npz")
         if held is None:
             continue
         config = run.record.config["stream"]
@@ -68,8 +69,9 @@ def _held(path: Path) -> NDArray[np.int64] | None:
     if not path.exists():
         return None
     try:
-        held = np.load(path, allow_pickle=False)
-    except (OSError, ValueError):
+        with np.load(path, allow_pickle=False) as file:
+            held = file["rows"]
+    except (OSError, ValueError, KeyError, BadZipFile):
         return None
     return held if held.ndim == 2 and held.shape[1] == 2 and len(held) else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
+from olss.common.sealed_json import write_json
 from olss.errors import InputError, MissingExtraError
 from olss.lab.report.figures import draw_figures
 from olss.lab.report.found_runs import Collection
@@ -19,7 +20,6 @@ from olss.lab.report.report_tables import (
     to_markdown,
 )
 from olss.lab.report.summary import summarise
-from olss.streams.record import write_json
 
 __all__ = ["write"]
 
