@@ -48,5 +48,5 @@ def make() -> None:
 
 
 def of(rows: list[Row], stream: str, size: int, name: str) -> Any:
-    """Give the average of a recipe with a memory of a size, over seeds."""
+    """Return the average of a recipe with a memory of a size, over seeds."""
     return mean_of(rows, stream=stream, memory=size, **DER[name])

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from olss.lab.report.intervals import interval
 from olss.lab.report.measures import MEASURES, seconds
+from olss.lab.seed_intervals import interval
 from olss.streams.record import Record
 
 from .pages import RESULTS
@@ -54,7 +54,7 @@ def _read(path: Path) -> list[Row]:
 
 
 def _identity(row: Row) -> tuple[str, ...]:
-    """Give what says which run a line is of: all columns before its measurements."""
+    """Return what says which run a line is of: all columns before its measurements."""
     columns = list(row)
     return tuple(str(row[column]) for column in columns[: columns.index("average")])
 
@@ -99,12 +99,12 @@ def load(name: str) -> list[Row]:
 
 
 def matching(rows: Iterable[Row], **wanted: Any) -> list[Row]:
-    """Give the rows with these values."""
+    """Return the rows with these values."""
     return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
 def select(rows: Iterable[Row], **wanted: Any) -> dict[int, float]:
-    """Give the average of each seed of the runs with these values."""
+    """Return the average of each seed of the runs with these values."""
     found: dict[int, float] = {}
     for row in matching(rows, **wanted):
         if row["seed"] in found:
@@ -114,5 +114,5 @@ def select(rows: Iterable[Row], **wanted: Any) -> dict[int, float]:
 
 
 def mean_of(rows: Iterable[Row], **wanted: Any) -> Any:
-    """Give the average over seeds of the runs with these values, with its interval."""
+    """Return the average over seeds of the runs with these values, with its interval."""
     return interval(list(select(rows, **wanted).values()))

@@ -8,21 +8,24 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from olss.lab.report.intervals import interval
+from olss.lab.report.palette import line_of, styles
+from olss.lab.seed_intervals import interval
 from olss.streams.record import Record
 
 from . import pages
 from .der import DER, PUBLISHED, SIZES
 from .gather import Row, load, matching
-from .pages import RESULTS, standard_error
-from .paper import SHOWN, records_of
+from .pages import RESULTS, bars
+from .paper import LINES, SHOWN, records_of
 
-RECIPES = {
-    "balanced, distillation": "#009E73",
-    "balanced, distillation, weak EWC": "#0072B2",
-    "DER++": "#444444",
-    "ER": "#999999",
-}
+RECIPES = styles(
+    [
+        ("balanced, distillation", "olss", "balanced"),
+        ("balanced, distillation, weak EWC", "olss", "weighted"),
+        ("DER++", "der++", None),
+        ("ER", "er", None),
+    ]
+)
 
 
 def make() -> None:
@@ -36,25 +39,25 @@ def _headline(rows: list[Row], records: dict[str, dict[int, Record]]) -> Figure:
     figure = Figure(figsize=(9, 3.4))
     left, right = figure.subplots(1, 2)
     for label in ("sgd", "ewc", "si", "olss", "olss-mix"):
-        text, colour = SHOWN[label]
         curves = [100 * r.average_accuracy for r in records[label].values()]
         x = range(1, len(curves[0]) + 1)
-        left.plot(x, np.mean(curves, axis=0), color=colour, label=text)
+        left.plot(x, np.mean(curves, axis=0), label=SHOWN[label], **LINES[label])
     left.set(xlim=(1, len(x)), xticks=[1, 5, 10, 15, 20], ylim=(50, 100))
     left.set_title("20 tasks of 60,000 permuted digits", fontsize=9)
     left.set_xlabel("tasks learned", fontsize=8)
     left.set_ylabel("average accuracy on all tasks so far, %", fontsize=8)
     permuted = matching(rows, stream="permuted")
-    for name, colour in RECIPES.items():
+    for name, style in RECIPES.items():
         ends = _by_bytes(permuted, name)
         right.errorbar(
             list(ends), [e.mean for e in ends.values()],
-            [standard_error(e) for e in ends.values()],
-            color=colour, marker="o", markersize=4, capsize=2, label=name,
+            bars(ends.values()),
+            **line_of(style), marker="o", markersize=4, capsize=2, label=name,
         )  # fmt: skip
     same = [row for row in permuted if row["memory"] in SIZES]
     right.plot(
-        list(_by_bytes(same, "DER++")), PUBLISHED["permuted", "der++"], "x", color="#D55E00",
+        list(_by_bytes(same, "DER++")), PUBLISHED["permuted", "der++"], "x",
+        color=RECIPES["DER++"].colour,
         label="DER++, published",
     )  # fmt: skip
     right.set_xscale("log")
@@ -69,7 +72,7 @@ def _headline(rows: list[Row], records: dict[str, dict[int, Record]]) -> Figure:
 
 
 def _by_bytes(rows: list[Row], name: str) -> dict[float, Any]:
-    """Give the averages of a recipe by the kilobytes it stores."""
+    """Return the averages of a recipe by the kilobytes it stores."""
     found = defaultdict(list)
     for row in matching(rows, **DER[name]):
         found[row["bytes"] / 1000].append(row["average"])

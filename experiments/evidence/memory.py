@@ -6,11 +6,12 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from olss.lab.report.intervals import difference
+from olss.lab.report.palette import DASHES, POLICIES, Style, line_of, styles
+from olss.lab.seed_intervals import difference
 
 from . import pages
 from .gather import Row, load, matching, mean_of, select
-from .pages import COLOURS, SIZES, STREAMS, by_memory, legend, plain, signed, standard_error, table
+from .pages import CHOICES, SIZES, STREAMS, bars, by_memory, legend, plain, signed, table
 
 
 def make() -> None:
@@ -41,17 +42,17 @@ def _policies(rows: list[Row]) -> Figure:
     for line, stream in zip(axes, STREAMS, strict=True):
         for axis, (regime, words) in zip(line, names.items(), strict=True):
             mine = matching(rows, stream=stream, **_regime(regime))
-            for number, choice in enumerate(COLOURS):
+            for number, choice in enumerate(CHOICES):
                 ends = [(s * 1.03 ** (number - 4), _against(mine, choice, s)) for s in SIZES]
                 ends = [(s, e) for s, e in ends if e.count]
                 if choice in ("reservoir", "recent") or not ends:
                     continue
                 axis.errorbar(
                     [s for s, _ in ends], [e.mean for _, e in ends],
-                    [standard_error(e) for _, e in ends], label=choice,
-                    color=COLOURS[choice], marker="o", markersize=3.5, capsize=2,
+                    bars(e for _, e in ends), label=choice,
+                    **line_of(CHOICES[choice]), marker="o", markersize=3.5, capsize=2,
                 )  # fmt: skip
-            axis.axhline(0, color=COLOURS["reservoir"], linewidth=1)
+            axis.axhline(0, color=CHOICES["reservoir"].colour, linewidth=1)
             axis.set_ylim(-12, 18)
             by_memory(axis)
             axis.set_title(f"{stream}, trained {words}", fontsize=8)
@@ -81,14 +82,16 @@ METHODS: dict[str, dict[str, Any]] = {
     "sketch alone, paper": {**_regime("sketch"), "choice": "paper"},
     "GEM": {"recipe": "gem"},
 }
+# The colour says the policy, the dashes how it is trained.
+FULL, DASHED, DOTTED, _ = DASHES
 LINES = {
-    "replay + distillation, balanced": ("#009E73", "-"),
-    "DER++ (the same with a reservoir)": ("#444444", "-"),
-    "replay, balanced": ("#009E73", "--"),
-    "replay, reservoir (ER)": ("#444444", "--"),
-    "sketch alone, balanced": ("#009E73", ":"),
-    "sketch alone, paper": ("#D55E00", ":"),
-    "GEM": ("#CC79A7", "-"),
+    "replay + distillation, balanced": Style(POLICIES["balanced"], FULL),
+    "DER++ (the same with a reservoir)": Style(POLICIES["reservoir"], FULL),
+    "replay, balanced": Style(POLICIES["balanced"], DASHED),
+    "replay, reservoir (ER)": Style(POLICIES["reservoir"], DASHED),
+    "sketch alone, balanced": Style(POLICIES["balanced"], DOTTED),
+    "sketch alone, paper": Style(POLICIES["paper"], DOTTED),
+    "GEM": styles([("GEM", "gem", None)])["GEM"],
 }
 
 
@@ -96,12 +99,12 @@ def _methods(rows: list[Row]) -> Figure:
     figure = Figure(figsize=(9, 3.6))
     for axis, stream in zip(figure.subplots(1, 2, sharey=True), STREAMS, strict=True):
         mine = matching(rows, stream=stream)
-        for name, (colour, dash) in LINES.items():
+        for name, style in LINES.items():
             ends = [(s, mean_of(mine, memory=s, **METHODS[name])) for s in SIZES]
             ends = [(s, e) for s, e in ends if e.count]
             axis.errorbar(
                 [s for s, _ in ends], [e.mean for _, e in ends],
-                [standard_error(e) for _, e in ends], color=colour, linestyle=dash,
+                bars(e for _, e in ends), **line_of(style),
                 marker="o", markersize=3.5, capsize=2, label=name,
             )  # fmt: skip
         by_memory(axis)
@@ -118,7 +121,7 @@ def _policy_table(rows: list[Row]) -> str:
         mine = matching(rows, **_regime(regime))
         base = [mean_of(mine, choice="reservoir", memory=s) for s in SIZES]
         lines.append([f"**{regime}**: reservoir", *(plain(value) for value in base)])
-        for choice in COLOURS:
+        for choice in CHOICES:
             cells = [_against(mine, choice, size) for size in SIZES]
             if choice != "reservoir" and any(cell.count for cell in cells):
                 lines.append([f"{regime}: {choice}", *map(signed, cells)])

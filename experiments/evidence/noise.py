@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from olss.lab.report.intervals import interval
+from olss.lab.report.palette import line_of
+from olss.lab.seed_intervals import interval
 
 from . import pages
 from .gather import Row, load, matching, mean_of
-from .pages import COLOURS, legend, plain, table
+from .pages import CHOICES, legend, plain, table
 
 
 def make() -> None:
@@ -43,12 +44,10 @@ def _noise_figure(rows: list[Row], kinds: dict[str, str], names: list[str]) -> F
             mine = [r for r in rows if r["choice"] == choice and r["noise"] in ("", kind)]
             shares = sorted({r["share"] for r in mine})
             at = [[r for r in mine if r["share"] == share] for share in shares]
-            colour = COLOURS.get(choice, "#8B4513")
             for axis, value in zip(line, (lambda r: r["average"], _noise_held), strict=True):
                 axis.plot(
                     [100 * s for s in shares], [np.mean([value(r) for r in part]) for part in at],
-                    color=colour, marker="o", markersize=3.5, label=choice,
-                    linestyle="--" if "features" in choice else "-",
+                    marker="o", markersize=3.5, label=choice, **line_of(CHOICES[choice]),
                 )  # fmt: skip
         line[0].set_ylabel("average accuracy, %", fontsize=8)
         line[1].set_ylabel("noise in the memory, %", fontsize=8)

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from olss.common.number_text import spread
 from olss.lab.report.figures import LOOK
+from olss.lab.report.palette import policy_style
+from olss.lab.seed_intervals import Interval
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-COLOURS = {
-    "paper": "#D55E00",
-    "weighted": "#0072B2",
-    "reservoir": "#444444",
-    "balanced": "#009E73",
-    "balanced-leverage": "#CC79A7",
-    "balanced-random": "#E69F00",
-    "recent": "#999999",
-    "weighted, features": "#56B4E9",
-    "balanced, features": "#7ACC9E",
+CHOICES = {  # what a memory keeps by, and how it is drawn
+    "paper": policy_style("paper"),
+    "weighted": policy_style("weighted"),
+    "reservoir": policy_style("reservoir"),
+    "balanced": policy_style("balanced"),
+    "balanced-leverage": policy_style("balanced-leverage"),
+    "balanced-random": policy_style("balanced-random"),
+    "recent": policy_style("recent"),
+    "weighted, features": policy_style("weighted", features=True),
+    "balanced, features": policy_style("balanced", features=True),
+    "paper, features": policy_style("paper", features=True),
 }
 SIZES = (200, 500, 2_000, 10_000)
 STREAMS = ("permuted", "rotated")
@@ -73,28 +77,23 @@ def fill(name: str, text: str) -> None:
 
 
 def table(columns: list[str], lines: list[list[str]], rule: str = "---:") -> str:
-    """Give a table in Markdown."""
+    """Return a table in Markdown."""
     rules = ["---", *(rule for _ in columns[1:])]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in [columns, rules, *lines])
 
 
-def standard_error(value: Any) -> float:
-    """Give the standard error of a mean, none for one seed."""
-    return float(value.sd / math.sqrt(value.count)) if value.count > 1 else 0.0
+def plain(value: Interval) -> str:
+    """Return a mean, in per cent, and half its interval."""
+    return spread(value.ends(), 1)
 
 
-def plain(value: Any) -> str:
-    """Write a mean and half its interval."""
-    if not value.count:
-        return "—"
-    return f"{value.mean:.1f}" + (f" ± {value.half:.1f}" if value.count > 1 else "")
-
-
-def signed(value: Any) -> str:
-    """Write a difference with its sign, bold where its interval leaves out zero."""
-    if not value.count:
-        return "—"
+def signed(value: Interval) -> str:
+    """Return a difference with its sign, bold where its interval leaves out zero."""
     clear = value.count > 1 and abs(value.mean) > value.half
-    text = f"{value.mean:+.1f}".replace("-", "−")
-    text += f" ± {value.half:.1f}" if value.count > 1 else ""
+    text = spread(value.ends(), 1, signed=True)
     return f"**{text}**" if clear else text
+
+
+def bars(values: Iterable[Interval]) -> list[float]:
+    """Return half the interval of each, none for one seed: what error bars show."""
+    return [0.0 if math.isnan(value.half) else value.half for value in values]

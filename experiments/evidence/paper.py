@@ -10,30 +10,44 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from olss.lab.report.collect import collect
-from olss.lab.report.intervals import interval, log_ratio
 from olss.lab.report.measures import MEASURES, seconds
 from olss.lab.report.page import render
+from olss.lab.report.palette import line_of, styles
 from olss.lab.report.paper_claims import RATIOS
 from olss.lab.report.report_tables import stream_tables
 from olss.lab.report.summary import summarise
+from olss.lab.seed_intervals import interval, log_ratio
 from olss.streams.record import Record
 
 from . import pages
 from .pages import RESULTS, legend, plain, table
 
-SHOWN = {  # label in the experiment: words, colour
-    "sgd": ("SGD", "#999999"),
-    "ewc": ("EWC", "#CC79A7"),
-    "si": ("SI", "#E69F00"),
-    "gem": ("GEM", "#56B4E9"),
-    "icarl": ("iCaRL", "#7B3FA0"),
-    "olss": ("OLSS, as in the paper", "#D55E00"),
-    "reservoir": ("the same with a reservoir", "#444444"),
-    "olss-weighted": ("OLSS, weighted", "#0072B2"),
-    "olss-balanced": ("OLSS, balanced", "#009E73"),
-    "olss-mix": ("OLSS, weighted, mixed with the task", "#000000"),
-    "er": ("ER", "#8B4513"),
-    "joint": ("all rows of all tasks", "#BBBBBB"),
+SHOWN = {  # label in the experiment: words
+    "sgd": "SGD",
+    "ewc": "EWC",
+    "si": "SI",
+    "gem": "GEM",
+    "icarl": "iCaRL",
+    "olss": "OLSS, as in the paper",
+    "reservoir": "the same with a reservoir",
+    "olss-weighted": "OLSS, weighted",
+    "olss-balanced": "OLSS, balanced",
+    "olss-mix": "OLSS, weighted, mixed with the task",
+    "er": "ER",
+    "joint": "all rows of all tasks",
+}
+POLICY = {
+    "olss": "paper",
+    "reservoir": "reservoir",
+    "olss-weighted": "weighted",
+    "olss-balanced": "balanced",
+    "olss-mix": "weighted",
+}
+LINES = {  # the same in every figure, whatever else is in it
+    label: line_of(style)
+    for label, style in styles(
+        (label, "olss" if label in POLICY else label, POLICY.get(label)) for label in SHOWN
+    ).items()
 }
 DRAWN = {  # experiment: title
     "paper-permuted-mnist": "permuted MNIST",
@@ -63,7 +77,7 @@ def report() -> None:
 
 
 def _claims(content: dict[str, Any]) -> Iterator[str]:
-    """Give the claims in Markdown, a table for each stream."""
+    """Return the claims in Markdown, a table for each stream."""
     yield "# Claims, checked\n"
     yield "Intervals of 95% confidence over seeds; one seed has none, so that it decides nothing.\n"
     for stream in content["streams"]:
@@ -94,7 +108,7 @@ def _paper_table(name: str, records: dict[str, dict[int, Record]]) -> str:
         claimed = RATIOS.get(label, {}).get(kind)
         lines.append(
             [
-                SHOWN[label][0],
+                SHOWN[label],
                 str(len(by_seed)),
                 *(
                     plain(interval([100 * MEASURES[name].of(r) for r in by_seed.values()]))
@@ -119,12 +133,9 @@ def _curves(streams: dict[str, dict[str, dict[int, Record]]]) -> Figure:
                     for r in by_seed.values()
                 ]
                 x = range(1, len(all_curves[0]) + 1)
-                text, colour = SHOWN[label]
-                axis.plot(x, np.mean(all_curves, axis=0), color=colour, label=text)
-                axis.fill_between(
-                    x, np.min(all_curves, axis=0), np.max(all_curves, axis=0), color=colour,
-                    alpha=0.2, linewidth=0,
-                )  # fmt: skip
+                axis.plot(x, np.mean(all_curves, axis=0), label=SHOWN[label], **LINES[label])
+                for single in all_curves if len(all_curves) > 1 else ():
+                    axis.plot(x, single, linewidth=0.5, alpha=0.5, **LINES[label])
             axis.set_title(f"{title}: {words}", fontsize=9)
             axis.set_xlabel("tasks learned", fontsize=8)
             axis.set_xlim(1, len(x))

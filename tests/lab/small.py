@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from olss.lab.experiment import Experiment, Job, parse
+from olss.lab.experiment import Experiment, RunSpec, parse
 
 TEXT = """\
 protocol = "digits, {tasks} tasks"
@@ -50,6 +50,6 @@ def small_experiment(tasks: int = 3, **changes: Any) -> Experiment:
     return parse({**small_content(tasks), **changes})
 
 
-def small_job(learner: str = "sketch", tasks: int = 3, seed: int = 0) -> Job:
+def small_spec(learner: str = "sketch", tasks: int = 3, seed: int = 0) -> RunSpec:
     experiment = small_experiment(tasks)
-    return experiment.job(experiment.learner(learner), seed)
+    return experiment.run_spec(experiment.learner(learner), seed)

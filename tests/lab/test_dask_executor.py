@@ -6,18 +6,20 @@ import contextlib
 import logging
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from olss.common.dask_client import ClusterLostError
 from olss.common.lock import locked
-from olss.errors import InputError
 from olss.lab import dask_executor as module
-from olss.lab.dask_executor import Cluster
-from olss.lab.single_run import perform
-from tests.lab.small import small_experiment, small_job
+from olss.lab.dask_executor import DaskExecutor
+from olss.lab.single_run import run_once
+from tests.lab.small import small_experiment, small_spec
 
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own, at start and at the end
@@ -34,12 +36,12 @@ def local() -> Iterator[Any]:
 
 
 def test_a_killed_worker_s_run_is_done_by_another(local: Any, tmp_path: Path) -> None:
-    jobs = small_experiment(tasks=12).jobs()
-    executor = Cluster(tmp_path, local.scheduler_address)
+    specs = small_experiment(tasks=12).run_specs()
+    executor = DaskExecutor(tmp_path, local.scheduler_address)
     kinds, victim = [], 0
     with contextlib.closing(executor):
-        for job in jobs:
-            executor.submit(job)
+        for spec in specs:
+            executor.submit(spec)
         for event in executor.events():
             kinds.append(event.kind)
             if not victim and event.kind == "task":
@@ -50,22 +52,22 @@ def test_a_killed_worker_s_run_is_done_by_another(local: Any, tmp_path: Path) ->
                 os.kill(victim, signal.SIGKILL)
     assert victim
     assert kinds.count("done") == 2
-    for job in jobs:
-        record, memory = perform(job)
+    for spec in specs:
+        record, memory = run_once(spec)
         record.save(tmp_path / "here")
-        there = tmp_path / job.folder
+        there = tmp_path / spec.folder
         expected = (tmp_path / "here" / "record.json").read_bytes()
         assert (there / "record.json").read_bytes() == expected
-        assert (there / "memory.npy").exists() == (memory is not None)
+        assert (there / "memory.npz").exists() == (memory is not None)
 
 
 def test_errors_of_a_run_come_back_as_words(local: Any, tmp_path: Path) -> None:
     from dataclasses import replace
 
-    job = small_job("sgd")
-    wild = replace(job, label="wild", settings={**job.settings, "lr": 1e30})
-    taken = replace(job, label="taken")
-    executor = Cluster(tmp_path, local.scheduler_address)
+    spec = small_spec("sgd")
+    wild = replace(spec, label="wild", settings={**spec.settings, "lr": 1e30})
+    taken = replace(spec, label="taken")
+    executor = DaskExecutor(tmp_path, local.scheduler_address)
     with contextlib.closing(executor), contextlib.ExitStack() as other:
         other.enter_context(locked(tmp_path / taken.folder / ".lock"))
         executor.submit(taken)
@@ -75,12 +77,52 @@ def test_errors_of_a_run_come_back_as_words(local: Any, tmp_path: Path) -> None:
             events.append(event)
             if event.kind == "waiting":
                 other.close()
-    ends = {e.job.label: e for e in events if e.kind in ("done", "failed")}
+    ends = {e.spec.label: e for e in events if e.kind in ("done", "failed")}
     assert "smaller learning rate" in ends["wild"].text
     assert ends["taken"].kind == "done"
 
 
-def test_no_scheduler_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.3)
-    with pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9"):
-        Cluster(tmp_path, "tcp://127.0.0.1:9")
+def test_a_lost_scheduler_ends_the_command_and_lets_go_of_its_runs(tmp_path: Path) -> None:
+    script = (
+        "import distributed, time\n"
+        "if __name__ == '__main__':\n"
+        "    options = {'dashboard_address': None, 'memory_limit': 0}\n"
+        "    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, **options) as made:\n"
+        "        print(made.scheduler_address, flush=True)\n"
+        "        time.sleep(120)\n"
+    )
+    (tmp_path / "scheduler.py").write_text(script)
+    process = subprocess.Popen(
+        [sys.executable, str(tmp_path / "scheduler.py")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    spec = small_spec(tasks=200)
+    executor = DaskExecutor(tmp_path, process.stdout.readline().strip())
+    executor.submit(spec)
+    with pytest.raises(ClusterLostError, match="the Dask scheduler was lost"):  # noqa: PT012
+        for event in executor.events():
+            assert event.kind == "task"
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    executor.close()
+    with locked(tmp_path / spec.folder / ".lock") as free:
+        assert free
+
+
+def test_workers_that_are_all_gone_are_told(
+    local: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("olss.common.dask_client.TELL_SECONDS", 0.05)
+    executor = DaskExecutor(tmp_path, local.scheduler_address)
+    with contextlib.closing(executor):
+        executor.submit(small_spec("sgd", tasks=20))
+        with monkeypatch.context() as gone:
+            gone.setattr("olss.common.dask_client._workers", lambda client: 0)
+            event = next(event for event in executor.events() if event.kind == "note")
+        assert "all workers of the Dask cluster are gone" in event.text

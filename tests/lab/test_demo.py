@@ -5,12 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from olss.lab.demo import STREAMS, _lesson, demo, demo_experiments
-from olss.lab.demo_picture import draw_demo, spread
+from olss.lab.demo_picture import draw_demo
 from olss.lab.executor import Event
-from olss.lab.progress import Board
+from olss.lab.progress import ExperimentProgress
+from olss.lab.report.palette import POLICIES
 from olss.lab.single_run import check
 from olss.streams.record import Record
 
@@ -35,18 +37,18 @@ def test_the_demo_from_beginning_to_picture(
 
 def test_its_experiments_are_sound() -> None:
     for experiment in demo_experiments():
-        assert check(experiment.jobs()) == 10
-        assert len(experiment.jobs()) == 15
+        assert check(experiment.run_specs()) == 10
+        assert len(experiment.run_specs()) == 15
         assert experiment.stream["dataset"] == "digits"  # no download
 
 
 def test_its_words_are_those_of_the_numbers() -> None:
-    jobs = demo_experiments("0")[0].jobs()
-    board = Board(jobs)
-    for job, score in zip(jobs, (0.2, 0.8, 0.9, 0.95, 1.0), strict=True):
-        config = {"learner": {"label": job.label}}
-        board.take(Event("done", job, Record(accuracy=[[score]], tasks=["a"], config=config)))
-    said = _lesson({"rotated": board})
+    specs = demo_experiments("0")[0].run_specs()
+    progress = ExperimentProgress(specs)
+    for spec, score in zip(specs, (0.2, 0.8, 0.9, 0.95, 1.0), strict=True):
+        config = {"learner": {"label": spec.label}}
+        progress.take(Event("done", spec, Record(accuracy=[[score]], tasks=["a"], config=config)))
+    said = _lesson({"rotated": progress})
     assert "sgd still reads 20.0 %" in said
     assert "olss 80.0 %" in said
     assert "a reservoir 90.0 %" in said
@@ -54,21 +56,25 @@ def test_its_words_are_those_of_the_numbers() -> None:
     assert "everything 100.0 %" in said
 
 
-def test_the_picture_is_drawn_from_one_seed_too(tmp_path: Path) -> None:
-    record = Record(
-        accuracy=np.where(np.tri(3, dtype=bool), 0.5, np.nan),
-        tasks=["a", "b", "c"],
-        config={"learner": {"label": "olss"}},
-    )
-    draw_demo({"rotated": [record]}, STREAMS, tmp_path / "one.png")
-    assert (tmp_path / "one.png").exists()
+def test_the_picture_shows_means_and_single_seeds_of_each_learner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
 
+    def made(label: str, score: float) -> Record:
+        return Record(
+            accuracy=np.where(np.tri(3, dtype=bool), score, np.nan) - 0.1 * np.eye(3)[0],
+            tasks=["a", "b", "c"],
+            config={"learner": {"label": label, "recipe": "olss", "policy": "paper"}},
+        )
 
-def test_labels_keep_their_order_and_distance() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        places = rng.uniform(0, 100, size=4)
-        moved = spread(places, gap=7.0, high=101.0)
-        assert np.array_equal(np.argsort(places), np.argsort(moved))
-        assert np.diff(np.sort(moved)).min() >= 7 - 1e-9
-        assert max(moved) <= 101
+    records = [made("olss", 0.5), made("olss", 0.7), made("other", 0.9)]
+    draw_demo({"rotated": records}, STREAMS, tmp_path / "one.png")
+    left, right = figures[0].axes
+    # Task 1 is 10 points lower; over the three tasks so far that is a third of it at the end.
+    drawn = [line.get_ydata().round(1).tolist() for line in left.lines]
+    assert drawn == [[50.0, 55.0, 56.7], [40.0, 45.0, 46.7], [60.0, 65.0, 66.7], [80.0, 85.0, 86.7]]
+    assert [line.get_ydata()[-1].round(1) for line in right.lines] == [50.0, 40.0, 60.0, 80.0]
+    assert [text.get_text() for text in left.texts] == ["olss", "other"]
+    assert left.texts[0].get_color() == left.lines[0].get_color() == POLICIES["paper"]

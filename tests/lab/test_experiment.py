@@ -1,16 +1,25 @@
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+import sys
 import tomllib
+from datetime import date
+from importlib import invalidate_caches
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from olss.errors import InputError
 from olss.lab import toml_writing
 from olss.lab.experiment import Experiment, load, parse, safe
 from olss.lab.single_run import check
+from olss.lab.toml_tables import apply_change
 from olss.streams import Dataset, from_config
 from tests.lab.small import small_content, small_experiment, write_experiment
 
@@ -41,12 +50,12 @@ def test_every_experiment_builds_its_learners_and_its_stream(
     assert experiment.name == path.stem
     assert experiment.protocol
     assert path.read_text(encoding="utf-8").startswith("# ")
-    assert check(experiment.jobs()) == experiment.stream["tasks"]
-    stream = from_config(experiment.jobs()[0].stream)
+    assert check(experiment.run_specs()) == experiment.stream["tasks"]
+    stream = from_config(experiment.run_specs()[0].stream)
     # Rows asked for are there: the last task can be drawn.
     assert len(stream[len(stream) - 1].y) > 0
     if "paper" in path.stem:
-        assert {job.settings["lr"] for job in experiment.jobs()} <= GRID
+        assert {spec.settings["lr"] for spec in experiment.run_specs()} <= GRID
 
 
 def test_the_paper_s_settings_are_the_paper_s() -> None:
@@ -58,7 +67,7 @@ def test_the_paper_s_settings_are_the_paper_s() -> None:
     folder = FILES[0].parent
     for stream, by_learner in rates.items():
         experiment = load(folder / f"paper-{stream}.toml")
-        found = {job.label: job.settings["lr"] for job in experiment.jobs()}
+        found = {spec.label: spec.settings["lr"] for spec in experiment.run_specs()}
         assert {name: found[name] for name in by_learner} == by_learner
         passes = (experiment.train["epochs"], experiment.train["batch"])
         assert passes == ((10, 100) if "cifar" in stream else (5, 200))
@@ -82,6 +91,17 @@ def test_the_paper_s_settings_are_the_paper_s() -> None:
         ({"seeds": [True]}, "seeds must be like"),
         ({"net": 3}, "net of the experiment must be text, found 3"),
         ({"tune": {"metod": "grid"}}, "no use for 'metod'. Did you mean 'method'"),
+        ({"train": {"lr": math.nan}}, "train.lr of the experiment must be a finite number"),
+        (
+            {"train": {"lr": 10**400}},
+            "train.lr of the experiment must be a whole number of at most",
+        ),
+        ({"train": {"day": date(2026, 1, 1)}}, r"train.day .* \(a date is written in quotes\)"),
+        ({"stream": {"name": "permuted", "steps": 5}}, "stream.steps .* a list of tables, found 5"),
+        ({"title": "\x1b[2J"}, "title of the experiment must be text without control char"),
+        ({"seeds": "0-99999999999"}, "seeds must be at most 10,000"),
+        ({"seeds": str(2**64)}, "seeds must be at most 10,000, none above 9223372036854775807"),
+        ({"tune": {"share": 2}}, "tune.share must be a number from 0 to 1, found 2"),
         ({"tune": {"method": "guess"}}, "grid, random or tpe, found 'guess'"),
         ({"tune": {"trials": 0}}, "tune.trials must be a positive whole number, found 0"),
         ({"tune": {"space": {"lr": 3}}}, "space of lr in the experiment must be a list"),
@@ -92,10 +112,45 @@ def test_mistakes_are_named(change: dict[str, Any], said: str) -> None:
         parse({**small_content(), **change})
 
 
+oddities = st.recursive(
+    st.sampled_from([math.nan, math.inf, 10**400, -(2**70), date(2026, 1, 1), "\x1b[0m", "", "a:b"])
+    | st.integers()
+    | st.booleans()
+    | st.none()
+    | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=4,
+)
+PLACES = [
+    "name", "title", "seeds", "net", "device", "protocol", "stream", "stream.steps", "train",
+    "train.lr", "learner", "learner.sgd.lr", "learner.sgd.sweep", "learner.sgd.tune", "tune",
+    "tune.space", "tune.seeds", "tune.tasks", "tune.share", "tune.prune",
+]  # fmt: skip
+
+
+@given(st.sampled_from(PLACES), oddities)
+def test_whatever_stands_in_a_file_is_taken_or_named(place: str, value: Any) -> None:
+    content = small_content()
+    apply_change(content, f"{place}=0")
+    where: Any = content
+    *path, last = place.split(".")
+    if path[:1] == ["learner"]:
+        where, path = content["learner"][0], []
+    for key in path:
+        where = where[key]
+    where[last] = value
+    try:
+        experiment = parse(content)
+        specs = experiment.run_specs()
+    except InputError:
+        return
+    json.dumps([experiment.content(), specs[0].content()], allow_nan=False)
+
+
 def test_mistakes_in_settings_name_the_learner() -> None:
     experiment = small_experiment(learner=[{"name": "mine", "recipe": "olss", "polcy": "paper"}])
     with pytest.raises(InputError, match=r"learner 'mine': .*'polcy'. Did you mean 'policy'"):
-        check(experiment.jobs())
+        check(experiment.run_specs())
 
 
 def test_changes_from_the_command_line(tmp_path: Path) -> None:
@@ -109,7 +164,7 @@ def test_changes_from_the_command_line(tmp_path: Path) -> None:
     assert experiment.seeds == (0, 1, 2)
     assert experiment.tune.space == {"lr": [1.0]}
     assert experiment.name == "other"
-    assert [job.settings["lr"] for job in experiment.jobs()[:2]] == [0.1, 0.3]
+    assert [spec.settings["lr"] for spec in experiment.run_specs()[:2]] == [0.1, 0.3]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +194,7 @@ def test_files_that_are_no_experiments(tmp_path: Path) -> None:
 def test_a_sweep_is_a_learner_for_each_combination() -> None:
     sweep = {"policy": ["paper", "reservoir"], "size": [10, 20]}
     experiment = small_experiment(learner=[{"name": "olss", "sweep": sweep, "lr": 0.3}])
-    assert [spec.name for spec in experiment.learners] == [
+    assert [learner.name for learner in experiment.learners] == [
         "olss policy=paper size=10",
         "olss policy=paper size=20",
         "olss policy=reservoir size=10",
@@ -151,14 +206,14 @@ def test_a_sweep_is_a_learner_for_each_combination() -> None:
 
 def test_the_run_s_seed_makes_the_stream_unless_it_has_its_own() -> None:
     experiment = small_experiment(seeds="3,5")
-    assert [job.stream["seed"] for job in experiment.jobs()] == [3, 3, 5, 5]
+    assert [spec.stream["seed"] for spec in experiment.run_specs()] == [3, 3, 5, 5]
     fixed = small_experiment(stream={**small_content()["stream"], "seed": 9}, seeds=[3])
-    assert [job.stream["seed"] for job in fixed.jobs()] == [9, 9]
+    assert [spec.stream["seed"] for spec in fixed.run_specs()] == [9, 9]
 
 
 def test_only_some_learners() -> None:
     experiment = small_experiment().only(["sketch", "sketch"])
-    assert [spec.name for spec in experiment.learners] == ["sketch"]
+    assert [learner.name for learner in experiment.learners] == ["sketch"]
     with pytest.raises(InputError, match=r"no learner 'sktch'. Did you mean 'sketch'"):
         experiment.only(["sktch"])
 
@@ -171,7 +226,7 @@ def test_only_takes_all_values_of_a_sweep_by_its_name() -> None:
     experiment = small_experiment(learner=learners)
 
     def chosen(*names: str) -> list[str]:
-        return [spec.name for spec in experiment.only(names).learners]
+        return [learner.name for learner in experiment.only(names).learners]
 
     assert chosen("er") == [s.name for s in experiment.learners[:4]]
     assert chosen("er size=50") == ["er size=50 policy=paper", "er size=50 policy=recent"]
@@ -198,3 +253,35 @@ def test_written_as_toml_it_is_the_same_experiment() -> None:
 def test_folder_names_are_safe() -> None:
     assert safe("../a/b c:d") == "a-b-c-d"
     assert safe("///") == "unnamed"
+
+
+def test_words_on_the_protocol_are_those_of_the_configuration(tmp_path: Path) -> None:
+    path = write_experiment(tmp_path)
+    assert "1 epoch" in load(path).protocol_words()
+    changed = load(path, ["train.epochs=7", "learner.sgd.batch=10"])
+    assert "7 epochs" in changed.protocol_words()
+    assert not any("batches" in words for words in changed.protocol_words())
+    # The file's own words are of the file as it is.
+    assert load(path, ["seeds=0-3", "tune.tasks=2"]).protocol == "digits, 3 tasks"
+    assert changed.protocol == ""
+
+
+def test_own_parts_are_found_beside_the_file_and_their_code_is_a_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = write_experiment(tmp_path)
+    change = "learner.sgd.loss=olss_test_own_part:Mine"
+    with pytest.raises(InputError, match=r"loss of small .* put olss_test_own_part.py beside"):
+        load(path, [change]).run_specs()
+    code = tmp_path / "olss_test_own_part.py"
+    code.write_text("class Mine: ...\n")
+    invalidate_caches()
+    sgd, sketch = load(path, [change]).run_specs()
+    assert sgd.settings["loss"] == "olss_test_own_part:Mine"
+    assert sgd.content()["code"] == {
+        "olss_test_own_part": hashlib.sha256(code.read_bytes()).hexdigest()
+    }
+    assert "code" not in sketch.content()
+    code.write_text("class Mine: x = 1\n")
+    assert load(path, [change]).run_specs()[0].code != sgd.code

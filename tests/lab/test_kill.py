@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from olss.lab.experiment import load
-from olss.lab.single_run import perform
+from olss.lab.single_run import run_once
 from tests.lab.small import write_experiment
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="kill -9 is a thing of POSIX")
@@ -66,13 +66,13 @@ def test_killed_ten_times_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
     last = start(tmp_path, "--only", "sketch")
     told = last.communicate(timeout=120)[0].decode()
     assert last.returncode == 0, told
-    job = load(path).only(["sketch"]).jobs()[0]
-    record, memory = perform(job)
+    spec = load(path).only(["sketch"]).run_specs()[0]
+    record, memory = run_once(spec)
     record.save(tmp_path)
     assert (run / "record.json").read_bytes() == (tmp_path / "record.json").read_bytes()
-    assert np.array_equal(np.load(run / "memory.npy"), memory)
+    assert np.array_equal(np.load(run / "memory.npz")["rows"], memory)
     assert {p.name for p in run.iterdir()} == {
-        ".lock", "settings.json", "record.json", "timing.json", "memory.npy",
+        ".lock", "settings.json", "record.json", "timing.json", "memory.npz",
     }  # fmt: skip
 
 
@@ -95,13 +95,13 @@ def test_ctrl_c_saves_and_says_how_to_go_on_and_two_commands_share_the_work(
     both = [start(tmp_path), start(tmp_path)]
     tables = [process.communicate(timeout=120)[0].decode() for process in both]
     assert [process.returncode for process in both] == [0, 0], tables
-    for job in load(tmp_path / "small.toml").jobs():
-        record, _ = perform(job)
-        record.save(tmp_path / job.label)
-        expected = (tmp_path / job.label / "record.json").read_bytes()
-        assert (tmp_path / "runs" / job.folder / "record.json").read_bytes() == expected
+    for spec in load(tmp_path / "small.toml").run_specs():
+        record, _ = run_once(spec)
+        record.save(tmp_path / spec.label)
+        expected = (tmp_path / spec.label / "record.json").read_bytes()
+        assert (tmp_path / "runs" / spec.folder / "record.json").read_bytes() == expected
         for told in tables:
             average = f"{100 * record.average_accuracy[-1]:.1f}"
             assert any(
-                line.startswith(job.label) and average in line for line in told.splitlines()
+                line.startswith(spec.label) and average in line for line in told.splitlines()
             ), told

@@ -10,9 +10,9 @@ from typer.testing import CliRunner, Result
 
 from olss.errors import OlssError
 from olss.lab.executor import Event
-from olss.lab.experiment import Job
+from olss.lab.experiment import RunSpec
 from olss.lab.lab_commands import add_to
-from olss.lab.single_run import check, perform_in
+from olss.lab.single_run import check, run_in_folder
 from olss.streams.record import Record
 from tests.lab.small import write_experiment
 
@@ -22,28 +22,28 @@ class Inline:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.jobs: list[Job] = []
+        self.specs: list[RunSpec] = []
         self.interrupt = False
 
-    def check(self, jobs: Sequence[Job]) -> int:
-        return check(jobs)
+    def check(self, specs: Sequence[RunSpec]) -> int:
+        return check(specs)
 
-    def submit(self, job: Job) -> None:
-        self.jobs.append(job)
+    def submit(self, spec: RunSpec) -> None:
+        self.specs.append(spec)
 
     def events(self) -> Iterator[Event]:
-        for job in self.jobs:
-            yield Event("start", job)
+        for spec in self.specs:
+            yield Event("start", spec)
             if self.interrupt:
                 raise KeyboardInterrupt
             records: dict[int, Record] = {}
             try:
-                perform_in(self.root / job.folder, job, records.__setitem__)
+                run_in_folder(self.root / spec.folder, spec, records.__setitem__)
             except OlssError as error:
-                yield Event("failed", job, text=str(error))
+                yield Event("failed", spec, text=str(error))
                 continue
-            yield from (Event("task", job, record) for record in records.values())
-            yield Event("done", job, records[max(records)])
+            yield from (Event("task", spec, record) for record in records.values())
+            yield Event("done", spec, records[max(records)])
 
     def close(self) -> None:
         pass
@@ -68,7 +68,7 @@ def call(*arguments: str) -> Result:
 def test_run_ends_with_a_table_and_where_the_results_are(folder: Path) -> None:
     result = call("run", "small.toml", "--seeds", "0-1")
     assert result.exit_code == 0, result.output
-    assert "small  digits, 3 tasks" in result.output
+    assert "small  3 tasks · 200 training rows a task" in result.output
     assert "sgd, seed 1: average" in result.output
     rows = {line.split()[0]: line for line in result.output.splitlines() if " ± " in line}
     assert set(rows) == {"sgd", "sketch"}

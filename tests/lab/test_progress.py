@@ -8,12 +8,12 @@ from rich.console import Console
 
 from olss.lab import progress_view
 from olss.lab.executor import Event
-from olss.lab.progress import Board
-from olss.lab.progress_view import Lines, LiveTable, view_of
+from olss.lab.progress import ExperimentProgress
+from olss.lab.progress_view import ProgressLines, ProgressTable, view_of_progress
 from olss.streams.record import Record
 from tests.lab.small import small_experiment
 
-JOBS = small_experiment(seeds="0-1").jobs()
+JOBS = small_experiment(seeds="0-1").run_specs()
 
 
 def record(tasks: int, score: float = 0.5, seconds: float = 1.0) -> Record:
@@ -25,61 +25,62 @@ def record(tasks: int, score: float = 0.5, seconds: float = 1.0) -> Record:
     )
 
 
-def text_of(board: Board, now: bool = True) -> str:
+def text_of(progress: ExperimentProgress, now: bool = True) -> str:
     console = Console(file=io.StringIO(), width=120)
-    console.print(board.table(now=now))
+    console.print(progress.table(now=now))
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
 def test_time_left_counts_each_learner_at_its_own_pace() -> None:
-    board = Board(JOBS, tasks=3, processes=2)
+    progress = ExperimentProgress(JOBS, tasks=3, processes=2)
     sgd_0, sketch_0, sgd_1, sketch_1 = JOBS
-    assert board.seconds_left() is None
-    board.take(Event("start", sgd_0))
-    board.take(Event("task", sgd_0, record(1, seconds=2.0)))
+    assert progress.seconds_left() is None
+    progress.take(Event("start", sgd_0))
+    progress.take(Event("task", sgd_0, record(1, seconds=2.0)))
     # Nothing of sketch is known: it is taken to be as fast. 11 tasks of 2 s, two at a time.
-    assert board.seconds_left() == pytest.approx(11.0)
-    board.take(Event("done", sgd_0, record(3, seconds=2.0)))
-    board.take(Event("task", sketch_0, record(2, seconds=10.0)))
+    assert progress.seconds_left() == pytest.approx(11.0)
+    progress.take(Event("done", sgd_0, record(3, seconds=2.0)))
+    progress.take(Event("task", sketch_0, record(2, seconds=10.0)))
     # One task of sketch, then three of sgd and three of sketch.
-    assert board.seconds_left() == pytest.approx((10 + 3 * 2 + 3 * 10) / 2)
-    for job in (sketch_0, sgd_1, sketch_1):
-        board.take(Event("done", job, record(3)))
-    assert board.seconds_left() == 0
-    assert len(board.finished()) == 4
+    assert progress.seconds_left() == pytest.approx((10 + 3 * 2 + 3 * 10) / 2)
+    for spec in (sketch_0, sgd_1, sketch_1):
+        progress.take(Event("done", spec, record(3)))
+    assert progress.seconds_left() == 0
+    assert len(progress.finished()) == 4
 
 
 def test_the_table_says_what_each_is_doing() -> None:
-    board = Board(JOBS, tasks=4)
-    assert text_of(board).count("to come") == 2
-    board.take(Event("task", JOBS[0], record(2, 0.25)))
-    running = text_of(board)
+    progress = ExperimentProgress(JOBS, tasks=4)
+    assert text_of(progress).count("to come") == 2
+    progress.take(Event("task", JOBS[0], record(2, 0.25)))
+    running = text_of(progress)
     assert "2/4" in running
     assert "25.0" in running
-    board.take(Event("done", JOBS[0], record(4, 0.5)))
-    board.take(Event("done", JOBS[2], record(4, 0.6)))
-    board.take(Event("failed", JOBS[1], text="no luck"))
-    board.take(Event("waiting", JOBS[3]))
-    done = text_of(board)
-    assert "55.0 ± 7.1" in done
+    progress.take(Event("done", JOBS[0], record(4, 0.5)))
+    progress.take(Event("done", JOBS[2], record(4, 0.6)))
+    progress.take(Event("failed", JOBS[1], text="no luck"))
+    progress.take(Event("waiting", JOBS[3]))
+    done = text_of(progress)
+    assert "55.0 ± 63.5" in done  # t(1) = 12.7 times s.d. 7.1 over the root of 2
+    assert "± is half a 95% interval over seeds." in done
     assert "another process is at it" in done
-    assert "0 of 2 1 failed" in text_of(board, now=False)
-    assert [(job.label, why) for job, why in board.failed()] == [("sketch", "no luck")]
+    assert "0 of 2 1 failed" in text_of(progress, now=False)
+    assert [(spec.label, why) for spec, why in progress.failed()] == [("sketch", "no luck")]
 
 
 def test_regression_scores_are_no_percentages() -> None:
-    board = Board(JOBS[:1])
-    board.take(Event("done", JOBS[0], Record(accuracy=[[0.9]], tasks=["a"], metric="r2")))
-    assert "0.900" in text_of(board)
+    progress = ExperimentProgress(JOBS[:1])
+    progress.take(Event("done", JOBS[0], Record(accuracy=[[0.9]], tasks=["a"], metric="r2")))
+    assert "0.900" in text_of(progress)
 
 
 def test_lines_elsewhere_than_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = io.StringIO()
-    board = Board(JOBS, tasks=3)
-    with view_of(board, Console(file=out, width=20)) as view:
-        assert isinstance(view, Lines)
+    progress = ExperimentProgress(JOBS, tasks=3)
+    with view_of_progress(progress, Console(file=out, width=20)) as view:
+        assert isinstance(view, ProgressLines)
         view.show(Event("start", JOBS[0]))
         view.show(Event("task", JOBS[0], record(1)))
         assert out.getvalue() == ""  # quiet while it works
@@ -100,14 +101,14 @@ def test_lines_elsewhere_than_on_a_terminal(
 
 def test_a_live_table_on_a_terminal() -> None:
     out = io.StringIO()
-    board = Board(JOBS, tasks=3)
+    progress = ExperimentProgress(JOBS, tasks=3)
     console = Console(file=out, width=100, force_terminal=True, color_system=None)
-    with view_of(board, console) as view:
-        assert isinstance(view, LiveTable)
+    with view_of_progress(progress, console) as view:
+        assert isinstance(view, ProgressTable)
         view.show(Event("start", JOBS[0]))
         view.show(Event("task", JOBS[0], record(1)))
         view.show(Event("note", JOBS[0], text="slow [this] way"))
-        view.progress_view.refresh()
+        view.live.refresh()
     assert "1/3" in out.getvalue()
     assert "slow [this] way" in out.getvalue()
     assert "0 of 4 runs" in out.getvalue()

@@ -9,8 +9,8 @@ import pytest
 
 from olss.errors import InputError
 from olss.lab.executor import Event
-from olss.lab.trackers import MLflow, TensorBoard
-from tests.lab.small import small_experiment, small_job
+from olss.lab.trackers import MLflowTracker, TensorBoardTracker
+from tests.lab.small import small_experiment, small_spec
 from tests.lab.test_progress import record
 
 
@@ -18,12 +18,12 @@ def test_tensorboard_has_every_task_once_also_after_a_resumption(tmp_path: Path)
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    job, log = small_job(), TensorBoard(tmp_path)
-    log(Event("start", job))
-    log(Event("task", job, record(2, 0.25)))  # the first heard of: one task was there before
-    log(Event("task", job, record(3, 0.5)))
-    log(Event("done", job, record(3, 0.5)))
-    found = EventAccumulator(str(tmp_path / job.folder)).Reload()
+    spec, log = small_spec(), TensorBoardTracker(tmp_path)
+    log(Event("start", spec))
+    log(Event("task", spec, record(2, 0.25)))  # the first heard of: one task was there before
+    log(Event("task", spec, record(3, 0.5)))
+    log(Event("done", spec, record(3, 0.5)))
+    found = EventAccumulator(str(tmp_path / spec.folder)).Reload()
     average = [(event.step, event.value) for event in found.Scalars("average accuracy")]
     assert average == [(1, 0.25), (2, 0.25), (3, 0.5)]
     assert [event.step for event in found.Scalars("task 3")] == [3]
@@ -56,9 +56,9 @@ def test_mlflow_gets_a_run_with_settings_and_scores(monkeypatch: pytest.MonkeyPa
         set_experiment=lambda name: SimpleNamespace(experiment_id=f"id of {name}"),
     )
     monkeypatch.setitem(sys.modules, "mlflow", fake)
-    job, log = small_job(), MLflow(small_experiment())
-    log(Event("task", job, record(1, 0.5)))
-    log(Event("done", job, record(2, 0.25)))
+    spec, log = small_spec(), MLflowTracker(small_experiment())
+    log(Event("task", spec, record(1, 0.5)))
+    log(Event("done", spec, record(2, 0.25)))
     assert client.calls[0] == ("run", "id of small", "sketch, seed 0")
     assert ("param", "r1", "policy", "reservoir") in client.calls
     metrics = [call[2:] for call in client.calls if call[0] == "metric"]
@@ -73,4 +73,4 @@ def test_what_is_missing_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match="pip install"):
-        MLflow(small_experiment()) if module == "mlflow" else TensorBoard(tmp_path)
+        MLflowTracker(small_experiment()) if module == "mlflow" else TensorBoardTracker(tmp_path)

@@ -13,8 +13,8 @@ from rich.console import Console
 from olss.common.lock import locked
 from olss.errors import InputError
 from olss.lab.executor import Event
-from olss.lab.experiment import Job, load
-from olss.lab.tune import Search, _search, tune, tuned
+from olss.lab.experiment import RunSpec, load
+from olss.lab.tune import SettingsSearch, _search, tune, tuned
 from olss.streams import from_config
 from tests.lab.small import small_experiment
 from tests.lab.test_progress import record
@@ -29,17 +29,17 @@ def storage(path: Path) -> Any:
     return optuna.storages.JournalStorage(backend)
 
 
-def searching(path: Path, **how: Any) -> Search:
+def searching(path: Path, **how: Any) -> SettingsSearch:
     experiment = small_experiment(tune=how)
-    return Search(experiment, experiment.learner("sgd"), storage(path))
+    return SettingsSearch(experiment, experiment.learner("sgd"), storage(path))
 
 
 def test_trials_are_scored_on_held_out_training_rows_only(tmp_path: Path) -> None:
     search = searching(tmp_path / "j", share=0.2, space=SPACE)
-    job = search.job({"lr": 0.1}, 0)
-    stream, ours = from_config(job.stream), from_config(small_experiment().jobs()[0].stream)
+    spec = search.run_spec({"lr": 0.1}, 0)
+    stream, ours = from_config(spec.stream), from_config(small_experiment().run_specs()[0].stream)
     assert stream.config["validation"]["share"] == 0.2
-    assert job.label == "sgd lr=0.1"
+    assert spec.label == "sgd lr=0.1"
 
     def pictures(X: Any) -> set[bytes]:
         """Permuting pixels keeps their values, so sorted values know a picture again."""
@@ -141,30 +141,30 @@ def test_one_command_at_a_time(tmp_path: Path) -> None:
 
 
 class Acted:
-    """Workers that tell of made-up scores, one for each learning rate."""
+    """ProcessExecutor that tell of made-up scores, one for each learning rate."""
 
     processes = 1
 
     def __init__(self, scores: dict[float, float]) -> None:
-        self.scores, self.jobs, self.stopped = scores, [], []  # type: ignore[var-annotated]
+        self.scores, self.specs, self.stopped = scores, [], []  # type: ignore[var-annotated]
 
-    def submit(self, job: Job) -> None:
-        self.jobs.append(job)
+    def submit(self, spec: RunSpec) -> None:
+        self.specs.append(spec)
 
-    def stop(self, job: Job) -> None:
-        self.stopped.append(job)
+    def stop(self, spec: RunSpec) -> None:
+        self.stopped.append(spec)
 
     def events(self) -> Iterator[Event]:
-        while self.jobs:
-            job = self.jobs.pop(0)
-            score = self.scores[job.settings["lr"]]
+        while self.specs:
+            spec = self.specs.pop(0)
+            score = self.scores[spec.settings["lr"]]
             for tasks in (1, 2, 3):
-                yield Event("task", job, record(tasks, score))
-                if job in self.stopped:
-                    yield Event("stopped", job)
+                yield Event("task", spec, record(tasks, score))
+                if spec in self.stopped:
+                    yield Event("stopped", spec)
                     break
             else:
-                yield Event("done", job, record(3, score))
+                yield Event("done", spec, record(3, score))
 
 
 @pytest.mark.parametrize("prune", [True, False])
@@ -173,7 +173,7 @@ def test_hopeless_trials_are_stopped_early(tmp_path: Path, prune: bool) -> None:
     search = searching(tmp_path / "j", space={"lr": list(scores)}, prune=prune)
     acted = Acted(scores)
     _search([search], acted, tmp_path, Console(file=io.StringIO()))  # type: ignore[arg-type]
-    assert [job.settings["lr"] for job in acted.stopped] == ([0.3] if prune else [])
+    assert [spec.settings["lr"] for spec in acted.stopped] == ([0.3] if prune else [])
     content = search.content()
     assert content["chosen"] == {"settings": {"lr": 0.1}, "score": pytest.approx(0.9)}
     worst = content["trials"][-1]

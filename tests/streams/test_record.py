@@ -87,7 +87,7 @@ def test_a_record_of_no_task_can_be_saved(tmp_path):
     ("change", "message"),
     [
         (lambda text: text[: len(text) // 2], "damaged"),
-        (lambda text: text.replace('"version": 1', '"version": 99'), "update olss"),
+        (lambda text: text.replace('"version": 2', '"version": 99'), "update olss"),
         (lambda text: text.replace("olss-record", "other"), "not a record"),
         (lambda text: text.replace('"steps"', '"stops"'), "damaged"),
         (lambda text: "[]", "not a record"),

@@ -15,22 +15,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from olss.common.dask_client import LOOK_SECONDS, ClusterLostError, ClusterWatch, connect
 from olss.common.lock import locked
-from olss.errors import InputError, MissingExtraError, OlssError
+from olss.errors import InputError, OlssError
 from olss.lab import run_directory
 from olss.lab.executor import Event
-from olss.lab.experiment import Job
-from olss.lab.single_run import check, perform
+from olss.lab.experiment import RunSpec
+from olss.lab.single_run import check, run_once
 from olss.streams.record import Record
 
-__all__ = ["Cluster"]
+__all__ = ["DaskExecutor"]
 
-PATIENCE = 10  # seconds until a scheduler that does not answer is given up
 TOPIC = "olss-run"
 _one_at_a_time = threading.Lock()
 
 
-class Cluster:
+class DaskExecutor:
     """An `Executor` on the cluster of a Dask scheduler.
 
     Parameters
@@ -42,73 +42,79 @@ class Cluster:
     """
 
     def __init__(self, root: Path, address: str) -> None:
-        try:
-            distributed: Any = import_module("distributed")
-        except ImportError as error:
-            raise MissingExtraError("dask.distributed", "dask", "--scheduler") from error
         self.root = root
-        try:
-            self._client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise InputError(f"no Dask scheduler answers at {address}: {error}") from error
+        self._client = connect(address, "--scheduler")
+        self._notes: list[str] = []
+        self._watch = ClusterWatch(self._client, self._notes.append)
         self._heard: queue.SimpleQueue[tuple[str, str, Any]] = queue.SimpleQueue()
         self._client.subscribe_topic(TOPIC, self._on_task)
-        self._under_way: dict[str, tuple[Job, Any, contextlib.ExitStack]] = {}
-        self._put_off: list[Job] = []
+        self._under_way: dict[str, tuple[RunSpec, Any, contextlib.ExitStack]] = {}
+        self._put_off: list[RunSpec] = []
         self._numbers = itertools.count()
 
-    def check(self, jobs: Sequence[Job]) -> int:
-        """Raise an InputError if they cannot be run as they are; give the number of tasks."""
+    def check(self, specs: Sequence[RunSpec]) -> int:
+        """Raise an InputError if they cannot be run as they are; return the number of tasks."""
         try:
-            return int(self._client.submit(_check_there, list(jobs), pure=False).result())
+            there = self._client.submit(_check_there, list(specs), pure=False)
+            return int(self._watch.result(there))
         except RuntimeError as error:
             raise InputError(str(error)) from error
 
-    def submit(self, job: Job) -> None:
+    def submit(self, spec: RunSpec) -> None:
         """Have a run done."""
-        self._send(job, patient=False)
+        self._send(spec, patient=False)
 
     def events(self) -> Iterator[Event]:
-        """Give what happens until all is done."""
+        """Return what happens until all is done."""
         while self._under_way or self._put_off:
             if not self._under_way:
-                job = self._put_off.pop(0)
-                yield Event("waiting", job)
-                self._send(job, patient=True)
-            kind, key, content = self._heard.get()
+                spec = self._put_off.pop(0)
+                yield Event("waiting", spec)
+                self._send(spec, patient=True)
+            try:
+                kind, key, content = self._heard.get(timeout=LOOK_SECONDS)
+            except queue.Empty:
+                self._watch.look()
+                yield from self._noted()
+                continue
             if key not in self._under_way:
                 continue  # of another experiment on the same cluster, or late
             if kind == "task":
-                job = self._under_way[key][0]
-                yield Event("task", job, Record.from_json(content, None))
+                spec = self._under_way[key][0]
+                yield Event("task", spec, Record.from_json(content, None))
             else:
                 yield self._ended(key, content)
 
     def close(self) -> None:
         """Cancel what has not begun; what a worker is at, it finishes in vain."""
         for _, future, lock in self._under_way.values():
-            if future is not None:
+            if future is not None and self._client.status == "running":
                 future.cancel()
             lock.close()
         self._under_way.clear()
         self._client.close()
 
-    def _send(self, job: Job, *, patient: bool) -> None:
-        lock, folder = contextlib.ExitStack(), self.root / job.folder
+    def _noted(self) -> Iterator[Event]:
+        while self._notes:
+            spec = next(iter(self._under_way.values()))[0]
+            yield Event("note", spec, text=self._notes.pop(0))
+
+    def _send(self, spec: RunSpec, *, patient: bool) -> None:
+        lock, folder = contextlib.ExitStack(), self.root / spec.folder
         if not lock.enter_context(locked(folder / ".lock", wait=patient)):
             lock.close()
-            self._put_off.append(job)
+            self._put_off.append(spec)
             return
-        key = f"olss-{job.label}-{job.seed}-{next(self._numbers)}-{id(self)}"
-        done = run_directory.finished_record(folder, job)
+        key = f"olss-{spec.label}-{spec.seed}-{next(self._numbers)}-{id(self)}"
+        done = run_directory.finished_record(folder, spec)
         if done is not None:  # by the process waited for
-            self._under_way[key] = (job, None, lock)
+            self._under_way[key] = (spec, None, lock)
             self._heard.put(("done", key, done))
             return
         run_directory.set_aside_damage(folder)
-        run_directory.begin(folder, job)
-        future: Any = self._client.submit(_perform_there, job, key, key=key, pure=False)
-        self._under_way[key] = (job, future, lock)
+        run_directory.begin(folder, spec)
+        future: Any = self._client.submit(_run_there, spec, key, key=key, pure=False)
+        self._under_way[key] = (spec, future, lock)
         future.add_done_callback(lambda future: self._heard.put(("done", key, future)))
 
     def _on_task(self, event: tuple[Any, Any]) -> None:
@@ -116,28 +122,30 @@ class Cluster:
         self._heard.put(("task", message["key"], message["record"]))
 
     def _ended(self, key: str, ending: Any) -> Event:
-        job, _, lock = self._under_way.pop(key)
+        spec, _, lock = self._under_way.pop(key)
         with lock:
             if isinstance(ending, Record):
-                return Event("done", job, ending)
+                return Event("done", spec, ending)
             try:
-                record, memory = ending.result()
-                run_directory.finish(self.root / job.folder, record, memory)
-            except Exception as error:  # whatever a worker raises, or the cluster itself
-                return Event("failed", job, text=str(error) or type(error).__name__)
-        return Event("done", job, record)
+                record, memory = self._watch.result(ending)
+                run_directory.finish(self.root / spec.folder, record, memory)
+            except ClusterLostError:
+                raise
+            except Exception as error:  # whatever a worker raises
+                return Event("failed", spec, text=str(error) or type(error).__name__)
+        return Event("done", spec, record)
 
 
-def _check_there(jobs: Sequence[Job]) -> int:
+def _check_there(specs: Sequence[RunSpec]) -> int:
     """Check on a worker, which has the data."""
     try:
-        return check(jobs)
+        return check(specs)
     except OlssError as error:
         # Errors with constructors of their own do not travel.
         raise RuntimeError(str(error)) from None
 
 
-def _perform_there(job: Job, key: str) -> Any:
+def _run_there(spec: RunSpec, key: str) -> Any:
     """Do a run on a worker, telling the client of each task."""
     worker = import_module("distributed").get_worker()
 
@@ -147,6 +155,6 @@ def _perform_there(job: Job, key: str) -> Any:
     # The number of threads of torch is one for the whole process.
     with _one_at_a_time:
         try:
-            return perform(job, on_task=on_task)
+            return run_once(spec, on_task=on_task)
         except OlssError as error:
             raise RuntimeError(str(error)) from None  # as above

@@ -11,9 +11,10 @@ import numpy as np
 
 from olss.lab.demo_picture import draw_demo
 from olss.lab.experiment import Experiment, parse
-from olss.lab.process_executor import Workers
-from olss.lab.progress import Board, said_score
-from olss.lab.run_experiment import conduct
+from olss.lab.process_executor import ProcessExecutor
+from olss.lab.progress import ExperimentProgress, said_score
+from olss.lab.report import write_report
+from olss.lab.run_experiment import run_experiment
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,12 +46,12 @@ on a memory:
   [bold]joint[/]      keeps everything, at a cost that grows with each task
 
 Below, in % of test digits read right after the last task: the average over
-all tasks, task 1 and the newest task; mean and s.d. over seeds.
+all tasks, task 1 and the newest task.
 """
 
 
 def demo_experiments(seeds: str = "0-2", tasks: int = TASKS) -> list[Experiment]:
-    """Give the demo's two experiments."""
+    """Return the demo's two experiments."""
     return [
         parse(
             {
@@ -68,7 +69,7 @@ def demo_experiments(seeds: str = "0-2", tasks: int = TASKS) -> list[Experiment]
 
 
 def demo(root: Path, console: Console, seeds: str = "0-2", tasks: int = TASKS) -> bool:
-    """Run the demo and show what came of it; gives whether all went well.
+    """Run the demo and show what came of it; return whether all went well.
 
     Parameters
     ----------
@@ -80,37 +81,36 @@ def demo(root: Path, console: Console, seeds: str = "0-2", tasks: int = TASKS) -
         How much of it.
     """
     console.print(WHAT, highlight=False)
-    boards: dict[str, Board] = {}
+    by_stream: dict[str, ExperimentProgress] = {}
     processes = min(2, os.cpu_count() or 1)
-    with contextlib.closing(Workers(root, processes)) as executor:
+    with contextlib.closing(ProcessExecutor(root, processes)) as executor:
         for experiment in demo_experiments(seeds, tasks):
             console.print(f"[bold]{STREAMS[experiment.name]}[/]")
-            board = conduct(experiment, root, console, jobs=processes, executor=executor)
-            boards[experiment.name] = board
-            console.print(board.table(now=False))
+            progress = run_experiment(experiment, root, console, jobs=processes, executor=executor)
+            by_stream[experiment.name] = progress
+            console.print(progress.table(now=False))
             console.print()
-    if any(board.failed() for board in boards.values()):
+    if any(progress.failed() for progress in by_stream.values()):
         return False
-    console.print(_lesson(boards), highlight=False)
+    console.print(_lesson(by_stream), highlight=False)
     console.print()
     picture = root / "demo.png"
-    draw_demo({name: board.finished() for name, board in boards.items()}, STREAMS, picture)
+    draw_demo({name: progress.finished() for name, progress in by_stream.items()}, STREAMS, picture)
     console.print(f"Picture  {picture}", highlight=False, soft_wrap=True)
-    page = _page(root)
-    if page is not None:
-        console.print(f"Page     {page}", highlight=False, soft_wrap=True)
+    page = write_report([root], root / "report")
+    console.print(f"Page     {page}", highlight=False, soft_wrap=True)
     return True
 
 
-def _lesson(boards: dict[str, Board]) -> str:
+def _lesson(by_stream: dict[str, ExperimentProgress]) -> str:
     """Say in words what the numbers say, whatever they are."""
 
     def task_one(learner: str) -> str:
         return said_score([float(np.mean(first[learner]))])
 
     first: dict[str, list[float]] = {}
-    for board in boards.values():
-        for record in board.finished():
+    for progress in by_stream.values():
+        for record in progress.finished():
             label = record.config["learner"]["label"]
             first.setdefault(label, []).append(float(record.accuracy[-1, 0]))
     return (
@@ -118,12 +118,3 @@ def _lesson(boards: dict[str, Board]) -> str:
         f"{task_one('olss')} %,\na reservoir {task_one('reservoir')} %, a balanced memory "
         f"{task_one('balanced')} %, and the net that keeps\neverything {task_one('joint')} %."
     )
-
-
-def _page(root: Path) -> Path | None:
-    """Write the report page; None if what it needs is not installed."""
-    try:
-        from olss.lab.report import write_report
-    except ImportError:
-        return None
-    return write_report([root], root / "report")

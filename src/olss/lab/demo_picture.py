@@ -9,17 +9,13 @@ from typing import Any
 import numpy as np
 
 from olss.errors import MissingExtraError
+from olss.lab.report.label_placing import apart
+from olss.lab.report.palette import line_of, styles
 from olss.streams.record import Record
 
-__all__ = ["draw_demo", "spread"]
+__all__ = ["draw_demo"]
 
-STYLES: dict[str, dict[str, Any]] = {
-    "joint": {"color": "#8a8a8a", "linestyle": (0, (4, 2)), "linewidth": 1.6},
-    "balanced": {"color": "#15803d", "linewidth": 2.6, "zorder": 4},
-    "olss": {"color": "#c2410c", "linewidth": 2.6, "zorder": 4},
-    "reservoir": {"color": "#2563a8", "linewidth": 1.8},
-    "sgd": {"color": "#3f3f46", "linewidth": 1.8},
-}
+STRONG = ("olss", "balanced")  # what the demo is about
 INK, FAINT = "#27272a", "#e4e4e7"
 
 
@@ -54,21 +50,25 @@ def draw_demo(
 
 def _draw(axes: Any, records: Sequence[Record], title: str, column: int) -> None:
     curves: dict[str, list[Any]] = {}
+    methods = []
     for record in records:
+        learner = record.config["learner"]
         curve = record.accuracy[:, 0] if column else record.average_accuracy
-        curves.setdefault(record.config["learner"]["label"], []).append(100 * curve)
-    means = {label: np.mean(curves[label], axis=0) for label in STYLES if label in curves}
+        curves.setdefault(learner["label"], []).append(100 * curve)
+        methods.append((learner["label"], learner["recipe"], learner.get("policy")))
+    looks = {label: line_of(style) for label, style in styles(methods).items()}
+    means = {label: np.mean(several, axis=0) for label, several in curves.items()}
     tasks = np.arange(1, len(next(iter(means.values()))) + 1)
     for label, mean in means.items():
-        style = STYLES[label]
-        if len(curves[label]) > 1:
-            low, high = np.min(curves[label], axis=0), np.max(curves[label], axis=0)
-            axes.fill_between(tasks, low, high, color=style["color"], alpha=0.12, linewidth=0)
-        axes.plot(tasks, mean, solid_capstyle="round", **style)
-    places = spread([mean[-1] for mean in means.values()], gap=7.0, high=101)
+        width = 2.6 if label in STRONG else 1.7
+        axes.plot(tasks, mean, solid_capstyle="round", linewidth=width, **looks[label])
+        for single in curves[label] if len(curves[label]) > 1 else ():
+            axes.plot(tasks, single, linewidth=0.6, alpha=0.55, **looks[label])
+    # Names are seven per cent high.
+    places = apart([float(mean[-1]) for mean in means.values()], 7.0, 0.0, 104.5)
     for label, place in zip(means, places, strict=True):
-        text = {"color": STYLES[label]["color"], "va": "center", "fontsize": 9.5}
-        weight = "bold" if label in ("olss", "balanced") else "normal"
+        text = {"color": looks[label]["color"], "va": "center", "fontsize": 9.5}
+        weight = "bold" if label in STRONG else "normal"
         axes.text(tasks[-1] + 0.25, place, label, weight=weight, clip_on=False, **text)
     axes.set_title(title, loc="left", fontsize=9.5, color=INK)
     axes.set(xlim=(1, tasks[-1]), ylim=(0, 101), xticks=tasks, yticks=range(0, 101, 20))
@@ -79,26 +79,3 @@ def _draw(axes: Any, records: Sequence[Record], title: str, column: int) -> None
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color("#a1a1aa")
-
-
-def spread(places: Sequence[float], gap: float, high: float) -> list[float]:
-    """Move labels apart until each two are `gap` apart, none above `high`, order kept.
-
-    Examples
-    --------
-    >>> spread([10.0, 11.0, 50.0], gap=4.0, high=100.0)
-    [8.5, 12.5, 50.0]
-    """
-    order = np.argsort(places, kind="stable")
-    steps = gap * np.arange(len(places))
-    # Isotonic regression of what is left after taking the gaps away: pool neighbours that meet.
-    pools: list[list[float]] = []
-    for value in np.asarray(places, float)[order] - steps:
-        pools.append([float(value)])
-        while len(pools) > 1 and np.mean(pools[-2]) >= np.mean(pools[-1]):
-            pools[-2:] = [pools[-2] + pools[-1]]
-    flat = np.concatenate([np.full(len(pool), np.mean(pool)) for pool in pools]) + steps
-    flat = np.minimum(flat, high - gap * np.arange(len(places))[::-1])
-    moved = np.empty(len(places))
-    moved[order] = flat
-    return [float(place) for place in moved]

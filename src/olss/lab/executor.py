@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from olss.lab.experiment import Job
+from olss.lab.experiment import RunSpec
 from olss.streams.record import Record
 
 __all__ = ["Event", "Executor"]
@@ -23,7 +23,7 @@ class Event:
     kind : str
         "start"; "task": one more task is learned; "done"; "failed", with the reason; "stopped":
         because it was asked to; "waiting": another process is at it; "note": a word about it.
-    job : Job
+    spec : RunSpec
     record : Record or None
         So far, for "task" and "done".
     text : str
@@ -31,7 +31,7 @@ class Event:
     """
 
     kind: Kind
-    job: Job
+    spec: RunSpec
     record: Record | None = None
     text: str = ""
 
@@ -39,14 +39,14 @@ class Event:
 class Executor(Protocol):
     """Where runs are done: processes of this machine or a cluster."""
 
-    def check(self, jobs: Sequence[Job]) -> int:
-        """Raise an InputError if they cannot be run as they are; give the number of tasks."""
+    def check(self, specs: Sequence[RunSpec]) -> int:
+        """Raise an InputError if they cannot be run as they are; return the number of tasks."""
 
-    def submit(self, job: Job) -> None:
+    def submit(self, spec: RunSpec) -> None:
         """Have a run done, after those submitted before."""
 
     def events(self) -> Iterator[Event]:
-        """Give what happens until all is done; more may be submitted meanwhile."""
+        """Return what happens until all is done; more may be submitted meanwhile."""
 
     def close(self) -> None:
         """End at once; what was learned up to the last task is saved."""

@@ -14,10 +14,21 @@ from typing import Any
 
 from olss.common.near_names import nearest
 from olss.errors import InputError
+from olss.lab.own_code import allow_imports_from, code_sums
+from olss.lab.protocol import protocol_words, shared_settings
 from olss.lab.search_space import TuneSpec, checked_space, tune_spec
-from olss.lab.toml_tables import apply_change, check_keys, seed_list, table_of, text_of
+from olss.lab.toml_tables import (
+    apply_change,
+    check_keys,
+    check_values,
+    seed_list,
+    table_of,
+    text_of,
+)
 
-__all__ = ["Experiment", "Job", "LearnerSpec", "load", "parse", "safe"]
+__all__ = ["Experiment", "LearnerSpec", "RunSpec", "load", "parse", "safe"]
+
+APART = ("name", "title", "seeds", "device", "tune")  # changes no protocol speaks of
 
 
 @dataclass(frozen=True)
@@ -43,8 +54,11 @@ class LearnerSpec:
 
 
 @dataclass(frozen=True)
-class Job:
-    """One run: a learner with one seed. Everything that decides its record."""
+class RunSpec:
+    """One run: a learner with one seed. Everything that decides its record.
+
+    `code` has the sum of each module of one's own that its settings name.
+    """
 
     experiment: str
     label: str
@@ -55,6 +69,8 @@ class Job:
     protocol: str
     device: str = "cpu"
     first_tasks: int | None = None
+    title: str = ""
+    code: dict[str, str] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -62,8 +78,10 @@ class Job:
         return Path(safe(self.experiment)) / safe(self.label) / f"seed-{self.seed}"
 
     def content(self) -> dict[str, Any]:
-        """Give all of it as JSON gives it back, so that a saved job equals a live one."""
+        """Return all of it as JSON gives it back, so that a saved spec equals a live one."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
+        for name in ("title", "code"):  # nothing is said of what there is not
+            values = values if values[name] else {k: v for k, v in values.items() if k != name}
         content: dict[str, Any] = json.loads(json.dumps(values))
         return content
 
@@ -77,7 +95,10 @@ class Experiment:
     name : str
         Of the folder of its results.
     protocol : str
-        Words printed beside every number: what competes, how much is trained.
+        Words of one's own for the records. What is printed as the protocol is made from the
+        configuration.
+    title : str
+        What reports call the stream.
     stream : dict
         See `olss.streams.from_config`. Without a seed, each run's own seed makes its stream.
     net : str
@@ -93,6 +114,7 @@ class Experiment:
     stream: dict[str, Any]
     learners: tuple[LearnerSpec, ...]
     protocol: str = ""
+    title: str = ""
     net: str = "mlp"
     train: dict[str, Any] = field(default_factory=dict)
     seeds: tuple[int, ...] = (0,)
@@ -100,45 +122,56 @@ class Experiment:
     tune: TuneSpec = field(default_factory=TuneSpec)
 
     def learner(self, name: str) -> LearnerSpec:
-        """Give the learner of that name, or an error offering the nearest."""
-        for spec in self.learners:
-            if spec.name == name:
-                return spec
-        names = [spec.name for spec in self.learners]
+        """Return the learner of that name, or an error offering the nearest."""
+        for learner in self.learners:
+            if learner.name == name:
+                return learner
+        names = [learner.name for learner in self.learners]
         raise InputError(f"{self.name} has no learner {name!r}. {nearest(name, names)}")
 
     def only(self, names: Iterable[str]) -> Experiment:
-        """Give the experiment with these learners alone; of a sweep, one or all of its values."""
+        """Return the experiment with these learners alone; of a sweep, one or all of its values."""
         chosen: dict[str, LearnerSpec] = {}
         for name in names:
             of_it = re.compile(re.escape(name) + r"( \w+=|$)")
-            found = [spec for spec in self.learners if of_it.match(spec.name)]
-            chosen |= {spec.name: spec for spec in found or [self.learner(name)]}
+            found = [learner for learner in self.learners if of_it.match(learner.name)]
+            chosen |= {learner.name: learner for learner in found or [self.learner(name)]}
         return replace(self, learners=tuple(chosen.values()))
 
-    def jobs(self) -> list[Job]:
-        """Give every run: all learners with the first seed, then with the next."""
-        return [self.job(spec, seed) for seed in self.seeds for spec in self.learners]
+    def run_specs(self) -> list[RunSpec]:
+        """Return every run: all learners with the first seed, then with the next."""
+        return [self.run_spec(learner, seed) for seed in self.seeds for learner in self.learners]
 
-    def job(self, spec: LearnerSpec, seed: int) -> Job:
-        """Give the run of one learner with one seed."""
-        return Job(
+    def run_spec(self, learner: LearnerSpec, seed: int) -> RunSpec:
+        """Return the run of one learner with one seed."""
+        return RunSpec(
             experiment=self.name,
-            label=spec.name,
-            recipe=spec.recipe,
-            settings={"net": self.net, **self.train, **spec.settings},
+            label=learner.name,
+            recipe=learner.recipe,
+            settings={"net": self.net, **self.train, **learner.settings},
             stream={"seed": seed, **self.stream},
             seed=seed,
             protocol=self.protocol,
             device=self.device,
+            title=self.title,
+            code=code_sums({"net": self.net, **self.train, **learner.settings}, self.name),
+        )
+
+    def protocol_words(self) -> list[str]:
+        """Return what is done, in short phrases made from the configuration."""
+        tasks = self.stream.get("tasks")
+        settings = [{"net": self.net, **self.train, **one.settings} for one in self.learners]
+        return protocol_words(
+            self.stream, tasks if type(tasks) is int else None, shared_settings(settings), None
         )
 
     def content(self) -> dict[str, Any]:
-        """Give it as a file would say it: `parse` makes the same experiment from it."""
+        """Return it as a file would say it: `parse` makes the same experiment from it."""
         tune = {item.name: getattr(self.tune, item.name) for item in fields(TuneSpec)}
         return {
             "name": self.name,
             "protocol": self.protocol,
+            "title": self.title,
             "seeds": list(self.seeds),
             "net": self.net,
             "device": self.device,
@@ -150,9 +183,9 @@ class Experiment:
                 if value is not None
             },
             "learner": [
-                {"name": spec.name, "recipe": spec.recipe, **spec.settings}
-                | ({"tune": spec.tune} if spec.tune else {})
-                for spec in self.learners
+                {"name": learner.name, "recipe": learner.recipe, **learner.settings}
+                | ({"tune": learner.tune} if learner.tune else {})
+                for learner in self.learners
             ],
         }
 
@@ -176,6 +209,9 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
         raise InputError(f"{path} is not a text file in UTF-8.") from error
     for change in changes:
         apply_change(content, change)
+    if any(not change.strip().startswith(APART) for change in changes):
+        content.pop("protocol", None)  # words on what the file says, not on what is run now
+    allow_imports_from(path.parent)
     return parse({"name": path.stem, **content}, str(path))
 
 
@@ -193,11 +229,15 @@ def parse(content: Mapping[str, Any], source: str = "the experiment") -> Experim
     """
     known = {item.name for item in fields(Experiment)} - {"learners"} | {"learner"}
     check_keys(content, known, source)
+    check_values(content, "", source)
     for key in ("stream", "learner"):
         if not content.get(key):
             raise InputError(f"{source} must have a [{key}] table, found none.")
     stream = table_of(content["stream"], "stream", source)
     train = table_of(content.get("train", {}), "train", source)
+    steps = stream.get("steps", [])
+    if not isinstance(steps, list) or not all(isinstance(step, Mapping) for step in steps):
+        raise InputError(f"stream.steps of {source} must be a list of tables, found {steps!r}.")
     learners = content["learner"]
     if not isinstance(learners, list):
         raise InputError(f"learners of {source} are written [[learner]], with two brackets.")
@@ -206,6 +246,7 @@ def parse(content: Mapping[str, Any], source: str = "the experiment") -> Experim
         stream=stream,
         learners=_learners(learners, source),
         protocol=text_of(content, "protocol", "", source),
+        title=text_of(content, "title", "", source),
         net=text_of(content, "net", "mlp", source),
         train=train,
         seeds=seed_list(content.get("seeds", [0])),
@@ -215,7 +256,7 @@ def parse(content: Mapping[str, Any], source: str = "the experiment") -> Experim
 
 
 def safe(name: str) -> str:
-    """Give a name a file system takes.
+    """Return a name a file system takes.
 
     Examples
     --------
@@ -240,19 +281,19 @@ def _learners(given: list[Any], source: str) -> tuple[LearnerSpec, ...]:
             for suffix, chosen in _swept(sweep, name)
         ]
     folders: dict[str, str] = {}
-    for spec in specs:
+    for learner in specs:
         # Folder names must differ even where upper and lower case are the same.
-        other = folders.setdefault(safe(spec.name).lower(), spec.name)
-        if other is not spec.name:
+        other = folders.setdefault(safe(learner.name).lower(), learner.name)
+        if other is not learner.name:
             raise InputError(
-                f"two learners of {source} are called {other!r} and {spec.name!r}, which share a "
-                "folder: give each a name of its own."
+                f"two learners of {source} are called {other!r} and {learner.name!r}, which share "
+                "a folder: give each a name of its own."
             )
     return tuple(specs)
 
 
 def _swept(sweep: dict[str, Any], name: str) -> list[tuple[str, dict[str, Any]]]:
-    """Give a suffix of the name and settings for each combination of values."""
+    """Return a suffix of the name and settings for each combination of values."""
     for key, values in sweep.items():
         if not isinstance(values, list) or not values:
             raise InputError(f"sweep.{key} of {name} must be a list of values, found {values!r}.")

@@ -12,7 +12,7 @@ from olss.common.terminal import Interrupted, plain_errors
 
 if TYPE_CHECKING:
     from olss.lab.experiment import Experiment
-    from olss.lab.progress import Board
+    from olss.lab.progress import ExperimentProgress
 
 __all__ = ["add_to"]
 
@@ -125,17 +125,18 @@ def run(
 ) -> None:
     """Run an experiment, or go on with it."""
     from olss.lab.experiment import load, safe
-    from olss.lab.run_experiment import conduct
+    from olss.lab.run_experiment import run_experiment
 
     told = [*(changes or []), *([f"seeds={seeds!r}"] if seeds else [])]
     told += [f"device={device!r}"] if device else []
     experiment = load(file, told)
     out = _console()
     out.print(experiment.name, style="bold", end="  ", markup=False, highlight=False)
-    out.print(experiment.protocol, markup=False, highlight=False, soft_wrap=True)
+    words = " · ".join(experiment.protocol_words())
+    out.print(words, style="dim", markup=False, highlight=False, soft_wrap=True)
     folder = into / safe(experiment.name)
     try:
-        board = conduct(
+        progress = run_experiment(
             experiment,
             into,
             out,
@@ -146,8 +147,8 @@ def run(
         )
     except KeyboardInterrupt:
         raise Interrupted(STOPPED_THERE if scheduler else STOPPED) from None
-    _say_results(board, folder)
-    if board.failed():
+    _say_results(progress, folder)
+    if progress.failed():
         raise typer.Exit(1)
 
 
@@ -188,30 +189,32 @@ def tune(
 def _choices(content: dict[str, Any]) -> Any:
     from rich.table import Table
 
+    from olss.common.number_text import score
+
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("learner", "chosen", "on validation rows", "trials"):
         table.add_column(heading)
     for name, search in content.items():
         chosen = search["chosen"]
         values = ", ".join(f"{k}={v}" for k, v in chosen["settings"].items()) if chosen else "none"
-        score = f"{100 * chosen['score']:.1f} %" if chosen else ""
-        table.add_row(name, values, score, str(len(search["trials"])))
+        reached = score({"mean": chosen["score"]}) if chosen else ""
+        table.add_row(name, values, reached, str(len(search["trials"])))
     return table
 
 
-def _say_results(board: Board, folder: Path) -> None:
+def _say_results(progress: ExperimentProgress, folder: Path) -> None:
     out = _console()
     out.print()
-    out.print(board.table(now=False))
+    out.print(progress.table(now=False))
     out.print()
     out.print(f"Results are in {folder}; for a page of them: olss report {folder}", soft_wrap=True)
-    if failed := len(board.failed()):
+    if failed := len(progress.failed()):
         typer.echo(f"{failed} of the runs failed; the same command tries them again.", err=True)
 
 
 def _processes(jobs: int, experiment: Experiment) -> int:
-    """Give the number of runs at a time; those asked for, with a word if they are too many."""
-    settings = [{**experiment.train, **spec.settings} for spec in experiment.learners]
+    """Return the number of runs at a time; those asked for, with a word if they are too many."""
+    settings = [{**experiment.train, **learner.settings} for learner in experiment.learners]
     asked = [setting.get("threads", 1) for setting in settings]
     threads = max([1, *(count for count in asked if isinstance(count, int))])
     cores = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
@@ -227,8 +230,8 @@ def _processes(jobs: int, experiment: Experiment) -> int:
 def _trackers(experiment: Experiment, into: Path, tensorboard: bool, mlflow: bool) -> list[Any]:
     from olss.lab import trackers
 
-    chosen: list[Any] = [trackers.TensorBoard(into)] if tensorboard else []
-    return [*chosen, trackers.MLflow(experiment)] if mlflow else chosen
+    chosen: list[Any] = [trackers.TensorBoardTracker(into)] if tensorboard else []
+    return [*chosen, trackers.MLflowTracker(experiment)] if mlflow else chosen
 
 
 def _console() -> Any:

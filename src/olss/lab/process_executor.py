@@ -21,11 +21,11 @@ from typing import Any, cast
 
 from olss.errors import InputError, OlssError
 from olss.lab.executor import Event
-from olss.lab.experiment import Job
-from olss.lab.single_run import check, get_ready, perform_in
+from olss.lab.experiment import RunSpec
+from olss.lab.single_run import check, get_ready, run_in_folder
 from olss.streams.record import Record
 
-__all__ = ["Workers"]
+__all__ = ["ProcessExecutor"]
 
 ATTEMPTS = 3  # for a run whose process died: once may be bad luck
 
@@ -34,7 +34,7 @@ class _StopAsked(Exception):  # noqa: N818 - no error
     """The run is to end after this task."""
 
 
-class Workers:
+class ProcessExecutor:
     """An `Executor` of local processes.
 
     Parameters
@@ -48,10 +48,10 @@ class Workers:
     def __init__(self, root: Path, processes: int = 1) -> None:
         self.root = root
         self.processes = processes
-        self._queue: collections.deque[tuple[Job, bool]] = collections.deque()
-        self._put_off: list[Job] = []
+        self._queue: collections.deque[tuple[RunSpec, bool]] = collections.deque()
+        self._put_off: list[RunSpec] = []
         self._attempts: collections.Counter[Path] = collections.Counter()
-        self._busy: dict[Connection, Job] = {}
+        self._busy: dict[Connection, RunSpec] = {}
         self._processes: dict[Connection, Any] = {}
         self._idle: list[Connection] = []
 
@@ -60,11 +60,11 @@ class Workers:
         while len(self._processes) < self.processes:
             self._idle.append(self._new())
 
-    def check(self, jobs: Sequence[Job]) -> int:
-        """Raise an InputError if they cannot be run as they are; give the number of tasks."""
+    def check(self, specs: Sequence[RunSpec]) -> int:
+        """Raise an InputError if they cannot be run as they are; return the number of tasks."""
         self.start()
         connection = self._idle[-1]
-        connection.send(("check", list(jobs)))
+        connection.send(("check", list(specs)))
         try:
             tasks, error = connection.recv()
         except EOFError:
@@ -73,27 +73,27 @@ class Workers:
             raise InputError(error)
         return int(tasks)
 
-    def submit(self, job: Job) -> None:
+    def submit(self, spec: RunSpec) -> None:
         """Have a run done, after those submitted before."""
-        self._queue.append((job, False))
+        self._queue.append((spec, False))
 
-    def stop(self, job: Job) -> None:
+    def stop(self, spec: RunSpec) -> None:
         """Let a run end after its current task."""
         for connection, other in self._busy.items():
-            if other == job:
+            if other == spec:
                 connection.send(None)
 
     def events(self) -> Iterator[Event]:
-        """Give what happens until all is done."""
+        """Return what happens until all is done."""
         while True:
             if not self._queue and self._put_off:
                 # Other processes are at these: wait for them, now that nothing else is left.
-                self._queue.extend((job, True) for job in self._put_off)
+                self._queue.extend((spec, True) for spec in self._put_off)
                 self._put_off.clear()
             while self._queue and len(self._busy) < self.processes:
-                job, patient = self._queue.popleft()
-                self._give(job, patient)
-                yield Event("waiting" if patient else "start", job)
+                spec, patient = self._queue.popleft()
+                self._give(spec, patient)
+                yield Event("waiting" if patient else "start", spec)
             if not self._busy:
                 return
             for connection in wait(list(self._busy)):
@@ -109,15 +109,15 @@ class Workers:
         self._busy.clear()
         self._idle.clear()
 
-    def _give(self, job: Job, patient: bool) -> None:
+    def _give(self, spec: RunSpec, patient: bool) -> None:
         connection = self._idle.pop() if self._idle else self._new()
         try:
-            connection.send(("run", job, patient))
+            connection.send(("run", spec, patient))
         except OSError:  # it died while it had nothing to do
             self._drop(connection)
-            self._give(job, patient)
+            self._give(spec, patient)
             return
-        self._busy[connection] = job
+        self._busy[connection] = spec
 
     def _drop(self, connection: Connection) -> Any:
         process = self._processes.pop(connection)
@@ -138,40 +138,40 @@ class Workers:
         return ours
 
     def _heard(self, connection: Connection) -> Iterator[Event]:
-        job = self._busy[connection]
+        spec = self._busy[connection]
         try:
             kind, content = connection.recv()
         except (EOFError, OSError):
-            yield from self._died(connection, job)
+            yield from self._died(connection, spec)
             return
         if kind in ("task", "note"):
-            yield _event(kind, job, content)
+            yield _event(kind, spec, content)
             return
         del self._busy[connection]
         self._idle.append(connection)
         if kind == "taken":
-            self._put_off.append(job)
+            self._put_off.append(spec)
         else:
-            yield _event(kind, job, content)
+            yield _event(kind, spec, content)
 
-    def _died(self, connection: Connection, job: Job) -> Iterator[Event]:
+    def _died(self, connection: Connection, spec: RunSpec) -> Iterator[Event]:
         del self._busy[connection]
         process = self._drop(connection)
-        self._attempts[job.folder] += 1
+        self._attempts[spec.folder] += 1
         how = f"its process ended with code {process.exitcode}"
         if process.exitcode == -9:
             how = "its process was killed, perhaps for want of memory"
-        if self._attempts[job.folder] >= ATTEMPTS:
-            yield Event("failed", job, text=f"{how}, {ATTEMPTS} times.")
+        if self._attempts[spec.folder] >= ATTEMPTS:
+            yield Event("failed", spec, text=f"{how}, {ATTEMPTS} times.")
             return
-        self._queue.appendleft((job, False))
-        yield Event("note", job, text=f"{how}; it goes on from its last task.")
+        self._queue.appendleft((spec, False))
+        yield Event("note", spec, text=f"{how}; it goes on from its last task.")
 
 
-def _event(kind: Any, job: Job, content: Any) -> Event:
+def _event(kind: Any, spec: RunSpec, content: Any) -> Event:
     if isinstance(content, Record):
-        return Event(kind, job, record=content)
-    return Event(kind, job, text=content or "")
+        return Event(kind, spec, record=content)
+    return Event(kind, spec, text=content or "")
 
 
 def _work(connection: Connection, root: Path) -> None:
@@ -194,16 +194,16 @@ def _work(connection: Connection, root: Path) -> None:
             connection.send(_outcome(connection, root, *content))
 
 
-def _checked(jobs: Sequence[Job]) -> tuple[int, str | None]:
-    """Give the number of tasks, and what is wrong."""
+def _checked(specs: Sequence[RunSpec]) -> tuple[int, str | None]:
+    """Return the number of tasks, and what is wrong."""
     try:
-        return check(jobs), None
+        return check(specs), None
     except (OlssError, OSError) as error:
         return 0, str(error)
 
 
 def _outcome(
-    connection: Connection, root: Path, job: Job, patient: bool
+    connection: Connection, root: Path, spec: RunSpec, patient: bool
 ) -> tuple[str, Record | str | None]:
     """Do one run and say how it ended."""
 
@@ -216,11 +216,11 @@ def _outcome(
     def say(text: str) -> None:
         connection.send(("note", text))
 
-    folder = root / job.folder
+    folder = root / spec.folder
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         try:
-            record = perform_in(folder, job, on_task, wait=patient, say=say)
+            record = run_in_folder(folder, spec, on_task, wait=patient, say=say)
             ending: tuple[str, Record | str | None] = ("done" if record else "taken", record)
         except _StopAsked:
             ending = ("stopped", None)

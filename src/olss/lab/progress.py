@@ -9,21 +9,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from olss.common.number_text import PLUS_MINUS, figures, score
 from olss.lab.executor import Event
-from olss.lab.experiment import Job
+from olss.lab.experiment import RunSpec
+from olss.lab.seed_intervals import interval
 from olss.streams.record import Record
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["Board", "said_score", "said_seconds"]
+__all__ = ["ExperimentProgress", "said_score"]
 
 
 @dataclass
 class _Line:
-    """One run on the board."""
+    """What is known of one run."""
 
-    job: Job
+    spec: RunSpec
     state: str = "to come"
     record: Record | None = None
     text: str = ""
@@ -35,31 +37,31 @@ class _Line:
 
 
 @dataclass
-class Board:
+class ExperimentProgress:
     """The runs of an experiment, kept up to date by events.
 
     Parameters
     ----------
-    jobs : sequence of Job
+    specs : sequence of RunSpec
     tasks : int or None
         Tasks of the stream, if known.
     processes : int
         Runs at the same time, for the time left.
     """
 
-    jobs: Sequence[Job]
+    specs: Sequence[RunSpec]
     tasks: int | None = None
     processes: int = 1
     lines: dict[Path, _Line] = field(init=False)
     began: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.lines = {job.folder: _Line(job) for job in self.jobs}
+        self.lines = {spec.folder: _Line(spec) for spec in self.specs}
         self.began = time.monotonic()
 
     def take(self, event: Event) -> None:
         """Note what happened."""
-        line = self.lines[event.job.folder]
+        line = self.lines[event.spec.folder]
         if event.kind == "note":
             return
         states = {"start": "running", "task": "running", "waiting": "elsewhere"}
@@ -67,12 +69,12 @@ class Board:
         line.record = event.record or line.record
 
     def finished(self) -> list[Record]:
-        """Give the records of all finished runs."""
+        """Return the records of all finished runs."""
         return [line.record for line in self._in("done") if line.record is not None]
 
-    def failed(self) -> list[tuple[Job, str]]:
-        """Give the runs that failed and why."""
-        return [(line.job, line.text) for line in self._in("failed")]
+    def failed(self) -> list[tuple[RunSpec, str]]:
+        """Return the runs that failed and why."""
+        return [(line.spec, line.text) for line in self._in("failed")]
 
     def _in(self, state: str) -> list[_Line]:
         return [line for line in self.lines.values() if line.state == state]
@@ -88,12 +90,12 @@ class Board:
         for line in self.lines.values():
             if line.record is not None and sum(line.record.seconds.values()) > 0:
                 pace = sum(line.record.seconds.values()) / line.learned
-                paces.setdefault(line.job.label, []).append(pace)
+                paces.setdefault(line.spec.label, []).append(pace)
         if not paces or self.tasks is None:
             return None
         typical = statistics.fmean(pace for of_one in paces.values() for pace in of_one)
         left = sum(
-            statistics.fmean(paces.get(line.job.label, [typical])) * (self.tasks - line.learned)
+            statistics.fmean(paces.get(line.spec.label, [typical])) * (self.tasks - line.learned)
             for line in (*self._in("running"), *self._in("to come"))
         )
         return left / self.processes
@@ -109,16 +111,18 @@ class Board:
         from rich.markup import escape
         from rich.table import Table
 
-        table = Table(box=None, pad_edge=False, header_style="dim")
+        table = Table(box=None, pad_edge=False, header_style="dim", caption_justify="left")
         table.add_column("learner")
         for heading in ("average", "task 1", "newest", "seconds"):
             table.add_column(heading, justify="right")
         table.add_column("seeds" if not now else "now")
-        for label in dict.fromkeys(job.label for job in self.jobs):
-            lines = [line for line in self.lines.values() if line.job.label == label]
+        for label in dict.fromkeys(spec.label for spec in self.specs):
+            lines = [line for line in self.lines.values() if line.spec.label == label]
             table.add_row(
                 escape(label), *_scores(lines), self._doing(lines) if now else _seeds(lines)
             )
+        if any(" ± " in str(cell) for column in table.columns for cell in column.cells):
+            table.caption = f"{PLUS_MINUS}."
         return table
 
     def _doing(self, lines: Sequence[_Line]) -> str:
@@ -132,10 +136,10 @@ class Board:
 
     def _progress(self, line: _Line) -> str:
         if self.tasks is None:
-            return f"seed {line.job.seed}: {line.learned} tasks"
+            return f"seed {line.spec.seed}: {line.learned} tasks"
         done = round(10 * line.learned / self.tasks)
         bar = f"[cyan]{'━' * done}[/][dim]{'━' * (10 - done)}[/]"
-        return f"seed {line.job.seed} {bar} {line.learned}/{self.tasks}"
+        return f"seed {line.spec.seed} {bar} {line.learned}/{self.tasks}"
 
 
 def _seeds(lines: Sequence[_Line]) -> str:
@@ -162,37 +166,18 @@ def _scores(lines: Sequence[_Line]) -> tuple[str, str, str, str]:
     ]
     told = [said_score(numbers, records[0].metric) for numbers in values]
     seconds = statistics.fmean(sum(record.seconds.values()) for record in records)
-    average, first, newest, spent = (f"[{style}]{text}[/]" for text in (*told, f"{seconds:.1f}"))
+    average, first, newest, spent = (f"[{style}]{text}[/]" for text in (*told, figures(seconds)))
     return average, first, newest, spent
 
 
 def said_score(values: Sequence[float], metric: str = "accuracy") -> str:
-    """Say a mean, with the standard deviation if there are several; accuracies in percent.
+    """Return a mean, with half its 95% interval if there are several; accuracies in per cent.
 
     Examples
     --------
     >>> said_score([0.931])
     '93.1'
-    >>> said_score([0.5, 0.6])
-    '55.0 ± 7.1'
+    >>> said_score([0.5, 0.6, 0.7])
+    '60.0 ± 24.8'
     """
-    scale, digits = (100, 1) if metric == "accuracy" else (1, 3)
-    mean = f"{scale * statistics.fmean(values):.{digits}f}"
-    if len(values) == 1:
-        return mean
-    return f"{mean} ± {scale * statistics.stdev(values):.{digits}f}"
-
-
-def said_seconds(seconds: float) -> str:
-    """Say a time as people do.
-
-    Examples
-    --------
-    >>> said_seconds(42.4), said_seconds(780), said_seconds(7_300)
-    ('42 s', '13 min', '2.0 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+    return score(interval(values).ends(), metric)

@@ -8,30 +8,37 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from olss.common.number_text import rough_time
 from olss.lab.executor import Event
-from olss.lab.progress import Board, said_score, said_seconds
+from olss.lab.progress import ExperimentProgress, said_score
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Lines", "LiveTable", "view_of"]
+__all__ = ["ProgressLines", "ProgressTable", "view_of_progress"]
 
 PAUSE = 60.0  # seconds between two lines on runs under way
 
 
-def view_of(board: Board, console: Console) -> Lines | LiveTable:
-    """Give the view that fits where the output goes."""
-    return LiveTable(board, console) if console.is_terminal else Lines(board, console)
+def view_of_progress(
+    progress: ExperimentProgress, console: Console
+) -> ProgressLines | ProgressTable:
+    """Return the view that fits where the output goes."""
+    return (
+        ProgressTable(progress, console)
+        if console.is_terminal
+        else ProgressLines(progress, console)
+    )
 
 
-class Lines:
+class ProgressLines:
     """A line for each finished run, and now and then one on a run under way."""
 
-    def __init__(self, board: Board, console: Console) -> None:
-        self.board, self.console = board, console
+    def __init__(self, progress: ExperimentProgress, console: Console) -> None:
+        self.progress, self.console = progress, console
         self.spoke = time.monotonic()
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> ProgressLines:
         return self
 
     def __exit__(
@@ -41,7 +48,7 @@ class Lines:
 
     def show(self, event: Event) -> None:
         """Say what happened, if it is worth a line."""
-        self.board.take(event)
+        self.progress.take(event)
         text = self._text(event)
         if text and event.kind == "failed":
             typer.echo(text, err=True)
@@ -51,33 +58,33 @@ class Lines:
             self.spoke = time.monotonic()
 
     def _text(self, event: Event) -> str:
-        who = f"{event.job.label}, seed {event.job.seed}"
+        who = f"{event.spec.label}, seed {event.spec.seed}"
         if event.kind in ("failed", "note"):
             return f"{who}: {'failed: ' if event.kind == 'failed' else ''}{event.text}"
         if event.kind == "waiting":
             return f"{who}: another process is at it; waiting."
-        left = self.board.seconds_left()
+        left = self.progress.seconds_left()
         if event.kind == "done" and event.record is not None:
-            soon = f", about {said_seconds(left)} left" if left else ""
-            return f"{who}: {_scores(event)} ({self.board.counts}{soon})"
+            soon = f", about {rough_time(left)} left" if left else ""
+            return f"{who}: {_scores(event)} ({self.progress.counts}{soon})"
         if event.kind == "task" and event.record and time.monotonic() - self.spoke > PAUSE:
-            of = "" if self.board.tasks is None else f" of {self.board.tasks}"
+            of = "" if self.progress.tasks is None else f" of {self.progress.tasks}"
             return f"{who}: task {len(event.record.tasks)}{of}, {_scores(event)}"
         return ""
 
 
-class LiveTable:
+class ProgressTable:
     """A table that fills in, redrawn in place."""
 
-    def __init__(self, board: Board, console: Console) -> None:
+    def __init__(self, progress: ExperimentProgress, console: Console) -> None:
         from rich.live import Live
 
-        self.board, self.console = board, console
+        self.progress, self.console = progress, console
         self.live = Live(
             get_renderable=self._drawn, console=console, refresh_per_second=4, transient=True
         )
 
-    def __enter__(self) -> LiveTable:
+    def __enter__(self) -> ProgressTable:
         self.live.start()
         return self
 
@@ -93,10 +100,10 @@ class LiveTable:
         """Redraw; failures and notes stay above the table."""
         from rich.text import Text
 
-        self.board.take(event)
+        self.progress.take(event)
         if event.kind in ("failed", "note"):
             colour = "red" if event.kind == "failed" else "yellow"
-            who = f"{event.job.label}, seed {event.job.seed}"
+            who = f"{event.spec.label}, seed {event.spec.seed}"
             text = Text.assemble((f"{who}: ", colour), event.text)
             self.live.console.print(text, highlight=False)
 
@@ -104,11 +111,11 @@ class LiveTable:
         from rich.console import Group
         from rich.text import Text
 
-        spent = time.monotonic() - self.board.began
-        left = self.board.seconds_left()
-        soon = f", about {said_seconds(left)} left" if left else ""
-        foot = Text(f"{self.board.counts}, {said_seconds(spent)} so far{soon}", style="dim")
-        return Group(self.board.table(), Text(), foot)
+        spent = time.monotonic() - self.progress.began
+        left = self.progress.seconds_left()
+        soon = f", about {rough_time(left)} left" if left else ""
+        foot = Text(f"{self.progress.counts}, {rough_time(spent)} so far{soon}", style="dim")
+        return Group(self.progress.table(), Text(), foot)
 
 
 def _scores(event: Event) -> str:

@@ -1,7 +1,7 @@
 """Run directories: what is in them, whether it belongs there, what is finished.
 
 ``runs/NAME/<learner>/seed-<k>/`` holds ``settings.json`` (everything that decides the record),
-``checkpoint/`` while it runs and, when finished, ``memory.npy``, ``timing.json`` and, written
+``checkpoint/`` while it runs and, when finished, ``memory.npz``, ``timing.json`` and, written
 last, ``record.json``.
 """
 
@@ -16,18 +16,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.common.sealed_json import read_json, write_json
 from olss.common.whole_file import whole_file
 from olss.errors import FormatError, InputError
-from olss.lab.experiment import Experiment, Job, safe
-from olss.streams.record import Record, write_json
+from olss.lab.experiment import Experiment, RunSpec, safe
+from olss.streams.record import Record, damaged_part
 
 __all__ = ["begin", "finish", "finished_record", "note_experiment", "set_aside_damage"]
 
 MOST_DIFFERENCES = 3  # told in an error
 
 
-def finished_record(folder: Path, job: Job) -> Record | None:
-    """Give the record of a finished run, None if there is something left to do.
+def finished_record(folder: Path, spec: RunSpec) -> Record | None:
+    """Return the record of a finished run, None if there is something left to do.
 
     Raises
     ------
@@ -36,7 +37,7 @@ def finished_record(folder: Path, job: Job) -> Record | None:
     FormatError
         When a file is there that is not ours.
     """
-    settings = _json(folder / "settings.json")
+    settings = _settings(folder / "settings.json")
     if settings is None:
         for name in ("settings.json", "record.json"):
             if (folder / name).exists():
@@ -45,59 +46,59 @@ def finished_record(folder: Path, job: Job) -> Record | None:
                     "damaged: move the folder away or choose another name (--set name=...)."
                 )
         return None
-    if settings != job.content():
-        told = list(_differences(settings, job.content()))
+    if settings != spec.content():
+        told = list(_differences(settings, spec.content()))
         more = f" and {len(told) - MOST_DIFFERENCES} more" if len(told) > MOST_DIFFERENCES else ""
         raise InputError(
             f"{folder} was made with other settings: {'; '.join(told[:MOST_DIFFERENCES])}{more}. "
             "Nothing was changed. Choose another name (--set name=...) or delete that folder."
         )
-    content = _json(folder / "record.json")
-    if content is None:
+    if not (folder / "record.json").exists() or damaged_part(folder):
         return None
-    timing = _json(folder / "timing.json")
-    return Record.from_json(content, timing, folder / "record.json")
+    return Record.load(folder)
 
 
 def set_aside_damage(folder: Path) -> str | None:
-    """Rename a record.json that is no JSON, so that the run is done again; say so."""
-    path = folder / "record.json"
-    if not path.exists() or _json(path) is not None:
+    """Rename a damaged file of a finished run, so that it is made again or done without; say so."""
+    path = damaged_part(folder)
+    if path is None:
         return None
-    path.replace(path.with_name("record.json.damaged"))
-    return f"{path} was damaged: it is now record.json.damaged, and the run is done again."
+    path.replace(path.with_name(f"{path.name}.damaged"))
+    if path.name == "timing.json":
+        return f"{path} was damaged: it is now timing.json.damaged, and the seconds are not known."
+    return f"{path} was damaged: it is now {path.name}.damaged, and the run is done again."
 
 
-def begin(folder: Path, job: Job) -> None:
+def begin(folder: Path, spec: RunSpec) -> None:
     """Write down what the run is, and clear away what a killed process left half-written."""
     folder.mkdir(parents=True, exist_ok=True)
     for partial in folder.glob("*.part"):
         partial.unlink(missing_ok=True)
-    write_json(folder / "settings.json", job.content())
+    write_json(folder / "settings.json", spec.content())
 
 
 def finish(folder: Path, record: Record, memory: NDArray[np.int64] | None) -> None:
     """Write the results, the record last: what has a record.json is finished."""
     if memory is not None:
-        with whole_file(folder / "memory.npy") as file:
-            np.save(file, memory)
+        with whole_file(folder / "memory.npz") as file:
+            np.savez(file, rows=memory)  # a zip file: each byte is under a sum
     record.save(folder)
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
 
 
 def note_experiment(root: Path, experiment: Experiment) -> Path:
-    """Write down the whole experiment beside its runs; give its folder."""
+    """Write down the whole experiment beside its runs; return its folder."""
     folder = root / safe(experiment.name)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "experiment.json", experiment.content())
     return folder
 
 
-def _json(path: Path) -> Any:
-    """Give what a file says; None if it is missing or damaged."""
+def _settings(path: Path) -> Any:
+    """Return what a file of settings says; None if it is missing or damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        return read_json(path)
+    except (FileNotFoundError, FormatError):
         return None
 
 

@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING
 
 from olss.lab import run_directory
 from olss.lab.executor import Event, Executor
-from olss.lab.experiment import Experiment, Job
-from olss.lab.process_executor import Workers
-from olss.lab.progress import Board
-from olss.lab.progress_view import view_of
+from olss.lab.experiment import Experiment, RunSpec
+from olss.lab.process_executor import ProcessExecutor
+from olss.lab.progress import ExperimentProgress
+from olss.lab.progress_view import view_of_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["conduct", "executor_for"]
+__all__ = ["executor_for", "run_experiment"]
 
 Watch = Callable[[Event], None]
 
 
 def executor_for(root: Path, jobs: int, scheduler: str | None) -> Executor:
-    """Give what does the runs: processes here, or the cluster of that address."""
+    """Return what does the runs: processes here, or the cluster of that address."""
     if scheduler is None:
-        return Workers(root, jobs)
-    from olss.lab.dask_executor import Cluster
+        return ProcessExecutor(root, jobs)
+    from olss.lab.dask_executor import DaskExecutor
 
-    return Cluster(root, scheduler)
+    return DaskExecutor(root, scheduler)
 
 
-def conduct(
+def run_experiment(
     experiment: Experiment,
     root: Path,
     console: Console,
@@ -41,7 +41,7 @@ def conduct(
     scheduler: str | None = None,
     watchers: Sequence[Watch] = (),
     executor: Executor | None = None,
-) -> Board:
+) -> ExperimentProgress:
     """Run an experiment, or what is left of it.
 
     Parameters
@@ -64,50 +64,50 @@ def conduct(
 
     Returns
     -------
-    Board
+    ExperimentProgress
         What came of each run.
     """
-    all_jobs = (experiment.only(only) if only else experiment).jobs()
-    board = Board(all_jobs, processes=max(1, jobs))
-    left = _left(board, root, all_jobs)
+    specs = (experiment.only(only) if only else experiment).run_specs()
+    progress = ExperimentProgress(specs, processes=max(1, jobs))
+    left = _left(progress, root, specs)
     run_directory.note_experiment(root, experiment)
     if not left:
-        return board
-    if len(left) < len(all_jobs):
-        console.print(f"{board.counts} were finished before and are kept.", style="dim")
-    board.processes = min(jobs, len(left))
+        return progress
+    if len(left) < len(specs):
+        console.print(f"{progress.counts} were finished before and are kept.", style="dim")
+    progress.processes = min(jobs, len(left))
     with contextlib.ExitStack() as stack:
         if executor is None:
-            executor = executor_for(root, board.processes, scheduler)
+            executor = executor_for(root, progress.processes, scheduler)
             stack.callback(executor.close)
-        board.tasks = executor.check(left)
-        _watch(executor, left, board, console, watchers)
-    return board
+        progress.tasks = executor.check(left)
+        _watch(executor, left, progress, console, watchers)
+    return progress
 
 
 def _watch(
     executor: Executor,
-    left: Sequence[Job],
-    board: Board,
+    left: Sequence[RunSpec],
+    progress: ExperimentProgress,
     console: Console,
     watchers: Sequence[Watch],
 ) -> None:
-    with view_of(board, console) as view:
-        for job in left:
-            executor.submit(job)
+    with view_of_progress(progress, console) as view:
+        for spec in left:
+            executor.submit(spec)
         for event in executor.events():
             view.show(event)
             for watch in watchers:
                 watch(event)
 
 
-def _left(board: Board, root: Path, jobs: Sequence[Job]) -> list[Job]:
-    """Give the runs not yet finished, putting the others on the board."""
+def _left(progress: ExperimentProgress, root: Path, specs: Sequence[RunSpec]) -> list[RunSpec]:
+    """Return the runs not yet finished, noting that the others are."""
     left = []
-    for job in jobs:
-        record = run_directory.finished_record(root / job.folder, job)
+    for spec in specs:
+        record = run_directory.finished_record(root / spec.folder, spec)
         if record is None:
-            left.append(job)
+            left.append(spec)
         else:
-            board.take(Event("done", job, record))
+            progress.take(Event("done", spec, record))
     return left

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from olss.common.checks import share
 from olss.common.near_names import nearest
 from olss.errors import InputError
 from olss.lab.toml_tables import check_keys, seed_list, table_of
@@ -55,6 +56,7 @@ def tune_spec(table: dict[str, Any], source: str) -> TuneSpec:
     if "seeds" in table:
         table["seeds"] = seed_list(table["seeds"])
     spec = TuneSpec(**table)
+    share("tune.share", spec.share)
     if spec.method not in ("grid", "random", "tpe"):
         raise InputError(f"tune.method must be grid, random or tpe, found {spec.method!r}.")
     for key in ("trials", "tasks"):
@@ -67,7 +69,7 @@ def tune_spec(table: dict[str, Any], source: str) -> TuneSpec:
 
 
 def checked_space(space: dict[str, Any], where: str) -> dict[str, Any]:
-    """Give the space back if each setting has a list of values or a range.
+    """Return the space back if each setting has a list of values or a range.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""One run of an experiment, from its job to its files."""
+"""One run of an experiment, from its spec to its files."""
 
 from __future__ import annotations
 
@@ -15,26 +15,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.common.lock import locked
-from olss.errors import InputError, OlssError
+from olss.errors import DamagedCheckpointError, InputError
 from olss.lab import run_directory
-from olss.lab.experiment import Job
+from olss.lab.experiment import RunSpec
 from olss.streams.record import Record
 
 if TYPE_CHECKING:
     from olss.learn.learner import Learner
     from olss.streams import Stream, Task
 
-__all__ = ["Watched", "check", "get_ready", "learner_of", "perform", "perform_in", "stream_of"]
+__all__ = [
+    "CountedStream",
+    "check",
+    "get_ready",
+    "learner_of",
+    "run_in_folder",
+    "run_once",
+    "stream_of",
+]
 
 OnTask = Callable[[int, Record], None]
 Say = Callable[[str], None]
 
 
-class Watched:
+class CountedStream:
     """A stream, or its first tasks, that counts the training rows of the tasks it gives."""
 
-    def __init__(self, stream: Stream, first_tasks: int | None = None) -> None:
-        self.stream = stream
+    def __init__(self, stream: Stream, first_tasks: int | None = None, title: str = "") -> None:
+        self.stream, self.title = stream, title
         self.count = min(first_tasks or len(stream), len(stream))
         self.rows: list[int] = []
 
@@ -47,7 +55,7 @@ class Watched:
     def config(self) -> dict[str, Any]:
         """What the stream is."""
         cut = {"first_tasks": self.count} if self.count < len(self.stream) else {}
-        return {**self.stream.config, **cut}
+        return {**self.stream.config, **cut, **({"title": self.title} if self.title else {})}
 
     def __len__(self) -> int:
         return self.count
@@ -60,23 +68,23 @@ class Watched:
             yield task
 
 
-def stream_of(job: Job) -> Watched:
+def stream_of(spec: RunSpec) -> CountedStream:
     """Make the stream of a run; its data are read."""
     from olss.streams import from_config
 
-    return Watched(from_config(job.stream), job.first_tasks)
+    return CountedStream(from_config(spec.stream), spec.first_tasks, spec.title)
 
 
-def learner_of(job: Job) -> Learner:
+def learner_of(spec: RunSpec) -> Learner:
     """Make the learner of a run, under the name the experiment gives it."""
     from olss.learn import recipe
 
-    learner = recipe(job.recipe, **job.settings)
-    learner.config["learner"]["label"] = job.label
+    learner = recipe(spec.recipe, **spec.settings)
+    learner.config["learner"]["label"] = spec.label
     return learner
 
 
-def check(jobs: Sequence[Job]) -> int:
+def check(specs: Sequence[RunSpec]) -> int:
     """Make every learner and the stream once, so that mistakes are found before anything runs.
 
     Returns
@@ -84,13 +92,13 @@ def check(jobs: Sequence[Job]) -> int:
     int
         Tasks of the stream.
     """
-    for job in {job.label: job for job in jobs}.values():
+    for spec in {spec.label: spec for spec in specs}.values():
         try:
-            learner_of(job)
+            learner_of(spec)
         except InputError as error:
-            raise InputError(f"learner {job.label!r}: {error}") from error
-    _check_device(jobs[0].device)
-    return len(stream_of(jobs[0]))
+            raise InputError(f"learner {spec.label!r}: {error}") from error
+    _check_device(specs[0].device)
+    return len(stream_of(specs[0]))
 
 
 def _check_device(device: str) -> None:
@@ -112,23 +120,23 @@ def get_ready() -> None:
     torch.optim.SGD([torch.zeros(1)], lr=1.0)
 
 
-def perform(
-    job: Job, checkpoint: Path | None = None, on_task: OnTask | None = None
+def run_once(
+    spec: RunSpec, checkpoint: Path | None = None, on_task: OnTask | None = None
 ) -> tuple[Record, NDArray[np.int64] | None]:
-    """Run a job; give its record and, for each row in memory at the end, its task and row."""
+    """Do a run; return its record and, for each row in memory at the end, its task and row."""
     from olss.learn import run
     from olss.learn.memories import Everything
 
     get_ready()
-    learner, stream = learner_of(job), stream_of(job)
+    learner, stream = learner_of(spec), stream_of(spec)
     record = run(
         stream,
         learner,
-        job.seed,
+        spec.seed,
         checkpoint=checkpoint,
         on_task=on_task,
-        device=job.device,
-        protocol=job.protocol,
+        device=spec.device,
+        protocol=spec.protocol,
     )
     held = learner.memory.held
     if held is None or isinstance(learner.memory, Everything):  # all rows: nothing to tell
@@ -138,20 +146,20 @@ def perform(
     return record, np.column_stack([task, index - starts[task]]).astype(np.int64)
 
 
-def perform_in(
+def run_in_folder(
     folder: Path,
-    job: Job,
+    spec: RunSpec,
     on_task: OnTask | None = None,
     *,
     wait: bool = False,
     say: Say | None = None,
 ) -> Record | None:
-    """Run or go on with a job in its folder; None if another process is at it.
+    """Do a run in its folder, or go on with it; None if another process is at it.
 
     Parameters
     ----------
     folder : Path
-    job : Job
+    spec : RunSpec
     on_task : callable, optional
         As in `olss.learn.stream_run`.
     wait : bool
@@ -163,38 +171,35 @@ def perform_in(
         if not mine:
             return None
         say = say or (lambda _: None)
-        record = run_directory.finished_record(folder, job)
+        record = run_directory.finished_record(folder, spec)
         if record is not None:
             shutil.rmtree(folder / "checkpoint", ignore_errors=True)
             return record
         if note := run_directory.set_aside_damage(folder):
             say(note)
-        run_directory.begin(folder, job)
-        record, memory = _go_on(folder / "checkpoint", job, on_task, say)
+            record = run_directory.finished_record(folder, spec)
+            if record is not None:  # without its seconds
+                return record
+        run_directory.begin(folder, spec)
+        record, memory = _resume(folder / "checkpoint", spec, on_task, say)
         run_directory.finish(folder, record, memory)
         return record
 
 
-def _go_on(
-    checkpoint: Path, job: Job, on_task: OnTask | None, say: Say
+def _resume(
+    checkpoint: Path, spec: RunSpec, on_task: OnTask | None, say: Say
 ) -> tuple[Record, NDArray[np.int64] | None]:
     """Run from the checkpoint; where that is of no use, from the beginning."""
-    from olss.learn import DivergedError
-
     if _outdated(checkpoint):
-        say(f"{job.label}, seed {job.seed}: begun with other versions of packages; begins again.")
+        say(f"{spec.label}, seed {spec.seed}: begun with other versions of packages; begins again.")
         shutil.rmtree(checkpoint)
-    begun = checkpoint.exists()
     try:
-        return perform(job, checkpoint, on_task)
-    except DivergedError:
-        raise
-    except OlssError as error:
-        if not begun:
-            raise
-        say(f"{job.label}, seed {job.seed}: begins again, as its checkpoint is of no use ({error})")
+        return run_once(spec, checkpoint, on_task)
+    except DamagedCheckpointError as error:
+        # Nothing else is a reason to throw a checkpoint away.
+        say(f"{spec.label}, seed {spec.seed}: begins again, no state of it is whole ({error})")
         shutil.rmtree(checkpoint)
-        return perform(job, checkpoint, on_task)
+        return run_once(spec, checkpoint, on_task)
 
 
 def _outdated(checkpoint: Path) -> bool:
@@ -203,7 +208,7 @@ def _outdated(checkpoint: Path) -> bool:
     for path in newest:
         try:
             versions = json.loads(path.read_text(encoding="utf-8"))["versions"]
-        except (ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return False  # damaged: found when it is loaded
         return any(_version(name) != was for name, was in versions.items())
     return False

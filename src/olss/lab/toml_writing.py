@@ -11,7 +11,7 @@ __all__ = ["dumps"]
 
 
 def dumps(content: Mapping[str, Any]) -> str:
-    """Give a TOML text: values first, then tables, then lists of tables.
+    """Return a TOML text: values first, then tables, then lists of tables.
 
     Examples
     --------

@@ -11,11 +11,11 @@ from olss.lab.executor import Event
 from olss.lab.experiment import Experiment
 from olss.streams.record import Record
 
-__all__ = ["MLflow", "TensorBoard"]
+__all__ = ["MLflowTracker", "TensorBoardTracker"]
 
 
 def scores(record: Record, after: int) -> Iterator[tuple[str, float]]:
-    """Give what is logged after a task: the average, and the score on each task so far."""
+    """Return what is logged after a task: the average, and the score on each task so far."""
     yield f"average {record.metric}", float(record.average_accuracy[after])
     for number in range(after + 1):
         yield f"task {number + 1}", float(record.accuracy[after, number])
@@ -30,10 +30,10 @@ class _Tracker:
     def __call__(self, event: Event) -> None:
         if event.record is None or event.kind not in ("task", "done"):
             return
-        known = self._logged.get(event.job.folder, 0)
+        known = self._logged.get(event.spec.folder, 0)
         for after in range(known, len(event.record.tasks)):
             self.log(event, after, dict(scores(event.record, after)))
-        self._logged[event.job.folder] = len(event.record.tasks)
+        self._logged[event.spec.folder] = len(event.record.tasks)
         if event.kind == "done":
             self.end(event)
 
@@ -46,7 +46,7 @@ class _Tracker:
         raise NotImplementedError
 
 
-class TensorBoard(_Tracker):
+class TensorBoardTracker(_Tracker):
     """Scalars in each run's own folder: ``tensorboard --logdir runs``.
 
     Parameters
@@ -66,7 +66,7 @@ class TensorBoard(_Tracker):
 
     def log(self, event: Event, after: int, values: dict[str, float]) -> None:
         """Write the scores after a task."""
-        folder = event.job.folder
+        folder = event.spec.folder
         if folder not in self._writers:
             self._writers[folder] = self._writer(str(self.root / folder))
         for name, value in values.items():
@@ -75,10 +75,10 @@ class TensorBoard(_Tracker):
 
     def end(self, event: Event) -> None:
         """Close the file of a run."""
-        self._writers.pop(event.job.folder).close()
+        self._writers.pop(event.spec.folder).close()
 
 
-class MLflow(_Tracker):
+class MLflowTracker(_Tracker):
     """A run of MLflow for each run, where ``MLFLOW_TRACKING_URI`` says.
 
     Parameters
@@ -99,16 +99,16 @@ class MLflow(_Tracker):
 
     def log(self, event: Event, after: int, values: dict[str, float]) -> None:
         """Send the scores after a task."""
-        job = event.job
-        if job.folder not in self._runs:
-            name = f"{job.label}, seed {job.seed}"
+        spec = event.spec
+        if spec.folder not in self._runs:
+            name = f"{spec.label}, seed {spec.seed}"
             made = self._client.create_run(self._experiment, run_name=name)
-            self._runs[job.folder] = made.info.run_id
-            for key, value in {"recipe": job.recipe, "seed": job.seed, **job.settings}.items():
+            self._runs[spec.folder] = made.info.run_id
+            for key, value in {"recipe": spec.recipe, "seed": spec.seed, **spec.settings}.items():
                 self._client.log_param(made.info.run_id, key, value)
         for metric, value in values.items():
-            self._client.log_metric(self._runs[job.folder], metric, value, step=after + 1)
+            self._client.log_metric(self._runs[spec.folder], metric, value, step=after + 1)
 
     def end(self, event: Event) -> None:
         """Tell MLflow that the run is finished."""
-        self._client.set_terminated(self._runs.pop(event.job.folder))
+        self._client.set_terminated(self._runs.pop(event.spec.folder))

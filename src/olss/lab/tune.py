@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from olss.common.lock import locked
+from olss.common.sealed_json import write_json
 from olss.errors import InputError, MissingExtraError
 from olss.lab import toml_writing
 from olss.lab.executor import Event
-from olss.lab.experiment import Experiment, Job, LearnerSpec, safe
-from olss.lab.process_executor import Workers
+from olss.lab.experiment import Experiment, LearnerSpec, RunSpec, safe
+from olss.lab.process_executor import ProcessExecutor
 from olss.lab.progress import said_score
-from olss.streams.record import write_json
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Search", "tune", "tuned"]
+__all__ = ["SettingsSearch", "tune", "tuned"]
 
 
 @dataclass
@@ -37,27 +37,27 @@ class _Trial:
     scores: list[float] = field(default_factory=list)
 
 
-class Search:
+class SettingsSearch:
     """The search for one learner's settings.
 
     Parameters
     ----------
     experiment : Experiment
-    spec : LearnerSpec
+    learner : LearnerSpec
     storage : optuna storage
         Remembers all trials.
     """
 
-    def __init__(self, experiment: Experiment, spec: LearnerSpec, storage: Any) -> None:
-        self.experiment, self.spec = experiment, spec
-        self.space = {**experiment.tune.space, **spec.tune}
+    def __init__(self, experiment: Experiment, learner: LearnerSpec, storage: Any) -> None:
+        self.experiment, self.learner = experiment, learner
+        self.space = {**experiment.tune.space, **learner.tune}
         self.optuna: Any = import_module("optuna")
         self.study = self.optuna.create_study(
-            study_name=spec.name,
+            study_name=learner.name,
             storage=storage,
             direction="maximize",
             load_if_exists=True,
-            sampler=self._sampler(len(_trials(storage, spec.name))),
+            sampler=self._sampler(len(_trials(storage, learner.name))),
             pruner=self._pruner(),
         )
         self._check_same()
@@ -76,12 +76,12 @@ class Search:
 
     def _check_same(self) -> None:
         """Never mix trials of two configurations."""
-        now = self.job({}, 0).content()
+        now = self.run_spec({}, 0).content()
         if not self._count("COMPLETE", "PRUNED"):
             self.study.set_user_attr("settings", now)
         elif self.study.user_attrs["settings"] != now:
             raise InputError(
-                f"the trials of {self.spec.name!r} so far were made with other settings: choose "
+                f"the trials of {self.learner.name!r} so far were made with other settings: choose "
                 f"another name (--set name=...) or delete {safe(self.experiment.name)}-tune."
             )
 
@@ -111,7 +111,7 @@ class Search:
         return self.experiment.tune.method != "grid" and tried < self.experiment.tune.trials
 
     def ask(self) -> _Trial | None:
-        """Give the next trial, None when there are enough."""
+        """Return the next trial, None when there are enough."""
         if not self.unfinished():
             return None
         trial = self.study.ask(self._distributions())
@@ -129,21 +129,21 @@ class Search:
                 made[key] = kinds.FloatDistribution(**values)
         return made
 
-    def job(self, params: dict[str, Any], seed: int) -> Job:
-        """Give the run of a trial: on validation rows, under a name that says its values."""
+    def run_spec(self, params: dict[str, Any], seed: int) -> RunSpec:
+        """Return the run of a trial: on validation rows, under a name that says its values."""
         tune = self.experiment.tune
-        label = self.spec.name + "".join(f" {key}={value}" for key, value in params.items())
-        spec = replace(self.spec, name=label, settings={**self.spec.settings, **params})
-        job = self.experiment.job(spec, seed)
+        label = self.learner.name + "".join(f" {key}={value}" for key, value in params.items())
+        learner = replace(self.learner, name=label, settings={**self.learner.settings, **params})
+        spec = self.experiment.run_spec(learner, seed)
         return replace(
-            job,
+            spec,
             experiment=f"{self.experiment.name}-tune",
-            stream={**job.stream, "validation": {"share": tune.share}},
+            stream={**spec.stream, "validation": {"share": tune.share}},
             first_tasks=tune.tasks,
         )
 
     def content(self) -> dict[str, Any]:
-        """Give every trial and, if there is one, the choice, ready for JSON."""
+        """Return every trial and, if there is one, the choice, ready for JSON."""
         trials = [
             {
                 "settings": trial.params,
@@ -193,22 +193,22 @@ def tune(experiment: Experiment, root: Path, console: Console, jobs: int = 1) ->
             raise InputError(f"another olss tune is at {folder}; --jobs N does several at a time.")
         backend = optuna.storages.journal.JournalFileBackend(str(folder / "optuna.journal"))
         storage = optuna.storages.JournalStorage(backend)
-        searches = [Search(experiment, spec, storage) for spec in experiment.learners]
+        searches = [SettingsSearch(experiment, learner, storage) for learner in experiment.learners]
         if any(search.unfinished() for search in searches):
-            workers = Workers(root, jobs)
+            workers = ProcessExecutor(root, jobs)
             stack.callback(workers.close)
-            workers.check(experiment.jobs())
+            workers.check(experiment.run_specs())
             _search(searches, workers, folder, console)
         return _write(searches, folder)
 
 
 def tuned(experiment: Experiment, content: dict[str, Any]) -> str:
-    """Give an experiment file with the chosen settings; its runs have the new file's name."""
+    """Return an experiment file with the chosen settings; its runs have the new file's name."""
     learners = tuple(
-        replace(spec, settings={**spec.settings, **chosen["settings"]})
-        if (chosen := content[spec.name]["chosen"])
-        else spec
-        for spec in experiment.learners
+        replace(learner, settings={**learner.settings, **chosen["settings"]})
+        if (chosen := content[learner.name]["chosen"])
+        else learner
+        for learner in experiment.learners
     )
     table = replace(experiment, learners=learners).content()
     del table["name"]
@@ -217,28 +217,30 @@ def tuned(experiment: Experiment, content: dict[str, Any]) -> str:
     return f"# {experiment.name}, with settings chosen on {share} of the training rows.\n{text}"
 
 
-def _search(searches: list[Search], workers: Workers, folder: Path, console: Console) -> None:
+def _search(
+    searches: list[SettingsSearch], workers: ProcessExecutor, folder: Path, console: Console
+) -> None:
     """Keep the workers busy until every search has enough trials."""
     proposals = _proposals(searches)
-    under_way: dict[Path, tuple[Search, _Trial]] = {}
+    under_way: dict[Path, tuple[SettingsSearch, _Trial]] = {}
 
-    def submit(search: Search, trial: _Trial) -> None:
-        job = search.job(trial.params, trial.seeds.pop(0))
-        under_way[job.folder] = (search, trial)
-        workers.submit(job)
+    def submit(search: SettingsSearch, trial: _Trial) -> None:
+        spec = search.run_spec(trial.params, trial.seeds.pop(0))
+        under_way[spec.folder] = (search, trial)
+        workers.submit(spec)
 
     for search, trial in itertools.islice(proposals, workers.processes):
         submit(search, trial)
     for event in workers.events():
-        search, trial = under_way[event.job.folder]
+        search, trial = under_way[event.spec.folder]
         if event.kind == "task" and not trial.scores and event.record is not None:
             step = len(event.record.tasks) - 1
             trial.optuna.report(float(event.record.average_accuracy[-1]), step)
             if trial.optuna.should_prune():
-                workers.stop(event.job)
+                workers.stop(event.spec)
         if event.kind not in ("done", "failed", "stopped"):
             continue
-        del under_way[event.job.folder]
+        del under_way[event.spec.folder]
         if event.kind == "done" and event.record is not None:
             trial.scores.append(float(event.record.average_accuracy[-1]))
             if trial.seeds:
@@ -251,13 +253,13 @@ def _search(searches: list[Search], workers: Workers, folder: Path, console: Con
             submit(*pair)
 
 
-def _proposals(searches: list[Search]) -> Iterator[tuple[Search, _Trial]]:
+def _proposals(searches: list[SettingsSearch]) -> Iterator[tuple[SettingsSearch, _Trial]]:
     for search in searches:
         while (trial := search.ask()) is not None:
             yield search, trial
 
 
-def _tell(search: Search, trial: _Trial, event: Event, folder: Path) -> None:
+def _tell(search: SettingsSearch, trial: _Trial, event: Event, folder: Path) -> None:
     if event.kind == "done":
         search.study.tell(trial.optuna, statistics.fmean(trial.scores))
         return
@@ -265,25 +267,21 @@ def _tell(search: Search, trial: _Trial, event: Event, folder: Path) -> None:
     if event.kind == "failed":
         trial.optuna.set_user_attr("failed", event.text)
     search.study.tell(trial.optuna, state=search.optuna.trial.TrialState.PRUNED)
-    shutil.rmtree(folder.parent / event.job.folder / "checkpoint", ignore_errors=True)
+    shutil.rmtree(folder.parent / event.spec.folder / "checkpoint", ignore_errors=True)
 
 
-def _line(search: Search, trial: _Trial, event: Event) -> str:
+def _line(search: SettingsSearch, trial: _Trial, event: Event) -> str:
     values = ", ".join(f"{key}={value}" for key, value in trial.params.items())
     said = {"failed": f"failed: {event.text}", "stopped": "stopped early"}.get(event.kind)
     if said is None and event.record is not None:
         said = said_score(trial.scores, event.record.metric)
-    return f"{search.spec.name}, {values}: {said}"
+    return f"{search.learner.name}, {values}: {said}"
 
 
-def _write(searches: list[Search], folder: Path) -> dict[str, Any]:
-    content = {search.spec.name: search.content() for search in searches}
+def _write(searches: list[SettingsSearch], folder: Path) -> dict[str, Any]:
+    content = {search.learner.name: search.content() for search in searches}
     write_json(folder / "tune.json", content)
     return content
-
-
-def _steps(trial: Any) -> list[int]:
-    return sorted(trial.intermediate_values)
 
 
 def _trials(storage: Any, name: str) -> list[Any]:

@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from olss.errors import FormatError, InputError
+from olss.errors import DamagedCheckpointError, FormatError, InputError
 from olss.learn.labels import Labels
 from olss.streams.record import Record, write_json
 
@@ -74,13 +74,18 @@ def load_state(learner: Learner, folder: Path, device: str = "cpu") -> None:
         learner.head.load(tensors["head"])
         for i, penalty in enumerate(learner.penalties):
             penalty.state = _under(f"penalty.{i}.", tensors)
-        learner.memory.load(folder)
+        try:
+            learner.memory.load(folder)
+        except FormatError as error:
+            raise DamagedCheckpointError(str(error)) from error
     except FileNotFoundError as error:
-        raise FormatError(
+        raise DamagedCheckpointError(
             f"{folder} does not hold a learner: {error.filename} is missing."
         ) from error
     except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise FormatError(f"{folder} is damaged ({error}); delete it and begin again.") from error
+        raise DamagedCheckpointError(
+            f"{folder} is damaged ({error}); delete it and begin again."
+        ) from error
 
 
 def _under(prefix: str, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -119,7 +124,10 @@ def load_run(folder: Path, learner: Learner, like: Record, device: str) -> Recor
     found = sorted(p for p in folder.glob("after-*") if p.name.removeprefix("after-").isdecimal())
     if not found:
         return None
-    record = Record.load(found[-1])
+    try:
+        record = Record.load(found[-1])
+    except FormatError as error:
+        raise DamagedCheckpointError(str(error)) from error
     for name in ("config", "seed", "protocol"):
         if getattr(record, name) != getattr(like, name):
             raise InputError(

@@ -7,7 +7,6 @@ run. Needs no torch.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from dataclasses import dataclass, field
@@ -17,13 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common.whole_file import whole_file
+from olss.common.sealed_json import read_json, sealed, unsealed, write_json
 from olss.errors import FormatError
 
-__all__ = ["Record", "write_json"]
+__all__ = ["PHASES", "Record", "damaged_part", "write_json"]
 
 FORMAT = "olss-record"
-VERSION = 1
+VERSION = 2
+SEALED = 2  # the first version whose files carry a sum
+METRICS = ("accuracy", "r2")
 MEASURED = (
     "accuracy",
     "ahead",
@@ -81,6 +82,8 @@ class Record:
     Examples
     --------
     >>> record = Record(accuracy=[[0.9, float("nan")], [0.5, 0.8]], tasks=["first", "second"])
+    >>> record
+    <Record: a learner on a stream, seed 0, 2 tasks: average accuracy 0.650, task 1 0.500>
     >>> record.average_accuracy
     array([0.9 , 0.65])
     """
@@ -110,7 +113,7 @@ class Record:
             setattr(self, name, _vector(getattr(self, name), count, np.float64, math.nan))
         for name in ("stored_examples", "stored_bytes", "steps", "disturbed_rows"):
             setattr(self, name, _vector(getattr(self, name), count, np.int64, 0))
-        rows = np.asarray(self.memory_rows, np.int64)
+        rows = _whole(self.memory_rows)
         self.memory_rows = (
             rows.reshape(count, count) if rows.size else np.zeros_like(rows, shape=(count, count))
         )
@@ -118,6 +121,17 @@ class Record:
             phase: _vector(self.task_seconds.get(phase, ()), count, np.float64, math.nan)
             for phase in PHASES
         }
+
+    def __repr__(self) -> str:
+        """Return what was learned, how far and how well, in a line."""
+        learner, stream = self.config.get("learner", {}), self.config.get("stream", {})
+        who = learner.get("label") or learner.get("recipe") or "a learner"
+        count = len(self.accuracy)
+        words = f"{who} on {stream.get('name', 'a stream')}, seed {self.seed}, {count} tasks"
+        if not count:
+            return f"<Record: {words}>"
+        average, first = self.average_accuracy[-1], self.accuracy[-1, 0]
+        return f"<Record: {words}: average {self.metric} {average:.3f}, task 1 {first:.3f}>"
 
     @property
     def average_accuracy(self) -> Floats:
@@ -133,8 +147,8 @@ class Record:
         """Write ``record.json`` and ``timing.json``, each whole or not at all."""
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "timing.json", self.timing())
-        write_json(folder / "record.json", self.content())
+        write_json(folder / "timing.json", sealed(self.timing()))
+        write_json(folder / "record.json", sealed(self.content()))
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> Record:
@@ -145,7 +159,7 @@ class Record:
         return cls.from_json(content, timing, folder / "record.json")
 
     def content(self) -> dict[str, Any]:
-        """Give what the configuration decides, ready for JSON."""
+        """Return what the configuration decides, ready for JSON."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -159,7 +173,7 @@ class Record:
         }
 
     def timing(self) -> dict[str, Any]:
-        """Give what differs from run to run, ready for JSON."""
+        """Return what differs from run to run, ready for JSON."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -172,6 +186,7 @@ class Record:
         """Build a record from what `content` and `timing` gave, checking both."""
         _check_format(content, source)
         try:
+            _check_types(content)
             known = {name: () for name in LATER} | content
             numbers: dict[str, Any] = {name: _numbers(known[name]) for name in MEASURED}
             seconds = timing.get("seconds", {}) if timing else {}
@@ -192,16 +207,31 @@ class Record:
             ) from error
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON with sorted keys, so equal content is equal bytes; whole or not at all."""
-    text = json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n"
-    with whole_file(path) as file:
-        file.write(text.encode())
+def damaged_part(folder: Path) -> Path | None:
+    """Return the file of a saved record that is ours and not as it was written, if there is one."""
+    for path in (folder / "record.json", folder / "timing.json"):
+        if not path.exists():
+            continue
+        try:
+            content = read_json(path)
+            if isinstance(content, dict) and content.get("format") == FORMAT:
+                unsealed(content, path, since=SEALED)
+        except FormatError:
+            return path
+    return None
 
 
 def _vector(values: Any, count: int, dtype: Any, blank: float) -> Any:
-    array = np.asarray(values, dtype)
+    array = _whole(values) if dtype is np.int64 else np.asarray(values, dtype)
     return array.reshape(count) if array.size else np.full(count, blank, dtype)
+
+
+def _whole(values: Any) -> Ints:
+    """Return whole numbers, and never one that was made of NaN."""
+    array = np.asarray(values)
+    if array.size and not (np.isfinite(array).all() and (np.abs(array) < 2**62).all()):
+        raise ValueError("a count that is no number")
+    return array.astype(np.int64)
 
 
 def _plain(values: Any) -> Any:
@@ -215,16 +245,35 @@ def _plain(values: Any) -> Any:
 
 def _numbers(values: Any) -> Floats:
     """Undo `_plain`: NumPy reads None as NaN."""
-    return np.array(values, np.float64)
+    numbers = np.array(values, np.float64)
+    if np.isinf(numbers).any():
+        raise ValueError("a number that is not finite")
+    return numbers
 
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except FileNotFoundError as error:
         raise FormatError(f"{path.parent} holds no {path.name}: not a saved record.") from error
-    except ValueError as error:
-        raise FormatError(f"{path} is damaged ({error}); delete it and run again.") from error
+    _check_format(content, path)
+    return unsealed(content, path, since=SEALED)
+
+
+def _check_types(content: Any) -> None:
+    """Raise a TypeError or ValueError unless everything is of the kind that was written."""
+    kinds = {"seed": int, "tasks": list, "config": dict, "versions": dict, "protocol": str}
+    config = content["config"]
+    parts = {f"config.{name}": config.get(name, {}) for name in ("stream", "learner", "training")}
+    steps = parts["config.stream"].get("steps", [])
+    wrong = [name for name, kind in kinds.items() if not isinstance(content[name], kind)]
+    wrong += [name for name, part in parts.items() if not isinstance(part, dict)]
+    wrong += ["tasks"] if not all(isinstance(name, str) for name in content["tasks"]) else []
+    wrong += ["config.stream.steps"] if not all(isinstance(step, dict) for step in steps) else []
+    if content["metric"] not in METRICS or len(content["tasks"]) != len(content["accuracy"]):
+        wrong.append("metric or tasks")
+    if wrong:
+        raise TypeError(f"{', '.join(wrong)} of a wrong kind")
 
 
 def _check_format(content: Any, source: object) -> None:

@@ -26,7 +26,7 @@ START += "os.execvp(sys.argv[3], sys.argv[3:])"
 
 
 def find_chromium():
-    """Give the path of a Chromium, or None."""
+    """Return the path of a Chromium, or None."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 

@@ -16,7 +16,7 @@ def drawn(folder, rows, stream, **options):
     record = made("olss", tasks=len(stream))
     record.config["stream"] = stream.config
     record.save(folder / "seed-0")
-    np.save(folder / "seed-0" / "memory.npy", np.array(rows, np.int64).reshape(-1, 2))
+    np.savez(folder / "seed-0" / "memory.npz", rows=np.array(rows, np.int64).reshape(-1, 2))
     (folder / "out").mkdir()
     (group,) = collect([folder]).groups
     pictures = draw_images(group, folder / "out")
@@ -91,6 +91,6 @@ def test_without_data_there_are_no_pictures(tmp_path, monkeypatch, change):
 def test_a_damaged_or_empty_memory_file_gives_no_picture(tmp_path):
     stream = rotated("digits", tasks=2, train_rows=50)
     assert drawn(tmp_path, np.empty((0, 2)), stream)[0] == []
-    (tmp_path / "seed-0" / "memory.npy").write_bytes(b"not an array")
+    (tmp_path / "seed-0" / "memory.npz").write_bytes(b"not an array")
     (group,) = collect([tmp_path]).groups
     assert draw_images(group, tmp_path) == []

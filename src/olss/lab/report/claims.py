@@ -12,13 +12,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from olss.lab.report.collect import Group, Method
-from olss.lab.report.intervals import Interval, difference, interval, log_ratio
+from olss.common.number_text import ratio, spread
+from olss.lab.report.found_runs import Group, Method
 from olss.lab.report.measures import MEASURES, seconds
+from olss.lab.seed_intervals import Interval, difference, interval, log_ratio
 from olss.streams.record import Record
 
 __all__ = [
-    "MARGIN", "NOT_RUN", "Claim", "over", "ratio_claim", "score_claim", "share_claim", "verdict",
+    "MARGIN", "NOT_RUN", "Bounds", "Claim", "over", "ratio_claim", "score_claim", "share_claim",
+    "verdict",
 ]  # fmt: skip
 
 MARGIN = 0.02
@@ -64,7 +66,7 @@ class Claim:
 
 
 def over(bound: float) -> Bounds:
-    """Give the range of what is more than a bound: what equals it is outside."""
+    """Return the range of what is more than a bound: what equals it is outside."""
     return math.nextafter(bound, math.inf), math.inf
 
 
@@ -73,7 +75,7 @@ def verdict(value: Interval, low: float, high: float) -> str:
 
     Examples
     --------
-    >>> from olss.lab.report.intervals import interval
+    >>> from olss.lab.seed_intervals import interval
     >>> verdict(interval([0.030, 0.031, 0.032]), 0.02, math.inf)
     'holds'
     >>> verdict(interval([0.030]), 0.02, math.inf)
@@ -96,7 +98,7 @@ def score_claim(
 ) -> Claim:  # fmt: skip
     """Claim that a's measure minus b's lies within bounds."""
     of = MEASURES[measure].of
-    value, measured = _compared(difference, of, a, b, lambda v: f"{_signed(v)} points", "−")
+    value, measured = _compared(difference, of, a, b, _points, "−")
     return Claim(
         source, group.slug, claimed, measured, verdict(value, *bounds), value, *bounds, "points",
         setting,
@@ -120,8 +122,7 @@ def share_claim(
     """Claim that a share, given for each seed, is over one half."""
     value, measured = interval(shares), words
     if value.count:
-        spread = "" if math.isnan(value.half) else f" ± {100 * value.half:.0f}"
-        measured = f"{100 * value.mean:.0f}{spread} % {words}, {_seeds(value)}"
+        measured = f"{spread(value.ends(), 0, 100)} % {words}, {_seeds(value)}"
     bounds = over(0.5)
     # A share cannot leave [0, 1], whatever Student says of few seeds.
     bounded = replace(value, low=max(value.low, 0.0), high=min(value.high, 1.0))
@@ -135,7 +136,7 @@ def _compared(
     compare: Callable[..., Interval], of: Callable[[Record], float], a: Method | None,
     b: Method | None, say: Callable[[Interval], str], sign: str,
 ) -> tuple[Interval, str]:  # fmt: skip
-    """Compare two methods over seeds; give the interval and its words."""
+    """Compare two methods over seeds; return the interval and its words."""
     if a is None or b is None:
         return NOTHING, NOT_RUN
     value = compare(*({run.seed: of(run.record) for run in method.runs} for method in (a, b)))
@@ -144,14 +145,12 @@ def _compared(
     return value, f"{say(value)}, {a.label} {sign} {b.label}, {_seeds(value)}"
 
 
-def _signed(value: Interval) -> str:
-    spread = "" if math.isnan(value.half) else f" ± {100 * value.half:.1f}"
-    return f"{100 * value.mean:+.1f}{spread}".replace("-", "−")
+def _points(value: Interval) -> str:
+    return f"{spread(value.ends(), 1, 100, signed=True)} points"
 
 
 def _times(value: Interval) -> str:
-    spread = "" if math.isnan(value.low) else f" ({value.low:.3g} to {value.high:.3g})"
-    return f"× {value.mean:.3g}{spread}"
+    return f"× {ratio(value.ends())}"
 
 
 def _seeds(value: Interval) -> str:

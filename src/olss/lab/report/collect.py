@@ -11,92 +11,18 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from olss.errors import FormatError, InputError
 from olss.lab.experiment import safe
 from olss.lab.report.display_names import differing, in_order, slug, stream_title, told_apart
+from olss.lab.report.found_runs import Collection, FoundRun, Group, Method, Problem
 from olss.streams.record import Record
 
-__all__ = ["Collection", "Group", "Method", "Problem", "Run", "collect"]
+__all__ = ["collect"]
 
 CHECKPOINT = "checkpoint"  # a folder inside a run's own, with records of tasks so far
-
-
-@dataclass(frozen=True)
-class Run:
-    """A record, where it came from, and the seeds that tell it from its siblings."""
-
-    record: Record
-    folder: Path
-
-    @property
-    def seed(self) -> str:
-        """The run's seed, with the stream's where that is another."""
-        stream = self.record.config.get("stream", {}).get("seed", self.record.seed)
-        own = self.record.seed
-        return str(own) if stream == own else f"{own} (stream {stream})"
-
-
-@dataclass
-class Method:
-    """Runs that differ by their seeds alone."""
-
-    label: str
-    runs: list[Run]
-    missing: list[str] = field(default_factory=list)
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """Configuration of all runs, their seeds aside."""
-        return self.runs[0].record.config
-
-    @property
-    def learner(self) -> dict[str, Any]:
-        """Settings of the learner."""
-        return dict(self.config.get("learner", {}))
-
-    @property
-    def recipe(self) -> str:
-        """Name of the recipe."""
-        return str(self.learner.get("recipe", self.label))
-
-
-@dataclass
-class Group:
-    """Methods that may be compared: one protocol on one stream."""
-
-    slug: str
-    title: str
-    protocol: str
-    metric: str
-    compete: str
-    stream: dict[str, Any]
-    tasks: list[str]
-    methods: list[Method]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Something found and not used, or expected and not found."""
-
-    where: str
-    what: str
-
-
-@dataclass
-class Collection:
-    """Everything found below the given folders."""
-
-    groups: list[Group]
-    problems: list[Problem]
-
-    @property
-    def labels(self) -> list[str]:
-        """Labels of all methods, each once, in the order of the groups."""
-        return list(dict.fromkeys(m.label for group in self.groups for m in group.methods))
 
 
 def collect(folders: Sequence[Path]) -> Collection:
@@ -109,7 +35,7 @@ def collect(folders: Sequence[Path]) -> Collection:
     """
     problems: list[Problem] = []
     runs = _usable(_found(folders, problems), problems)
-    together: dict[str, list[Run]] = defaultdict(list)
+    together: dict[str, list[FoundRun]] = defaultdict(list)
     for run in runs:
         together[_group_key(run.record)].append(run)
     groups = [_group(members, problems) for members in together.values()]
@@ -123,7 +49,7 @@ def collect(folders: Sequence[Path]) -> Collection:
 # ------------------------------------------------------------------ finding
 
 
-def _found(folders: Sequence[Path], problems: list[Problem]) -> Iterable[Run]:
+def _found(folders: Sequence[Path], problems: list[Problem]) -> Iterable[FoundRun]:
     seen: set[Path] = set()
     for folder in folders:
         if not folder.is_dir():
@@ -141,7 +67,7 @@ def _found(folders: Sequence[Path], problems: list[Problem]) -> Iterable[Run]:
                 problems.append(Problem(_short(path.parent), f"{what}: run it again to go on"))
                 continue
             try:
-                yield Run(Record.load(path.parent), path.parent)
+                yield FoundRun(Record.load(path.parent), path.parent)
             except FormatError as error:
                 problems.append(Problem(_short(path.parent), _without(path, str(error))))
 
@@ -168,9 +94,9 @@ def _never_run(folder: Path) -> Iterator[Problem]:
                 yield Problem(f"{path.parent.name}/{name}", "not run")
 
 
-def _usable(runs: Iterable[Run], problems: list[Problem]) -> list[Run]:
+def _usable(runs: Iterable[FoundRun], problems: list[Problem]) -> list[FoundRun]:
     """Leave out empty, half-finished and repeated records."""
-    kept: dict[str, Run] = {}
+    kept: dict[str, FoundRun] = {}
     runs = list(runs)
     longest: dict[str, int] = defaultdict(int)
     for run in runs:
@@ -210,9 +136,9 @@ def _nothing(folders: Sequence[Path], problems: list[Problem]) -> str:
 # ------------------------------------------------------------------ grouping
 
 
-def _group(runs: list[Run], problems: list[Problem]) -> Group:
+def _group(runs: list[FoundRun], problems: list[Problem]) -> Group:
     first = runs[0].record
-    together: dict[str, list[Run]] = defaultdict(list)
+    together: dict[str, list[FoundRun]] = defaultdict(list)
     for run in runs:
         together[_method_key(run.record)].append(run)
     members = [sorted(m, key=lambda run: (run.record.seed, run.seed)) for m in together.values()]
@@ -228,13 +154,13 @@ def _group(runs: list[Run], problems: list[Problem]) -> Group:
                 Problem(f"{title}: {method.label}", f"missing seeds {', '.join(method.missing)}")
             )
     return Group(
-        slug(title), title, first.protocol, first.metric, _compete(first), stream,
+        slug(title), title, _own_words(first), first.metric, _compete(first), stream,
         _task_names(runs), in_order(methods),
     )  # fmt: skip
 
 
-def _task_names(runs: list[Run]) -> list[str]:
-    """Give the tasks' names; where they depend on the seed (random angles), numbers."""
+def _task_names(runs: list[FoundRun]) -> list[str]:
+    """Return the tasks' names; where they depend on the seed (random angles), numbers."""
     names = runs[0].record.tasks
     if all(run.record.tasks == names for run in runs):
         return list(names)
@@ -242,7 +168,7 @@ def _task_names(runs: list[Run]) -> list[str]:
 
 
 def _distinct(groups: list[Group]) -> None:
-    """Give each group a title and a file name of its own, by what tells them apart."""
+    """Return each group a title and a file name of its own, by what tells them apart."""
     by_title: dict[str, list[Group]] = defaultdict(list)
     for group in groups:
         by_title[group.title].append(group)
@@ -263,7 +189,7 @@ def _distinct(groups: list[Group]) -> None:
 
 
 def _experiment(group: Group) -> str:
-    """Give the name of the experiment all runs of a group are of, or nothing."""
+    """Return the name of the experiment all runs of a group are of, or nothing."""
     folders = {run.folder.parent.parent for method in group.methods for run in method.runs}
     folder = folders.pop()
     return "" if folders or not (folder / "experiment.json").exists() else folder.name
@@ -271,7 +197,15 @@ def _experiment(group: Group) -> str:
 
 def _group_key(record: Record) -> str:
     stream = _without_seeds(record.config.get("stream", {}))
-    return _canonical([record.protocol, record.metric, _compete(record), stream])
+    return _canonical([_own_words(record), record.metric, _compete(record), stream])
+
+
+def _own_words(record: Record) -> str:
+    """Return what `olss.learn.run` was told of the protocol.
+
+    Runs of experiment files, which carry a label, say nothing the configuration does not.
+    """
+    return "" if "label" in record.config.get("learner", {}) else record.protocol
 
 
 def _method_key(record: Record) -> str:
@@ -281,7 +215,7 @@ def _method_key(record: Record) -> str:
 
 
 def _compete(record: Record) -> str:
-    """Give which classes compete in an answer; the nearest mean is over all classes seen."""
+    """Return which classes compete in an answer; the nearest mean is over all classes seen."""
     head = str(record.config.get("training", {}).get("head", "seen"))
     return "seen" if head == "nearest-mean" else head
 
@@ -299,7 +233,7 @@ def _canonical(content: Any) -> str:
 
 
 def _short(path: Path) -> str:
-    """Give the last parts of a path: experiment, learner and seed."""
+    """Return the last parts of a path: experiment, learner and seed."""
     return "/".join(path.parts[-3:])
 
 

@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from olss.lab.report.collect import Method
+from olss.lab.protocol import setting
 
-__all__ = ["differing", "in_order", "setting", "slug", "stream_title", "told_apart"]
+if TYPE_CHECKING:
+    from olss.lab.report.found_runs import Method
+
+__all__ = ["differing", "in_order", "slug", "stream_title", "told_apart"]
 
 # From none to most help against forgetting, as readers know tables of this field.
 ORDER = (
@@ -24,7 +26,7 @@ DATASETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFA
 
 
 def slug(text: str) -> str:
-    """Give a text as the name of a file.
+    """Return a text as the name of a file.
 
     Examples
     --------
@@ -35,13 +37,15 @@ def slug(text: str) -> str:
 
 
 def stream_title(stream: dict[str, Any], tasks: int) -> str:
-    """Say what a stream is.
+    """Return what a stream is called: by its own title, else by what it is made of.
 
     Examples
     --------
     >>> stream_title({"name": "rotated", "dataset": "mnist"}, 20)
     'Rotated MNIST, 20 tasks'
     """
+    if stream.get("title"):
+        return str(stream["title"])
     dataset = stream.get("dataset", "")
     if isinstance(dataset, dict):
         dataset = dataset.get("name", "own data")
@@ -54,7 +58,7 @@ def stream_title(stream: dict[str, Any], tasks: int) -> str:
 
 
 def told_apart(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """Give each method's label; equal ones get the settings that differ added.
+    """Return each method's label; equal ones get the settings that differ added.
 
     Examples
     --------
@@ -79,7 +83,7 @@ def told_apart(configs: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def differing(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """Say for each of several settings what it has that not all have."""
+    """Return for each of several settings what it has that not all have."""
     keys = list(dict.fromkeys(key for config in configs for key in config if key != "label"))
     apart = [
         key
@@ -87,23 +91,6 @@ def differing(configs: Sequence[dict[str, Any]]) -> list[str]:
         if len({json.dumps(config.get(key), sort_keys=True) for config in configs}) > 1
     ]
     return [", ".join(setting(key, c[key]) for key in apart if c.get(key)) for c in configs]
-
-
-def setting(key: str, value: Any) -> str:
-    """Say a setting in words.
-
-    Examples
-    --------
-    >>> setting("gem_rows", 256)
-    'gem rows 256'
-    """
-    if isinstance(value, dict):
-        value = value.get("name", json.dumps(value, sort_keys=True))
-    if isinstance(value, list):
-        value = ", ".join(str(v.get("name", v)) if isinstance(v, dict) else str(v) for v in value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = f"{value:,}"
-    return f"{key.replace('_', ' ')} {value}"
 
 
 def in_order(methods: list[Method]) -> list[Method]:

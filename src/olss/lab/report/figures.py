@@ -7,7 +7,7 @@ from typing import Any
 
 from olss.lab.report.plots import INK, PLOTS
 
-__all__ = ["draw_figures"]
+__all__ = ["LOOK", "draw_figures"]
 
 LOOK: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -36,7 +36,7 @@ LOOK: dict[Any, Any] = {
 
 
 def draw_figures(stream: dict[str, Any], folder: Path) -> list[str]:
-    """Draw every figure of a stream into a folder; give their names without ending."""
+    """Draw every figure of a stream into a folder; return their names without ending."""
     from matplotlib import rc_context
 
     names = []

@@ -1,6 +1,6 @@
 """Images that stay in a memory and images that go, from what a run left behind.
 
-A finished run with a memory has ``memory.npy``: task and row, within the task's training rows,
+A finished run with a memory has ``memory.npz``: task and row, within the task's training rows,
 of all it holds. The images come from the stream the record describes, if its data are here.
 """
 
@@ -10,12 +10,13 @@ import base64
 import io
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import OlssError
-from olss.lab.report.collect import Group, Method
+from olss.lab.report.found_runs import Group, Method
 from olss.streams import Dataset, Stream, from_config, permuted
 
 __all__ = ["draw_images"]
@@ -29,7 +30,7 @@ def draw_images(group: Group, folder: Path) -> list[dict[str, str]]:
     pictures: list[dict[str, str]] = []
     for method in group.methods:
         run = method.runs[0]
-        held = _held(run.folder / "memory.npy")
+        held = _held(run.folder / "memory.npz")
         if held is None:
             continue
         config = run.record.config["stream"]
@@ -68,16 +69,19 @@ def _held(path: Path) -> NDArray[np.int64] | None:
     if not path.exists():
         return None
     try:
-        held = np.load(path, allow_pickle=False)
-    except (OSError, ValueError):
+        with np.load(path, allow_pickle=False) as file:
+            held = file["rows"]
+    except (OSError, ValueError, KeyError, BadZipFile):
         return None
     return held if held.ndim == 2 and held.shape[1] == 2 and len(held) else None
 
 
 def _stream(config: dict[str, Any]) -> Stream | None:
-    """Give the stream, or None where its data are not at hand: pictures are an extra."""
+    """Return the stream, or None where its data are not at hand: pictures are an extra."""
+    # What the laboratory says of a stream beside what makes it.
+    made_of = {k: v for k, v in config.items() if k not in ("title", "first_tasks")}
     try:
-        return from_config(config)
+        return from_config(made_of)
     except (OlssError, OSError):
         return None
 
@@ -85,7 +89,7 @@ def _stream(config: dict[str, Any]) -> Stream | None:
 def _sheet(
     stream: Stream, config: dict[str, Any], held: NDArray[np.int64]
 ) -> tuple[list[int], NDArray[Any]] | None:
-    """Give the tasks shown and one image: a row for each task, kept ones left."""
+    """Return the tasks shown and one image: a row for each task, kept ones left."""
     count = len(stream)
     tasks = np.unique(np.linspace(0, count - 1, min(TASKS, count)).round().astype(int)).tolist()
     # A generator of its own for each sheet: the same choice for every method.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from olss.lab.report.claims import Claim, over, score_claim, verdict
-from olss.lab.report.collect import Group, Method
-from olss.lab.report.intervals import Interval
+from olss.lab.report.found_runs import Group, Method
+from olss.lab.seed_intervals import Interval
 
 __all__ = ["own_claims"]
 

@@ -16,8 +16,10 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
+from olss.common.number_text import PLUS_MINUS
 from olss.lab.report.claims import NOT_RUN
-from olss.lab.report.report_tables import Table, tex, to_latex
+from olss.lab.report.report_tables import ReportTable, tex, to_latex
+from olss.lab.report.summary import FEW
 
 __all__ = ["render"]
 
@@ -33,11 +35,11 @@ VERDICTS = {
 
 def render(
     content: dict[str, Any],
-    tables: dict[str, list[Table]],
+    tables: dict[str, list[ReportTable]],
     pictures: dict[str, list[dict[str, str]]],
     beside: Sequence[str],
 ) -> str:
-    """Give the page as text.
+    """Return the page as text.
 
     Parameters
     ----------
@@ -75,6 +77,8 @@ def render(
         counts=_counts(content["claims"]),
         count=_counts,
         not_run=NOT_RUN,
+        plus_minus=PLUS_MINUS,
+        few=FEW,
         open=len(content["claims"]) <= 40,
         measures=[
             (title, f"{text[0].upper()}{text[1:]}.") for title, text in content["measures"].values()
@@ -90,7 +94,7 @@ def render(
 def _stream(
     stream: dict[str, Any],
     content: dict[str, Any],
-    tables: list[Table],
+    tables: list[ReportTable],
     pictures: list[dict[str, str]],
     markup: Any,
 ) -> dict[str, Any]:
@@ -111,8 +115,8 @@ def _stream(
     }
 
 
-def _shown(table: Table) -> dict[str, Any]:
-    """Give a table ready for the template; the script makes the rows of large ones itself."""
+def _shown(table: ReportTable) -> dict[str, Any]:
+    """Return a table ready for the template; the script makes the rows of large ones itself."""
     if table.name in LARGE:
         table = replace(table, rows=[])
     return vars(table) | {"latex": to_latex(table)}
@@ -169,11 +173,11 @@ def _embedded(content: dict[str, Any]) -> dict[str, Any]:
         }
         for stream in content["streams"]
     ]
-    return {"streams": streams, "measures": content["measures"]}
+    return {"streams": streams, "measures": content["measures"], "few": FEW}
 
 
 def _swatch(method: dict[str, Any]) -> str:
-    """Give the style of a method's sign: its colour, with gaps where its line has them."""
+    """Return the style of a method's sign: its colour, with gaps where its line has them."""
     colour = f"--c:{method['colour']}"
     if not method["dash"]:
         return colour

@@ -21,10 +21,10 @@ from olss.lab.report.claims import (
     score_claim,
     share_claim,
 )
-from olss.lab.report.collect import Group, Method
+from olss.lab.report.found_runs import Group, Method
 from olss.lab.report.measures import MEASURES
 
-__all__ = ["paper_claims"]
+__all__ = ["RATIOS", "paper_claims"]
 
 FACTOR = 1.5
 # Wall-clock ratios to SGD in the paper's table: rotated, permuted, incremental.
@@ -115,7 +115,7 @@ def _times(group: Group, found: dict[str, Method | None], kind: str, note: str) 
 
 
 def _best(group: Group, name: str) -> Method | None:
-    """Give the method of a name; of several, the one with the best average.
+    """Return the method of a name; of several, the one with the best average.
 
     The paper's OLSS scores the rows themselves, keeps by its own policy and trains on the sketch
     alone.

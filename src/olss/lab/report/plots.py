@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from olss.common.number_text import figures
 from olss.lab.report.label_placing import apart, clusters
+from olss.lab.report.palette import Style, line_of
+from olss.lab.report.summary import FEW
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,14 +58,16 @@ def _lines(axes: Axes, stream: Stream, curve: str, title: str, xlabel: str) -> N
     x = np.arange(1, count + 1)
     ends = []
     for method in stream["methods"]:
-        mean, low, high = (_array(method["curves"][curve][end]) for end in ("mean", "low", "high"))
-        style: dict[str, Any] = {"color": method["colour"]}
-        if method["dash"]:
-            style["dashes"] = method["dash"]
-        marker = "o" if count == 1 else None
-        axes.plot(x, factor * mean, marker=marker, **style)
-        axes.fill_between(x, factor * low, factor * high, color=method["colour"], alpha=0.15, lw=0)
-        ends.append((factor * mean[-1], method))
+        found = {end: factor * _array(values) for end, values in method["curves"][curve].items()}
+        line = line_of(Style(method["colour"], tuple(method["dash"])))
+        axes.plot(x, found["mean"], marker="o" if count == 1 else None, **line)
+        if len(found["runs"]):
+            for run in found["runs"]:
+                axes.plot(x, run, lw=0.6, alpha=0.55, **line)
+        else:
+            band = [_possible(found[end], stream) for end in ("low", "high")]
+            axes.fill_between(x, *band, color=method["colour"], alpha=0.15, lw=0)
+        ends.append((found["mean"][-1], method))
     axes.set(title=title, xlabel=xlabel, ylabel=unit, xlim=(1, max(count, 1.5)))
     _whole(axes)
     if factor == 100:
@@ -71,12 +76,12 @@ def _lines(axes: Axes, stream: Stream, curve: str, title: str, xlabel: str) -> N
 
 
 def _height(stream: Stream) -> float:
-    """Give inches enough for the names of all methods below each other."""
+    """Return inches enough for the names of all methods below each other."""
     return max(2.9, 0.9 + LINE * len(stream["methods"]))
 
 
 def _gap(stream: Stream) -> float:
-    """Give the height of a line of text as a share of the axes."""
+    """Return the height of a line of text as a share of the axes."""
     return LINE / (_height(stream) - 0.8)
 
 
@@ -166,7 +171,7 @@ def _time(stream: Stream) -> Figure | None:
         left += width
     for place, total, method in zip(y, left, methods, strict=True):
         times = method["values"]["ratio"]["mean"]
-        text = f"{total:,.3g} s" + (f", × {times:.3g}" if times else "")
+        text = f"{figures(total)} s" + (f", × {figures(times)}" if times else "")
         axes.annotate(
             text, (total, place), (3, 0), textcoords="offset points", va="center", fontsize=7
         )
@@ -194,8 +199,12 @@ def _scatter(axes: Axes, stream: Stream, cost: str, title: str, xlabel: str) -> 
     labelled = []
     for method in shown:
         x, y = method["values"][cost]["mean"], method["values"]["average"]
-        error = None if y["low"] is None else factor * (y["high"] - y["low"]) / 2
-        axes.errorbar(x, factor * y["mean"], error, fmt="o", ms=5, color=method["colour"], lw=1)
+        axes.plot(x, factor * y["mean"], "o", ms=5, color=method["colour"])
+        drawn = factor * _array(_beside(y))
+        if len(y["each"]) < FEW:
+            axes.plot([x] * len(drawn), drawn, "_", ms=6, color=method["colour"])
+        else:
+            axes.plot([x] * 2, _possible(drawn, stream), lw=1, color=method["colour"])
         labelled.append((x, factor * y["mean"], method))
     _costs_axis(axes, [x for x, _, _ in labelled])
     axes.margins(x=0.16, y=0.12)
@@ -246,17 +255,29 @@ def _measures(stream: Stream) -> Figure | None:
             value = method["values"][key]
             if value["mean"] is None:
                 continue
-            error = None if value["low"] is None else factor * (value["high"] - value["low"]) / 2
-            axes.errorbar(
-                factor * value["mean"], place, xerr=error, fmt="o", ms=5, lw=1.2,
-                color=method["colour"],
-            )  # fmt: skip
+            axes.plot(factor * value["mean"], place, "o", ms=5, color=method["colour"])
+            drawn = factor * _array(_beside(value))
+            marks = {"marker": "|", "lw": 0} if len(value["each"]) < FEW else {"lw": 1.2}
+            axes.plot(drawn, [place] * len(drawn), color=method["colour"], **marks)
         axes.axvline(0, color=INK, lw=0.6)
         axes.set_title(title)
         axes.set_xlabel("points" if factor == 100 else unit)
         axes.set_yticks(y, [m["label"] for m in methods] if axes is grid[0, 0] else [])
         axes.set_ylim(-0.6, len(methods) - 0.4)
     return figure
+
+
+def _beside(value: dict[str, Any]) -> list[float]:
+    """Return what is drawn beside a mean: single values if they are few, else the interval."""
+    known = [one for one in value["each"] if one is not None]
+    if len(known) < 2:
+        return []
+    return known if len(known) < FEW else [value["low"], value["high"]]
+
+
+def _possible(values: Any, stream: Stream) -> Any:
+    """Return scores no interval can leave: 0 to 100 for accuracies."""
+    return np.clip(values, 0, 100) if stream["metric"] == "accuracy" else values
 
 
 def _whole(axes: Axes, most: int = 8) -> None:
@@ -275,7 +296,7 @@ def _unit(stream: Stream) -> tuple[float, str]:
 
 
 def _array(values: Any) -> Any:
-    """Give lists with None as an array with NaN."""
+    """Return lists with None as an array with NaN."""
     return np.array(values, np.float64)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from olss.common.number_text import PLUS_MINUS
 from olss.common.terminal import plain_errors
 
 __all__ = ["add_to"]
@@ -25,4 +27,8 @@ def report(
     """Make a page, figures, tables and checked claims from the records of runs."""
     from olss.lab.report import write_report
 
-    typer.echo(f"The report is in {write_report(runs, out)}")
+    page = write_report(runs, out)
+    content = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    for stream in content["streams"]:
+        typer.echo(stream["winner"])
+    typer.echo(f"{PLUS_MINUS}. The report is in {page}")

@@ -10,13 +10,21 @@ from typing import Any
 
 from olss.common.number_text import amount, duration, ratio, score, storage
 
-__all__ = ["Table", "claim_table", "stream_tables", "tex", "to_csv", "to_latex", "to_markdown"]
+__all__ = [
+    "ReportTable",
+    "claim_table",
+    "stream_tables",
+    "tex",
+    "to_csv",
+    "to_latex",
+    "to_markdown",
+]
 
 PLAIN = ("mean", "low", "high", "sd", "count")
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table: text as shown and values as computed.
 
     Attributes
@@ -44,8 +52,8 @@ class Table:
     best: dict[int, int] = field(default_factory=dict)
 
 
-def stream_tables(stream: dict[str, Any]) -> list[Table]:
-    """Give the tables of one stream."""
+def stream_tables(stream: dict[str, Any]) -> list[ReportTable]:
+    """Return the tables of one stream."""
     after = [f"After {i + 1}" for i in range(len(stream["tasks"]))]
     each = [f"Task {i + 1}" for i in range(len(stream["tasks"]))]
     return [
@@ -57,7 +65,7 @@ def stream_tables(stream: dict[str, Any]) -> list[Table]:
         _curve_table(stream, "final", "each task after the last", "final", each),
         _matrix_table(
             stream, "matrices", f"each task after each task, mean {_unit(stream)}", "accuracy",
-            lambda cell: score({"mean": cell, "low": None}, stream["metric"]),
+            lambda cell: score({"mean": cell}, stream["metric"]),
         ),
         _matrix_table(
             stream, "memory", "rows of each task held after each task, mean", "memory_rows",
@@ -67,8 +75,8 @@ def stream_tables(stream: dict[str, Any]) -> list[Table]:
     ]  # fmt: skip
 
 
-def claim_table(content: dict[str, Any]) -> Table:
-    """Give all claims as one table."""
+def claim_table(content: dict[str, Any]) -> ReportTable:
+    """Return all claims as one table."""
     titles = {stream["id"]: stream["title"] for stream in content["streams"]}
     rows = [
         [c["source"], titles[c["stream"]], c["claimed"], c["measured"], c["verdict"], c["setting"]]
@@ -82,10 +90,10 @@ def claim_table(content: dict[str, Any]) -> Table:
         for row, c in zip(rows, content["claims"], strict=True)
     ]
     caption = "Claims, checked: 95% confidence intervals over seeds"
-    return Table("claims", caption, columns, rows, values)
+    return ReportTable("claims", caption, columns, rows, values)
 
 
-def _results(stream: dict[str, Any]) -> Table:
+def _results(stream: dict[str, Any]) -> ReportTable:
     metric = stream["metric"]
 
     def points(value: dict[str, Any]) -> str:
@@ -114,7 +122,7 @@ def _results(stream: dict[str, Any]) -> Table:
     return table
 
 
-def _times(stream: dict[str, Any]) -> Table:
+def _times(stream: dict[str, Any]) -> ReportTable:
     shown: list[tuple[str, str, Callable[[dict[str, Any]], str]]] = [
         ("seconds", "Select + train", duration),
         ("ratio", "Ratio to SGD", ratio),
@@ -130,7 +138,7 @@ def _times(stream: dict[str, Any]) -> Table:
 def _by_method(
     stream: dict[str, Any], name: str, caption: str,
     shown: Sequence[tuple[str, str, Callable[[dict[str, Any]], str]]],
-) -> Table:  # fmt: skip
+) -> ReportTable:  # fmt: skip
     rows, values = [], []
     for method in stream["methods"]:
         cells = [write(method["values"][key]) for key, _, write in shown]
@@ -141,10 +149,10 @@ def _by_method(
             | {f"{key} {end}": method["values"][key][end] for key, _, _ in shown for end in PLAIN}
         )
     columns = ["Method", "Seeds", *(title for _, title, _ in shown)]
-    return Table(name, caption, columns, rows, values, _note(stream))
+    return ReportTable(name, caption, columns, rows, values, _note(stream))
 
 
-def _costs(stream: dict[str, Any]) -> Table:
+def _costs(stream: dict[str, Any]) -> ReportTable:
     shown: list[tuple[str, str, Callable[[dict[str, Any]], str]]] = [
         ("average", "Average", lambda value: score(value, stream["metric"])),
         ("seconds", "Seconds, select + train", duration),
@@ -156,10 +164,10 @@ def _costs(stream: dict[str, Any]) -> Table:
 
 def _curve_table(
     stream: dict[str, Any], name: str, words: str, curve: str, columns: Sequence[str]
-) -> Table:
+) -> ReportTable:
     rows, values = [], []
     for method in stream["methods"]:
-        ends = method["curves"][curve]
+        ends = {end: method["curves"][curve][end] for end in ("mean", "low", "high")}
         points = [dict(zip(ends, point, strict=True)) for point in zip(*ends.values(), strict=True)]
         rows.append([method["label"], *(score(point, stream["metric"]) for point in points)])
         values += [
@@ -167,12 +175,12 @@ def _curve_table(
             for i, point in enumerate(points)
         ]
     caption = f"{stream['title']}: {words}, {_unit(stream)}"
-    return Table(name, caption, ["Method", *columns], rows, values, _note(stream))
+    return ReportTable(name, caption, ["Method", *columns], rows, values, _note(stream))
 
 
 def _matrix_table(
     stream: dict[str, Any], name: str, words: str, key: str, write: Callable[[Any], str]
-) -> Table:
+) -> ReportTable:
     rows, values = [], []
     numbers = [str(i + 1) for i in range(len(stream["tasks"]))]
     for method in stream["methods"]:
@@ -185,14 +193,16 @@ def _matrix_table(
                 for task, cell in zip(numbers, row, strict=True)
             ]
     columns = ["Method", "After task", *(f"Task {number}" for number in numbers)]
-    return Table(name, f"{stream['title']}: {words}", columns, rows, values, _note(stream))
+    return ReportTable(name, f"{stream['title']}: {words}", columns, rows, values, _note(stream))
 
 
-def _settings(stream: dict[str, Any]) -> Table:
+def _settings(stream: dict[str, Any]) -> ReportTable:
     rows = [[m["label"], m["recipe"], m["settings"] or "—"] for m in stream["methods"]]
     columns = ["Method", "Recipe", "Settings of its own"]
     values = [dict(zip(columns, row, strict=True)) for row in rows]
-    return Table("settings", f"{stream['title']}: settings", columns, rows, values, _note(stream))
+    return ReportTable(
+        "settings", f"{stream['title']}: settings", columns, rows, values, _note(stream)
+    )
 
 
 def _seeds(method: dict[str, Any]) -> str:
@@ -211,8 +221,8 @@ def _note(stream: dict[str, Any]) -> str:
 # ------------------------------------------------------------------ forms
 
 
-def to_csv(table: Table) -> str:
-    """Give the values behind a table, all digits, one row of CSV each."""
+def to_csv(table: ReportTable) -> str:
+    """Return the values behind a table, all digits, one row of CSV each."""
     buffer = io.StringIO()
     names = list(dict.fromkeys(name for row in table.values for name in row))
     writer = csv.DictWriter(buffer, names, lineterminator="\n")
@@ -221,8 +231,8 @@ def to_csv(table: Table) -> str:
     return buffer.getvalue()
 
 
-def to_markdown(table: Table) -> str:
-    """Give a table in Markdown, the best of a column in bold."""
+def to_markdown(table: ReportTable) -> str:
+    """Return a table in Markdown, the best of a column in bold."""
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -237,8 +247,8 @@ def to_markdown(table: Table) -> str:
     return f"**{table.caption}**\n\n{body}\n{note}"
 
 
-def to_latex(table: Table) -> str:
-    """Give a table in LaTeX (booktabs), the best of a column in bold."""
+def to_latex(table: ReportTable) -> str:
+    """Return a table in LaTeX (booktabs), the best of a column in bold."""
     rows = [
         [
             f"\\textbf{{{tex(cell)}}}" if table.best.get(j) == i else tex(cell)
@@ -269,5 +279,5 @@ TEX = {
 
 
 def tex(text: str) -> str:
-    """Give a text as LaTeX takes it."""
+    """Return a text as LaTeX takes it."""
     return "".join(TEX.get(character, character) for character in text)

@@ -10,36 +10,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.lab.report.collect import Collection, Group, Method
-from olss.lab.report.display_names import setting
-from olss.lab.report.intervals import LEVEL, Interval, interval, log_ratio
+from olss.lab.protocol import (
+    PROTOCOL_SETTINGS,
+    QUIET,
+    protocol_words,
+    setting,
+    shared_settings,
+)
+from olss.lab.report.found_runs import Collection, Group, Method
 from olss.lab.report.measures import MEASURES, seconds
 from olss.lab.report.own_claims import own_claims
 from olss.lab.report.palette import Style, styles
 from olss.lab.report.paper_claims import paper_claims
+from olss.lab.report.winner import winner
+from olss.lab.seed_intervals import LEVEL, Interval, interval, log_ratio
 from olss.streams.record import PHASES, Record
 
-__all__ = ["plain", "summarise"]
+__all__ = ["FEW", "plain", "summarise"]
 
 Floats = NDArray[np.float64]
-COMPETE = {
-    "seen": "all classes seen so far compete",
-    "task": "only the task’s own classes compete (task-aware)",
-    "all": "all classes of all tasks compete",
-}
-# Said once for the whole group where every method has the same value.
-PROTOCOL = ("net", "epochs", "batch", "lr", "optimizer", "momentum", "weight_decay", "schedule",
-            "loss", "head", "threads")  # fmt: skip
-SAID = {"epochs": "{} epochs", "batch": "batches of {}", "lr": "learning rate {}"}
-QUIET = {"momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "threads": 1}
+FEW = 4  # fewer seeds are drawn one by one: an interval of two or three says little and is wide
 
 
 def summarise(collection: Collection) -> dict[str, Any]:
     """Compute the whole content of a report."""
     import olss
 
-    pairs = [(m.label, m.recipe) for group in collection.groups for m in group.methods]
-    looks = styles(pairs)
+    looks = styles(
+        (m.label, m.recipe, m.learner.get("policy"))
+        for group in collection.groups
+        for m in group.methods
+    )
     claims = [
         claim
         for group in collection.groups
@@ -61,7 +62,7 @@ def summarise(collection: Collection) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Give a value as JSON has it: no arrays, None for what is not a finite number."""
+    """Return a value as JSON has it: no arrays, None for what is not a finite number."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, Interval):
@@ -81,8 +82,14 @@ def _group(group: Group, looks: dict[str, Style]) -> dict[str, Any]:
     return {
         "id": group.slug,
         "title": group.title,
+        "winner": winner(group),
         "protocol": group.protocol,
-        "protocol_words": _protocol(group, shared),
+        "protocol_words": protocol_words(
+            group.stream,
+            len(group.tasks),
+            shared,
+            group.compete if group.metric == "accuracy" else None,
+        ),
         "metric": group.metric,
         "stream": group.stream,
         "tasks": group.tasks,
@@ -94,8 +101,9 @@ def _group(group: Group, looks: dict[str, Style]) -> dict[str, Any]:
 
 
 def _method(method: Method, look: Style, sgd: Method | None) -> dict[str, Any]:
-    def over_seeds(of: Callable[[Record], float]) -> Interval:
-        return interval([of(run.record) for run in method.runs])
+    def over_seeds(of: Callable[[Record], float]) -> dict[str, Any]:
+        each = [of(run.record) for run in method.runs]
+        return asdict(interval(each)) | {"each": each}
 
     def stacked(of: Callable[[Record], Any]) -> NDArray[Any]:
         return np.stack([of(run.record) for run in method.runs])
@@ -143,29 +151,25 @@ def _method(method: Method, look: Style, sgd: Method | None) -> dict[str, Any]:
     }
 
 
-def _curve(values: Floats) -> dict[str, list[float]]:
-    """Give mean and interval at each point of curves (seeds, points)."""
+def _curve(values: Floats) -> dict[str, Any]:
+    """Return mean and interval at each point of curves (seeds, points), and the curves if few."""
     points = [interval(column) for column in values.T]
-    return {end: [getattr(point, end) for point in points] for end in ("mean", "low", "high")}
+    ends = {end: [getattr(point, end) for point in points] for end in ("mean", "low", "high")}
+    return ends | {"runs": values.tolist() if 1 < len(values) < FEW else []}
 
 
 def _settings(group: Group) -> tuple[dict[str, Any], dict[str, str]]:
-    """Give the training settings all methods share, and each method's own in words."""
+    """Return the training settings all methods share, and each method's own in words."""
     whole = {
         m.label: {"net": m.config.get("net")} | dict(m.config.get("training", {}))
         for m in group.methods
     }
-    values = list(whole.values())
-    shared = {
-        key: values[0][key]
-        for key in PROTOCOL
-        if values[0].get(key) is not None and all(v.get(key) == values[0][key] for v in values)
-    }
+    shared = shared_settings(list(whole.values()))
     own = {}
     for method in group.methods:
         training = {
             key: whole[method.label][key]
-            for key in PROTOCOL
+            for key in PROTOCOL_SETTINGS
             if key not in shared and whole[method.label].get(key) not in (None, QUIET.get(key))
         }
         learner = {
@@ -178,27 +182,3 @@ def _settings(group: Group) -> tuple[dict[str, Any], dict[str, str]]:
         }
         own[method.label] = ", ".join(setting(k, v) for k, v in (training | learner).items())
     return shared, own
-
-
-def _protocol(group: Group, shared: dict[str, Any]) -> list[str]:
-    """Say what was done, in short phrases: beside every table."""
-    stream = group.stream
-    rows = stream.get("train_rows")
-    words = [f"{len(group.tasks)} tasks"]
-    words.append(f"{rows:,} training rows a task" if isinstance(rows, int) else "all training rows")
-    tests = stream.get("test_rows")
-    words.append(f"{tests:,} test rows a task" if isinstance(tests, int) else "all test rows")
-    if group.metric == "accuracy":
-        words.append(COMPETE.get(group.compete, f"head {group.compete}"))
-    for key in PROTOCOL:
-        if key in shared and shared[key] != QUIET.get(key) and key not in ("head", "loss"):
-            said = SAID.get(key, setting(key, "{}")).format(shared[key])
-            words.append("1 epoch" if said == "1 epochs" else said)
-    words += [
-        f"{setting(str(step.get('name', 'step')), '').strip()} "
-        + ", ".join(setting(k, v) for k, v in step.items() if k != "name")
-        for step in stream.get("steps", [])
-    ]
-    if "validation" in stream:
-        words.append("tested on held-out training rows (validation)")
-    return [*words, group.protocol] if group.protocol else words

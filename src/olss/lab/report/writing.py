@@ -5,13 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
+from olss.common.sealed_json import write_json
 from olss.errors import InputError, MissingExtraError
-from olss.lab.report.collect import Collection
 from olss.lab.report.figures import draw_figures
+from olss.lab.report.found_runs import Collection
 from olss.lab.report.memory_images import draw_images
 from olss.lab.report.page import render
 from olss.lab.report.report_tables import (
-    Table,
+    ReportTable,
     claim_table,
     stream_tables,
     to_csv,
@@ -19,7 +20,6 @@ from olss.lab.report.report_tables import (
     to_markdown,
 )
 from olss.lab.report.summary import summarise
-from olss.streams.record import write_json
 
 __all__ = ["write"]
 
@@ -27,7 +27,7 @@ FORMS = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
 
 
 def write(collection: Collection, out: Path) -> Path:
-    """Write everything into a folder; give the path of the page, which is written last."""
+    """Write everything into a folder; return the path of the page, which is written last."""
     if out.exists() and not out.is_dir():
         raise InputError(f"out must be a folder, found the file {str(out)!r}.")
     _check_packages()
@@ -63,7 +63,7 @@ def _check_packages() -> None:
             raise MissingExtraError(package, "lab", "A report") from error
 
 
-def _save(table: Table, name: str, out: Path) -> list[str]:
+def _save(table: ReportTable, name: str, out: Path) -> list[str]:
     written = []
     for form, give in FORMS.items():
         written.append(f"tables/{name}.{form}")

@@ -97,7 +97,7 @@ function lines(host, stream, curve) {
   const height = Math.max(300, methods.length * 15 + 70);
   const [svg, width] = canvas(host, height, `${host.dataset.title}: ` + methods.map((m) => `${m.label} ${score(stream, m.curves[curve].mean.at(-1))}`).join(", ") + ". Arrow keys read values.");
   const room = textWidth(methods, width), box = { left: 40, right: width - room, top: 24, bottom: height - 42 };
-  const values = ends.flatMap((end) => [...end.mean, ...end.low, ...end.high]).filter(known).map((v) => v * factor);
+  const values = ends.flatMap((end) => [...end.mean, ...(end.runs.length ? end.runs.flat() : [...end.low, ...end.high].map((v) => possible(stream, v)))]).filter(known).map((v) => v * factor);
   const spread = Math.max(...values) - Math.min(...values) || 1;
   const low = Math.min(...values) - spread * 0.04, high = Math.min(percent(stream) ? 100 : Infinity, Math.max(...values) + spread * 0.04);
   const y = yAxis(svg, box, low, high, unit(stream));
@@ -106,8 +106,10 @@ function lines(host, stream, curve) {
   const places = apart(methods.map((m) => y(factor * (m.curves[curve].mean.at(-1) ?? low))), 15, box.top - 8, box.bottom + 8);
   methods.forEach((method, k) => {
     const g = group(svg, method), end = method.curves[curve];
-    const points = (key) => end[key].flatMap((v, i) => (known(v) ? [[x(i), y(factor * v)]] : []));
-    if (known(end.low[0])) node(g, "path", { class: "band", d: path([...points("high"), ...points("low").reverse()]) + "Z" });
+    const placed = (numbers) => numbers.flatMap((v, i) => (known(v) ? [[x(i), y(factor * possible(stream, v))]] : []));
+    const points = (key) => placed(end[key]);
+    for (const run of end.runs) node(g, "path", { class: "single", d: path(placed(run)) });
+    if (known(end.low[0]) && !end.runs.length) node(g, "path", { class: "band", d: path([...points("high"), ...points("low").reverse()]) + "Z" });
     node(g, "path", { class: "line", d: path(points("mean")), "stroke-dasharray": method.dash.join(" ") || null });
     if (count === 1) node(g, "circle", { class: "mark", cx: x(0), cy: y(factor * end.mean[0]), r: 4 });
     node(g, "text", { class: "name", x: box.right + 8, y: places[k] + 4 }, named(method.label, room));
@@ -154,7 +156,7 @@ function whiskers(host, stream, key) {
   const bottom = top + methods.length * gap;
   const [svg, width] = canvas(host, bottom + 34, `${title}, see the table for values`);
   const names = textWidth(methods, width), left = names + 4, right = width - 14;
-  const every = methods.flatMap((m) => Object.values(ends(m.values[key]))).filter(known).map((v) => factor * v);
+  const every = methods.flatMap((m) => [m.values[key].mean, ...beside(m.values[key])]).filter(known).map((v) => factor * v);
   const low = Math.min(0, ...every), high = Math.max(0, ...every), room = (high - low || 1) * 0.05;
   const x = (value) => left + ((value - low + room) / (high - low + 2 * room)) * (right - left);
   node(svg, "text", { x: left, y: 14, style: "fill:var(--ink);font-weight:600" }, title);
@@ -167,13 +169,17 @@ function whiskers(host, stream, key) {
     const g = group(svg, method), y = top + gap * (i + 0.5), value = method.values[key];
     node(g, "text", { class: "name", x: left - 10, y: y + 4, "text-anchor": "end" }, named(method.label, names));
     if (!known(value.mean)) return;
-    if (known(value.low)) node(g, "line", { class: "whisker", x1: x(factor * value.low), x2: x(factor * value.high), y1: y, y2: y });
+    if (few(value)) for (const v of beside(value)) node(g, "line", { class: "tick", x1: x(factor * v), x2: x(factor * v), y1: y - 7, y2: y + 7 });
+    else if (known(value.low)) node(g, "line", { class: "whisker", x1: x(factor * value.low), x2: x(factor * value.high), y1: y, y2: y });
     node(g, "circle", { class: "mark", cx: x(factor * value.mean), cy: y, r: 5 });
     const area = node(g, "rect", { x: left, y: y - gap / 2, width: right - left, height: gap, fill: "transparent" });
     hover(area, () => [method.label, [[title, score(stream, value.mean, value.low, value.high)]]]);
   });
 }
-const ends = (value) => ({ mean: value.mean, low: value.low, high: value.high });
+// What is drawn beside a mean: single runs where they are few, else the interval, within what can be.
+const few = (value) => value.each.length < data.few;
+const beside = (value) => (value.each.length < 2 ? [] : few(value) ? value.each : [value.low, value.high]).filter(known);
+const possible = (stream, value) => (known(value) && percent(stream) ? Math.min(1, Math.max(0, value)) : value);
 
 function costs(host, stream) {
   const both = document.createElement("div");
@@ -191,7 +197,7 @@ function scatter(host, stream, cost, title) {
   const height = Math.max(280, methods.length * 14 + 70);
   const [svg, width] = canvas(host, height, `Average score against ${title}, see the table for values`);
   const names = textWidth(methods, width), box = { left: 40, right: width - names, top: 24, bottom: height - 42 };
-  const every = methods.flatMap((m) => Object.values(ends(m.values.average))).filter(known).map((v) => factor * v);
+  const every = methods.flatMap((m) => [m.values.average.mean, ...beside(m.values.average).map((v) => possible(stream, v))]).filter(known).map((v) => factor * v);
   const spread = Math.max(...every) - Math.min(...every) || 2;
   const y = yAxis(svg, box, Math.min(...every) - spread * 0.08, Math.min(percent(stream) ? 100 : Infinity, Math.max(...every) + spread * 0.08), `average ${unit(stream)}`);
   // Costs differ by orders of magnitude: a logarithmic axis, with a place of its own for none.
@@ -225,7 +231,8 @@ function scatter(host, stream, cost, title) {
   }
   methods.forEach((method, i) => {
     const g = group(svg, method), v = method.values.average, cx = x(method.values[cost].mean), cy = y(factor * v.mean);
-    if (known(v.low)) node(g, "line", { class: "whisker", x1: cx, x2: cx, y1: y(factor * v.low), y2: y(factor * v.high) });
+    if (few(v)) for (const one of beside(v)) node(g, "line", { class: "tick", x1: cx - 9, x2: cx + 9, y1: y(factor * one), y2: y(factor * one) });
+    else if (known(v.low)) node(g, "line", { class: "whisker", x1: cx, x2: cx, y1: y(factor * possible(stream, v.low)), y2: y(factor * possible(stream, v.high)) });
     node(g, "circle", { class: "mark", cx, cy, r: 6 });
     node(g, "text", { class: "name", x: cx + 10, y: places[i] + 4 }, named(method.label, Math.max(names, width - cx - 10)));
     const area = node(g, "circle", { cx, cy, r: 16, fill: "transparent" });
@@ -389,7 +396,7 @@ function draw(card) {
 const cards = all("[data-chart]");
 function refresh() {
   quiet();
-  for (const part of all("section[data-stream], div.card[data-stream]")) part.classList.toggle("hidden", hidden.stream.has(part.dataset.stream));
+  for (const part of all("section[data-stream], div.card[data-stream], .winners [data-stream]")) part.classList.toggle("hidden", hidden.stream.has(part.dataset.stream));
   for (const row of all("tr[data-method], .pictures [data-method]")) row.classList.toggle("hidden", hidden.method.has(row.dataset.method));
   for (const claim of all(".claim")) claim.classList.toggle("hidden", hidden.verdict.has(claim.dataset.verdict));
   cards.forEach(draw);

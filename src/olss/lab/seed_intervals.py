@@ -46,14 +46,19 @@ class Interval:
         """Half the width of the interval."""
         return (self.high - self.low) / 2
 
+    def ends(self) -> dict[str, float | None]:
+        """Return mean, low and high as `olss.common.number_text` takes them."""
+        found = {"mean": self.mean, "low": self.low, "high": self.high}
+        return {name: None if math.isnan(value) else value for name, value in found.items()}
+
     def mapped(self, function: Any) -> Interval:
-        """Give the interval of an increasing function of the mean; `sd` has no such meaning."""
+        """Return the interval of an increasing function of the mean; `sd` has no such meaning."""
         mean, low, high = (function(value) for value in (self.mean, self.low, self.high))
         return Interval(mean, low, high, math.nan, self.count, self.paired)
 
 
 def interval(values: Sequence[float] | Any) -> Interval:
-    """Give the mean of independent values with its interval, mean ± t(n - 1) sd / sqrt(n).
+    """Return the mean of independent values with its interval, mean ± t(n - 1) sd / sqrt(n).
 
     NaN values are left out: a measure that a run does not have says nothing.
 
@@ -77,7 +82,7 @@ def interval(values: Sequence[float] | Any) -> Interval:
 
 
 def difference(a: Mapping[Any, float], b: Mapping[Any, float]) -> Interval:
-    """Give the mean of a - b over seeds.
+    """Return the mean of a - b over seeds.
 
     Parameters
     ----------
@@ -100,7 +105,7 @@ def difference(a: Mapping[Any, float], b: Mapping[Any, float]) -> Interval:
 
 
 def log_ratio(a: Mapping[Any, float], b: Mapping[Any, float]) -> Interval:
-    """Give the geometric mean of a / b over seeds, by `difference` of the logarithms.
+    """Return the geometric mean of a / b over seeds, by `difference` of the logarithms.
 
     Examples
     --------
