@@ -169,9 +169,12 @@ def test_files_that_are_not_there_or_not_readable(tmp_path: Path) -> None:
         from_files(tmp_path / "broken.parquet", "y")
     with pytest.raises(FormatError, match="not an npz file"):
         from_files(tmp_path / "broken.npz")
-    (tmp_path / "x.json").write_text("{}")
-    with pytest.raises(InputError, match=r"must all be \.parquet or all \.csv"):
-        from_files(tmp_path / "x.json", "y")
+    (tmp_path / "x.xlsx").write_text("{}")
+    with pytest.raises(InputError, match=r"known by their ending \(\.parquet, .*found x\.xlsx"):
+        from_files(tmp_path / "x.xlsx", "y")
+    for bad in (5, [5], None):
+        with pytest.raises(InputError, match="paths must name one or more files, found"):
+            from_files(bad, "y")  # type: ignore[arg-type]
     np.savez(tmp_path / "other.npz", a=np.zeros(3))
     with pytest.raises(FormatError, match="must hold X and y"):
         from_files(tmp_path / "other.npz")

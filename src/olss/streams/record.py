@@ -138,14 +138,14 @@ class Record:
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> Record:
-        """Read a saved record; a missing ``timing.json`` leaves the seconds NaN."""
+        """Return a saved record; a missing ``timing.json`` leaves the seconds NaN."""
         folder = Path(directory)
         content = _read(folder / "record.json")
         timing = _read(folder / "timing.json") if (folder / "timing.json").exists() else {}
         return cls.from_json(content, timing, folder / "record.json")
 
     def content(self) -> dict[str, Any]:
-        """Give what the configuration decides, ready for JSON."""
+        """Return what the configuration decides, ready for JSON."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -159,7 +159,7 @@ class Record:
         }
 
     def timing(self) -> dict[str, Any]:
-        """Give what differs from run to run, ready for JSON."""
+        """Return what differs from run to run, ready for JSON."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -169,7 +169,7 @@ class Record:
 
     @classmethod
     def from_json(cls, content: Any, timing: Any, source: object = "record") -> Record:
-        """Build a record from what `content` and `timing` gave, checking both."""
+        """Return the record of what `content` and `timing` gave, checking both."""
         _check_format(content, source)
         try:
             known = {name: () for name in LATER} | content
@@ -205,7 +205,7 @@ def _vector(values: Any, count: int, dtype: Any, blank: float) -> Any:
 
 
 def _plain(values: Any) -> Any:
-    """Nest lists with None for NaN, since JSON knows no NaN."""
+    """Return nested lists with None for NaN, since JSON knows no NaN."""
     if isinstance(values, np.ndarray):
         values = values.tolist()
     if isinstance(values, list):
@@ -214,7 +214,7 @@ def _plain(values: Any) -> Any:
 
 
 def _numbers(values: Any) -> Floats:
-    """Undo `_plain`: NumPy reads None as NaN."""
+    """Return what `_plain` was given: NumPy reads None as NaN."""
     return np.array(values, np.float64)
 
 
