@@ -143,7 +143,10 @@ def nan_at(row: int) -> np.ndarray:
         (([(X, np.array(["a", None] * 45, dtype=object))],), "task 1: y has missing values"),
         (([(X[:, 0], Y)],), "X must have rows and columns"),
         (([(X[:1], Y[:1])],), "has 1 row: a split"),
-        (([([[1, 2], [3]], [0, 1])],), "task 1: X cannot be read as an array"),
+        (
+            ([([[1, 2], [3]], [0, 1])],),
+            "task 1: X must be an array, found rows of different lengths",
+        ),
         (([(sparse.csr_array(X), Y)],), "task 1: X must be dense, found a sparse csr_array"),
         (([(torch.tensor(X).to_sparse(), Y)],), "task 1: X must be dense, found a sparse Tensor"),
         (([(X.astype(np.longdouble), Y)],), "X must hold numbers of 64 bits at most"),
@@ -154,7 +157,7 @@ def nan_at(row: int) -> np.ndarray:
         (([(X, np.int64(3))],), "task 1: y must have an entry for each"),
         (([(X, Y.astype(str)), (X, Y)],), "y holds text in some tasks and numbers in others"),
         ((X, Y, np.full(90, np.nan)), "by has missing values"),
-        ((X, Y, [[1], [2, 3]]), "by cannot be read"),
+        ((X, Y, [[1], [2, 3]]), "by must be an array"),
         (([(X, Y, X[:, :2], Y)],), r"rows of one shape, found \(3,\) and \(2,\)"),
     ],
 )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
-import operator
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from olss.common import checks
 from olss.core.row_blocks import Blocks, to_numpy
 from olss.errors import DataError, InputError
 
@@ -73,7 +73,7 @@ class FrequentDirections:
     """
 
     def __init__(self, size: int) -> None:
-        self.size = _whole("size", size, low=1)
+        self.size = checks.whole("size", size)
         self.seen = 0
         self.columns: int | None = None
         self._dtype: np.dtype[Any] | None = None
@@ -175,7 +175,7 @@ class FrequentDirections:
         rows, shed = self._compact()
         if k is None:
             return shed
-        k = _whole("k", k, low=0, high=self.size)
+        k = checks.whole("k", k, least=0, most=self.size)
         gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
         leading = np.linalg.eigvalsh(gram)[::-1][:k].sum()
         return float(max(self._mass - leading, 0.0) / (self.size + 1 - k))
@@ -271,14 +271,3 @@ def _mass(source: Blocks) -> float:
 def _check_mass(mass: float) -> None:
     if not math.isfinite(mass):
         raise DataError("The rows are too large to be squared in float64; scale them down.")
-
-
-def _whole(name: str, value: int, low: int, high: int | None = None) -> int:
-    wanted = f"a whole number of at least {low}" + (f" and at most {high}" if high else "")
-    try:
-        number = low - 1 if isinstance(value, bool | np.bool_) else operator.index(value)
-    except TypeError:
-        number = low - 1
-    if number < low or (high is not None and number > high):
-        raise InputError(f"{name} must be {wanted}, found {value!r}.")
-    return number

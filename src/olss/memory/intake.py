@@ -9,7 +9,7 @@ import numpy as np
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.core.gram import check_number
+from olss.common import checks
 from olss.core.row_blocks import Blocks
 from olss.errors import DataError, InputError
 from olss.memory.store import Array, Rows, overlap
@@ -44,7 +44,7 @@ def checked_scores(scores: Any) -> str | float:
     if isinstance(scores, str) and scores in SCORES:
         return scores
     if isinstance(scores, int | float | np.number) and not isinstance(scores, bool):
-        check_number("scores, as a ridge,", scores)
+        checks.number("scores, as a ridge,", scores, least=0)
         return float(scores)
     raise InputError(
         f"scores must be one of {', '.join(map(repr, SCORES))} or a number, the ridge, "

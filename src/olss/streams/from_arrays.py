@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.row_blocks import to_numpy
+from olss.core.row_blocks import dense_array, to_numpy
 from olss.errors import DataError, InputError
 from olss.streams.content_hash import sha256
 from olss.streams.own_rows import TaskRows, own_stream
@@ -122,14 +122,7 @@ def _from_columns(data: Any, y: Any, by: Any) -> tuple[list[TaskRows], list[str]
 
 def _array(values: Any, name: str) -> NDArray[Any]:
     """Return what was given as an array of numbers, text or times, or say why it is none."""
-    if hasattr(values, "toarray") or str(getattr(values, "layout", "")).startswith("torch.sparse"):
-        raise DataError(f"{name} must be dense, found a sparse {type(values).__name__}.")
-    if np.ma.isMaskedArray(values) and np.ma.getmaskarray(values).any():
-        raise DataError(f"{name} has masked values; fill or drop them first.")
-    try:
-        array = to_numpy(values)
-    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise DataError(f"{name} cannot be read as an array: {error}") from error
+    array = to_numpy(dense_array(values, name))
     return array if array.dtype.kind != "O" else _of_objects(array, name)
 
 
