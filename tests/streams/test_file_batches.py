@@ -88,3 +88,21 @@ def test_pandas_is_not_loaded(ending: str, tmp_path: Path) -> None:
         "assert 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, path], check=True)
+
+
+def test_no_damage_of_an_arrow_file_crashes(tmp_path: Path) -> None:
+    whole = write(tmp_path / "table.arrow").read_bytes()
+    code = (
+        "import sys; from olss.streams import from_files; from olss.errors import OlssError\n"
+        "for path in sys.argv[1:]:\n"
+        "    try: list(from_files(path, 'y', by='site'))\n"
+        "    except OlssError: pass\n"
+    )
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        place = int(rng.integers(len(whole)))
+        damage = whole[:place] + rng.bytes(8) + whole[place + 8 * (number % 2) :]
+        (tmp_path / f"damaged-{number}.arrow").write_bytes(damage)
+    paths = sorted(tmp_path.glob("damaged-*"))
+    done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()

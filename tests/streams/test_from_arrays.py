@@ -145,7 +145,7 @@ def nan_at(row: int) -> np.ndarray:
         (([(X[:1], Y[:1])],), "has 1 row: a split"),
         (
             ([([[1, 2], [3]], [0, 1])],),
-            "task 1: X must be an array, found rows of different lengths",
+            "task 1: X must be an array, found rows of",
         ),
         (([(sparse.csr_array(X), Y)],), "task 1: X must be dense, found a sparse csr_array"),
         (([(torch.tensor(X).to_sparse(), Y)],), "task 1: X must be dense, found a sparse Tensor"),

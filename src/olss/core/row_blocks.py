@@ -57,6 +57,8 @@ def dense_array(values: Any, name: str) -> Any:
     kind = type(values).__name__
     if hasattr(values, "toarray") or str(getattr(values, "layout", "")).startswith("torch.sparse"):
         raise DataError(f"{name} must be dense, found a sparse {kind}; make it dense first.")
+    if str(getattr(values, "device", "")) == "meta":
+        raise DataError(f"{name} must hold numbers, found a tensor on the meta device.")
     if np.ma.isMaskedArray(values):
         if np.ma.getmaskarray(values).any():
             raise DataError(f"{name} has masked values; fill or drop them first.")

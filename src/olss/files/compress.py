@@ -98,7 +98,7 @@ def compress(
     """
     items = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
     asked = {
-        "size": size,
+        "size": None if size is None else checks.whole("size", size),
         "policy": policy,
         "scores": scores,
         "target": target,
@@ -108,7 +108,8 @@ def compress(
         "intercept": intercept,
     }
     path = Path(into)
-    _check(asked, path, seed, workers, scheduler)
+    seed = None if seed is None else checks.seed(seed)
+    _check(asked, path, workers, scheduler)
     run = Run(path, asked, seed, skip_bad, progress or (lambda what, done, total: None))
     if path.exists() and not fresh:
         run.go_on()
@@ -120,13 +121,9 @@ def compress(
     return run.work(scheduler, workers)
 
 
-def _check(
-    asked: dict[str, Any], path: Path, seed: Any, workers: Any, scheduler: str | None
-) -> None:
+def _check(asked: dict[str, Any], path: Path, workers: Any, scheduler: str | None) -> None:
     from olss.files.varopt import POLICIES
 
-    if asked["size"] is not None:
-        checks.whole("size", asked["size"])
     if asked["policy"] not in (None, *POLICIES):
         raise InputError(
             f"policy must be one of {', '.join(map(repr, POLICIES))}, found {asked['policy']!r}."
@@ -136,8 +133,6 @@ def _check(
         raise InputError(f"scores must be 'auto', 'exact', 'ridge' or a number, found {scores!r}.")
     if not isinstance(scores, (str, type(None))):
         checks.number("scores", scores, least=0)
-    if seed is not None:
-        checks.seed(seed)
     if workers is not None:
         checks.whole("workers", workers)
         if scheduler is not None:

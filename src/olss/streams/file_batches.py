@@ -69,10 +69,14 @@ def _arrow(path: Path) -> Opened:
     import pyarrow as pa
 
     reader = pa.ipc.open_file(pa.memory_map(str(path)))
-    numbers = range(reader.num_record_batches)
-    return reader.schema.names, lambda columns: (
-        reader.get_batch(number).select(columns) for number in numbers
-    )
+
+    def read(columns: Sequence[str]) -> Iterator[Any]:
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number).select(columns)
+            batch.validate(full=True)  # offsets of a damaged file point outside of it
+            yield batch
+
+    return reader.schema.names, read
 
 
 def _json(path: Path) -> Opened:
