@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, help="so many trials instead of the budget's")
     parser.add_argument("--start", type=int, default=0, help="number of the first trial")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the counts into a page")
+    parser.add_argument("--show", type=int, default=30, help="so many faults of each kind")
     asked = parser.parse_args()
     tallies = []
     for kind, (count, timeout) in BUDGETS[asked.budget].items():
@@ -65,7 +66,7 @@ def main() -> None:
             tallies.append(run(kind, asked.count or count, asked.seed, timeout, asked.start))
             print(f"{kind}: {time.monotonic() - begun:.0f} s", file=sys.stderr)
     for tally in tallies:
-        print("\n".join(tally.bad[:30]), file=sys.stderr)
+        print("\n".join(tally.bad[: asked.show]), file=sys.stderr)
     print(table(tallies))
     if asked.write:
         system = f"Python {platform.python_version()}, {platform.system()}, seed {asked.seed}"

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 import olss
 from olss.files import compress, inspect
+from olss.streams import from_files
 from tests.attack.runner import judge
 
 BOUNDED = True
@@ -90,6 +91,7 @@ class Attack:
             self.a_result,
             self.a_result_gone_on_with,
             self.a_sketch,
+            self.a_stream,
         ]
 
     def trial(self, number: int) -> tuple[str, str]:
@@ -117,6 +119,22 @@ class Attack:
         weight = held["olss_weight"].to_numpy()
         if held.num_rows != min(SIZE, summary.seen) or not (weight >= 0).all():
             return "silent", f"{ending}, {how}: {held.num_rows} rows of {summary.seen}"
+        return "fine", how
+
+    def a_stream(self, rng: Rng) -> tuple[str, str]:
+        ending = str(rng.choice([name for name in self.inputs if name != "npy"]))
+        raw = self.inputs[ending].read_bytes()
+        how, raw = crafted(ending, rng) if rng.random() < 0.2 else damaged(raw, self.others(), rng)
+        bad = self.folder / f"stream.{ending}"
+        bad.write_bytes(raw)
+        options = {} if ending == "npz" else {"target": "label", "features": ["a", "b"]}
+        try:
+            for task in from_files(bad, **options):
+                if not np.isfinite(task.X.astype(float)).all():
+                    return "silent", f"{ending}, {how}: numbers that are not finite"
+        except Exception as error:
+            verdict, note = judge(error)
+            return verdict, f"{ending}, {how}: {note}"
         return "fine", how
 
     def a_result(self, rng: Rng) -> tuple[str, str]:

@@ -353,7 +353,7 @@ class Ridge:
             return float(self.value or 0)
         s = np.clip(np.sort(eigenvalues)[::-1], 0, None)
         if self.rank is not None:
-            return float(s[self.rank :].sum() / self.rank)
+            return float(s[self.rank :].sum() / min(self.rank, len(s)))
         if self.dimension is not None:
             return _ridge_of_dimension(s, self.dimension)
         assert self.size is not None  # __post_init__

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from olss.errors import FormatError
 from olss.streams.dataset_sums import once, sha256_of
 
-__all__ = ["open_members", "read_cifar", "read_idx"]
+__all__ = ["PIXELS", "open_members", "read_cifar", "read_idx"]
 
 IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 PIXELS = 3 * 32 * 32

@@ -43,7 +43,7 @@ def _opened(path: Path) -> Iterator[Opened]:
         )
     try:
         yield KINDS[kind](path)
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{path} cannot be read: {error}") from error
 
 

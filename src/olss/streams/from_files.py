@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -21,7 +22,18 @@ from olss.streams.table_rows import PERIODS, FileTable
 __all__ = ["from_files"]
 
 # What NumPy and zipfile raise on damaged archives, whatever was damaged in them.
-BROKEN = (ValueError, EOFError, OSError, MemoryError, NotImplementedError, RuntimeError)
+BROKEN = (
+    ValueError,
+    EOFError,
+    OSError,
+    MemoryError,
+    NotImplementedError,
+    RuntimeError,
+    SyntaxError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def from_files(
@@ -135,12 +147,15 @@ def _load_npz(files: list[Path], number: int) -> TaskRows:
 
 def _read_npz(path: Path) -> TaskRows:
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file:
+            stored = np.load(file, allow_pickle=False)
+            if isinstance(stored, np.ndarray):
+                raise ValueError("it holds a single array without a name")
             names = ("X", "y", "X_test", "y_test")
             return TaskRows(*(stored[name] for name in names[: 4 if "X_test" in stored else 2]))
     except KeyError as error:
         raise FormatError(f"{path} must hold X and y, and y_test with X_test: {error}.") from error
-    except (*BROKEN, zipfile.BadZipFile, zlib.error) as error:
+    except BROKEN as error:
         raise FormatError(f"{path} is not an npz file of plain arrays: {error}.") from error
 
 

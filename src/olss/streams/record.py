@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from olss.common.whole_file import whole_file
 from olss.errors import FormatError
 
-__all__ = ["Record", "write_json"]
+__all__ = ["PHASES", "Record", "write_json"]
 
 FORMAT = "olss-record"
 VERSION = 1
