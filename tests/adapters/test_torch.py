@@ -200,8 +200,8 @@ def test_order_without_shuffle():
     ("change", "words"),
     [
         ({"batch_size": 0}, "batch_size must be a positive whole number, found 0"),
-        ({"remembered": 1.0}, "remembered must be a part at least 0 and below 1, found 1.0"),
-        ({"weights": "both"}, "weights must be None, 'sampler' or 'loss', found 'both'"),
+        ({"remembered": 1.0}, "remembered must be a number of 0 or more and below 1, found 1.0"),
+        ({"weights": "both"}, "weights: there is no 'both'"),
         ({"current": np.eye(2)}, r"current must be \(X, y\) or a Dataset, found ndarray"),
         ({"current": (np.eye(2), [1])}, "of one length, found 2 and 1"),
         ({"sketch": [1, 2]}, "sketch must be an olss.Sketch, found list"),

@@ -42,3 +42,36 @@ def test_a_generator_is_passed_on():
 def test_what_is_no_share(value):
     with pytest.raises(InputError, match="share must be a number from 0 to 1"):
         checks.share("share", value)
+
+
+def test_numbers_too_large_for_a_float_are_refused_like_infinity():
+    with pytest.raises(InputError, match="ridge must be a number of 0 or more, found 1000"):
+        checks.number("ridge", 10**400, least=0)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "inside", "outside", "words"),
+    [
+        ({"above": 0, "most": 0.9}, 0.9, [0, 0.91], "above 0 and at most 0.9"),
+        ({"least": 0, "below": 1}, 0, [-0.1, 1], "of 0 or more and below 1"),
+        ({"least": 1, "most": 2}, 2, [0.9, 2.1], "from 1 to 2"),
+    ],
+)
+def test_bounds_are_kept_and_said(bounds, inside, outside, words):
+    assert checks.number("x", inside, **bounds) == inside
+    for value in outside:
+        with pytest.raises(InputError, match=f"x must be a number {words}, found {value}"):
+            checks.number("x", value, **bounds)
+
+
+@pytest.mark.parametrize("value", [-1, 4])
+def test_a_whole_number_has_both_ends(value):
+    assert checks.whole("k", 3, least=0, most=3) == 3
+    with pytest.raises(InputError, match="k must be a whole number from 0 to 3, found"):
+        checks.whole("k", value, least=0, most=3)
+
+
+def test_a_message_does_not_print_a_whole_array():
+    with pytest.raises(InputError) as error:
+        checks.whole("size", list(range(1_000)))
+    assert len(str(error.value)) < 200

@@ -240,7 +240,7 @@ def test_bad_sizes(size):
 @pytest.mark.parametrize("k", [-1, 5, 1.0, True, "1"])
 def test_bad_ranks(k):
     fd = FrequentDirections(4).update(np.eye(6))
-    with pytest.raises(InputError, match="k must be"):
+    with pytest.raises(InputError, match="k must be a whole number from 0 to 4"):
         fd.error_bound(k)
 
 

@@ -427,10 +427,10 @@ def test_what_is_not_a_table_of_numbers_is_refused(A, message):
     ("options", "message"),
     [
         ({"method": "svd"}, "method must be 'exact', 'sketched' or 'bless', found 'svd'"),
-        ({"ridge": -1}, "ridge must be finite and not negative, found -1"),
-        ({"ridge": np.nan}, "ridge must be finite"),
+        ({"ridge": -1}, "ridge must be a number of 0 or more, found -1"),
+        ({"ridge": np.nan}, "ridge must be a number of 0 or more, found nan"),
         ({"ridge": "much"}, "ridge must be a number or 'auto', found 'much'"),
-        ({"ridge": True}, "ridge must be a number, found True"),
+        ({"ridge": True}, "ridge must be a number of 0 or more, found True"),
         ({"ridge": "auto"}, "ridge='auto' needs size"),
         ({"ridge": "auto", "size": 0}, "size must be a positive whole number, found 0"),
         ({"ridge": "auto", "size": 2.5}, "size must be a positive whole number, found 2.5"),

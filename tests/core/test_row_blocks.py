@@ -71,3 +71,25 @@ def test_a_complex_tensor_is_refused():
 
 def test_to_numpy_takes_gradients_away():
     assert to_numpy(torch.ones(3, requires_grad=True)).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ([[1, 2], [3]], "X must be an array, found rows of different lengths"),
+        ([[1, 2], "ab"], "X must be an array, found rows of different lengths"),
+        (torch.eye(3).to_sparse(), "X must be dense, found a sparse Tensor"),
+        (torch.empty((3, 3), device="meta"), "X must hold numbers, found a tensor on the meta"),
+        (np.ma.masked_equal(np.eye(3), 1), "X has masked values"),
+        (np.eye(3, dtype=object), "X must hold real numbers"),
+        (np.eye(3, dtype=complex), "X must hold real numbers"),
+    ],
+)
+def test_what_is_no_array_of_numbers_is_named(values, found):
+    with pytest.raises(DataError, match=found):
+        Blocks(values, name="X")
+
+
+def test_a_mask_that_hides_nothing_is_taken_off():
+    block = Blocks(np.ma.masked_equal(np.eye(3), 7))
+    assert not np.ma.isMaskedArray(block.source)

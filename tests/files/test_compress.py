@@ -197,7 +197,7 @@ BAD = {
     "size": ({"size": 0}, "size must be a positive whole number, found 0"),
     "policy": ({"policy": "best"}, "policy must be one of .* found 'best'"),
     "scores": ({"scores": "good"}, "scores must be .* found 'good'"),
-    "ridge": ({"scores": -1.0}, "scores must be finite and not negative"),
+    "ridge": ({"scores": -1.0}, "scores must be a number of 0 or more"),
     "seed": ({"seed": -1}, "seed must be a whole number"),
     "target": ({"target": "price"}, "target: there is no column 'price'; found a, b"),
     "task": ({"task": "price"}, "task: there is no column 'price'"),

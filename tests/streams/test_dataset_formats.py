@@ -103,7 +103,8 @@ def test_archives_of_any_compression_are_unpacked_once(
         assert {name: raw.tobytes() for name, raw in found.items()} == {
             name: CONTENTS[name] for name in ("train.bin", "test.bin")
         }
-        assert len(list((tmp_path / "cache").iterdir())) == 1  # nothing half-written
+        found_there = {path.name.split("-")[0] for path in (tmp_path / "cache").iterdir()}
+        assert found_there <= {"data", "checked"}  # nothing half-written
         monkeypatch.setattr(formats, "_unpack", None)  # the second time needs no archive
 
 
@@ -141,3 +142,28 @@ def test_an_archive_without_the_file_is_refused(tmp_path: Path) -> None:
 def test_an_empty_file_is_read_as_empty(tmp_path: Path) -> None:
     (tmp_path / "train.bin").touch()
     assert open_members(tmp_path, ["train.bin"], tmp_path)["train.bin"].size == 0
+
+
+@pytest.mark.parametrize("pack", ["tar.gz", "tar.bz2", "tar.xz"])
+def test_no_flipped_bit_of_a_packed_archive_goes_unnoticed(pack: str, tmp_path: Path) -> None:
+    noise = np.random.default_rng(1).bytes(5_000)
+    packed = archive(tmp_path / f"data.{pack}", {"train.bin": noise}, pack)
+    whole = packed.read_bytes()
+    for place in np.random.default_rng(2).integers(8 * len(whole), size=100).tolist():
+        flipped = bytearray(whole)
+        flipped[place // 8] ^= 1 << place % 8
+        packed.write_bytes(flipped)
+        try:
+            found = open_members(packed, ["train.bin"], tmp_path / f"cache-{place}")
+        except FormatError:
+            continue
+        # What is left are bits that say nothing of the content, such as the time of packing.
+        assert found["train.bin"].tobytes() == noise
+
+
+def test_what_was_unpacked_and_has_changed_is_unpacked_again(tmp_path: Path) -> None:
+    packed = archive(tmp_path / "data.tar.gz", CONTENTS, "tar.gz")
+    open_members(packed, ["test.bin"], tmp_path / "cache")
+    (unpacked,) = tmp_path.glob("cache/data-*/test.bin")
+    unpacked.write_bytes(b"xyy")
+    assert open_members(packed, ["test.bin"], tmp_path / "cache")["test.bin"].tobytes() == b"xyz"

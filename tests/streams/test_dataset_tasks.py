@@ -3,7 +3,7 @@ import pytest
 
 from olss.errors import InputError
 from olss.streams import Dataset, incremental, permuted
-from olss.streams.dataset_tasks import Draws
+from olss.streams.dataset_tasks import DatasetTasks
 
 
 def ids(X: np.ndarray) -> list[int]:
@@ -64,6 +64,6 @@ def test_own_rows_are_named_by_their_hash(marked: Dataset) -> None:
 
 def test_draws_without_groups_or_transform_are_the_data_set(marked: Dataset) -> None:
     config = {"train_rows": None, "test_rows": None, "seed": 0}
-    task = Draws(marked, config, ["all"]).stream()[0]
+    task = DatasetTasks(marked, config, ["all"]).stream()[0]
     np.testing.assert_array_equal(task.X, marked.X)
     np.testing.assert_array_equal(task.y_test, marked.y_test)

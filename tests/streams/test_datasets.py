@@ -1,3 +1,4 @@
+import hashlib
 import io
 import os
 import subprocess
@@ -9,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from olss.errors import DataError, InputError, MissingExtraError
-from olss.streams import Dataset, fetch, load_dataset, permuted
+from olss.errors import DataError, FormatError, InputError, MissingExtraError
+from olss.streams import Dataset, datasets, fetch, load_dataset, permuted
 from olss.streams.dataset_registry import DATASETS
+from olss.streams.dataset_sums import check_records, records_sum
 from olss.streams.datasets import _digits, cache_folder, find_dataset
 from tests.streams.conftest import real
 from tests.streams.files_made import cifar_records, write_mnist
@@ -24,6 +26,14 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OLSS_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("OLSS_CACHE", str(tmp_path / "cache"))
     return tmp_path / "data"
+
+
+def publish(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Take the small files that were found for the published ones."""
+    entry, found = DATASETS[name], find_dataset(name) or []
+    sums = {p.name: hashlib.md5(p.read_bytes()).hexdigest() for p in found if p.is_file()}
+    known = {file: sums.get(file, md5) for file, md5 in entry.files.items()}
+    monkeypatch.setitem(DATASETS, name, replace(entry, files=known, contents={}))
 
 
 def test_digits_have_a_fixed_split_by_class() -> None:
@@ -46,9 +56,10 @@ def test_shared_arrays_are_read_only() -> None:
 @pytest.mark.parametrize(("packed", "dotted"), [(True, False), (False, False), (False, True)])
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
 def test_idx_files_are_read_gzipped_or_not(
-    name: str, packed: bool, dotted: bool, data: Path
+    name: str, packed: bool, dotted: bool, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, y, X_test, y_test = write_mnist(data / name, packed=packed, dotted=dotted)
+    publish(monkeypatch, name)
     found = load_dataset(name)
     for ours, theirs in (
         (found.X, X),
@@ -79,6 +90,7 @@ def test_debians_fashion_mnist_is_found(
     )
     assert find_dataset("fashion-mnist") is None
     write_mnist(installed)
+    publish(monkeypatch, "fashion-mnist")
     assert load_dataset("fashion-mnist").class_names[9] == "ankle boot"  # type: ignore[index]
 
 
@@ -104,7 +116,7 @@ def write_cifar(folder: Path, name: str) -> dict[str, np.ndarray]:
 )
 @pytest.mark.parametrize("form", ["folder", "tar.gz", "tar.xz", "tar", "own folder"])
 def test_cifar_is_read_from_folder_or_archive(
-    name: str, stem: str, form: str, data: Path, tmp_path: Path
+    name: str, stem: str, form: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if form == "folder":
         written = write_cifar(data / stem, name)
@@ -114,12 +126,55 @@ def test_cifar_is_read_from_folder_or_archive(
         written = write_cifar(tmp_path / "loose" / stem, name)
         with tarfile.open(data / f"{stem}.{form}", f"w:{form[4:]}") as opened:
             opened.add(tmp_path / "loose" / stem, arcname=stem)
+    publish(monkeypatch, name)
     found = load_dataset(name)
     *train, test = written.values()
     np.testing.assert_array_equal(found.X, np.concatenate(train))
     np.testing.assert_array_equal(found.X_test, test)
     np.testing.assert_array_equal(found.y_test, np.arange(len(test)) % 10)
     assert len(found.class_names or ()) == DATASETS[name].classes
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_files_that_are_not_the_published_ones_are_refused(packed: bool, data: Path) -> None:
+    write_mnist(data / "mnist", packed=packed)
+    with pytest.raises(FormatError, match=r"is not what was published: its (md5|sha256) sum"):
+        load_dataset("mnist")
+
+
+def test_a_folder_of_other_cifar_records_is_refused(data: Path) -> None:
+    write_cifar(data / "cifar100", "cifar100")
+    with pytest.raises(FormatError, match="is not what was published"):
+        load_dataset("cifar100")
+
+
+def test_records_may_come_in_another_order_but_not_changed() -> None:
+    records, _, _ = cifar_records(6, 1)
+    turned = records.reshape(6, -1)[::-1].ravel()
+    published = records_sum(records, 3073)
+    check_records(turned, 3073, published, Path("x"))
+    turned[5_000] ^= 1
+    with pytest.raises(FormatError, match="x is not what was published"):
+        check_records(turned, 3073, published, Path("x"))
+
+
+def test_sums_are_checked_once_and_again_when_a_file_changes(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_mnist(data / "mnist")
+    publish(monkeypatch, "mnist")
+    load_dataset("mnist")
+    summed: list[Path] = []
+    monkeypatch.setattr(datasets, "check_md5", lambda path, md5: summed.append(path))
+    datasets._read.cache_clear()
+    load_dataset("mnist")
+    assert summed == []
+    damaged = data / "mnist/t10k-images-idx3-ubyte.gz"
+    raw = bytearray(damaged.read_bytes())
+    raw[4] ^= 1  # the time of packing: gzip itself would not notice
+    damaged.write_bytes(raw)
+    load_dataset("mnist")
+    assert summed == [damaged]
 
 
 def test_a_missing_data_set_says_what_to_do(data: Path) -> None:

@@ -1,6 +1,8 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from scipy import sparse
 
 from olss.errors import DataError, InputError
 from olss.streams import from_arrays
@@ -133,29 +135,48 @@ def nan_at(row: int) -> np.ndarray:
         ((X,), "takes a list of .* found ndarray without y"),
         (([],), "takes a list"),
         ((X, Y), "by must say the task of each row"),
-        (([(X, Y[:-1])],), "task 1: X has 90 rows and y 89"),
-        (([(X[:0], Y[:0])],), "task 1 has no rows"),
+        (([(X, Y[:-1])],), "task 1: y must have an entry for each of the 90 rows of X"),
+        (([(X[:0], Y[:0])],), "there are no rows"),
         (([(nan_at(7), Y)],), "task 1: X is not finite in 1 rows, the first is row 7"),
         (([(X, nan_at(7)[:, 1])],), "task 1: y is not finite"),
         (([(X.astype(str), Y)],), "X must hold numbers"),
-        (([(X, np.array(["a", None] * 45, dtype=object))],), "there are missing values"),
+        (([(X, np.array(["a", None] * 45, dtype=object))],), "task 1: y has missing values"),
         (([(X[:, 0], Y)],), "X must have rows and columns"),
         (([(X[:1], Y[:1])],), "has 1 row: a split"),
+        (
+            ([([[1, 2], [3]], [0, 1])],),
+            "task 1: X must be an array, found rows of",
+        ),
+        (([(sparse.csr_array(X), Y)],), "task 1: X must be dense, found a sparse csr_array"),
+        (([(torch.tensor(X).to_sparse(), Y)],), "task 1: X must be dense, found a sparse Tensor"),
+        (([(X.astype(np.longdouble), Y)],), "X must hold numbers of 64 bits at most"),
+        (([(X.astype(complex), Y)],), "X must hold numbers"),
+        (([(np.ma.masked_less(X, 5), Y)],), "task 1: X has masked values"),
+        (([(X, np.array([2**70] * 90, dtype=object))],), "y holds numbers of more than 64 bits"),
+        (([(X, np.array([{}] * 90))],), "y must hold numbers or text, found dict"),
+        (([(X, np.int64(3))],), "task 1: y must have an entry for each"),
+        (([(X, Y.astype(str)), (X, Y)],), "y holds text in some tasks and numbers in others"),
+        ((X, Y, np.full(90, np.nan)), "by has missing values"),
+        ((X, Y, [[1], [2, 3]]), "by must be an array"),
         (([(X, Y, X[:, :2], Y)],), r"rows of one shape, found \(3,\) and \(2,\)"),
     ],
 )
 def test_bad_data_are_named(arguments: tuple[object, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        from_arrays(*arguments)
+        from_arrays(*arguments[:2], **({"by": arguments[2]} if len(arguments) > 2 else {}))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"test": 0}, "test must be a share"),
-        ({"kind": "labels"}, "kind must be 'auto', 'classes' or 'values', found 'labels'"),
+        ({"test": 0}, "test must be a number above 0 and at most 0.9"),
+        ({"kind": "labels"}, "kind: there is no 'labels'"),
         ({"names": ["a", "b"]}, "names must hold 1 names, found 2"),
         ({"seed": "x"}, "seed must be"),
+        ({"seed": -1}, "seed must be a whole number, not negative, found -1"),
+        ({"names": "a"}, "names must hold a name for each task"),
+        ({"pad": -2}, "pad must be a positive whole number, True or False, found -2"),
+        ({"scale": 0}, "scale must be a number above 0"),
     ],
 )
 def test_bad_options_are_named(options: dict[str, object], message: str) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from olss.errors import DataError, FormatError, InputError
+from olss.errors import DataError, FormatError, InputError, OlssError
 from olss.streams import from_config, from_files
 
 DAYS = [date(2024, 1, 1) + timedelta(days=3 * n) for n in range(60)]
@@ -169,9 +169,12 @@ def test_files_that_are_not_there_or_not_readable(tmp_path: Path) -> None:
         from_files(tmp_path / "broken.parquet", "y")
     with pytest.raises(FormatError, match="not an npz file"):
         from_files(tmp_path / "broken.npz")
-    (tmp_path / "x.json").write_text("{}")
-    with pytest.raises(InputError, match=r"must all be \.parquet or all \.csv"):
-        from_files(tmp_path / "x.json", "y")
+    (tmp_path / "x.xlsx").write_text("{}")
+    with pytest.raises(InputError, match=r"known by their ending \(\.parquet, .*found x\.xlsx"):
+        from_files(tmp_path / "x.xlsx", "y")
+    for bad in (5, [5], None):
+        with pytest.raises(InputError, match="paths must name one or more files, found"):
+            from_files(bad, "y")  # type: ignore[arg-type]
     np.savez(tmp_path / "other.npz", a=np.zeros(3))
     with pytest.raises(FormatError, match="must hold X and y"):
         from_files(tmp_path / "other.npz")
@@ -183,3 +186,28 @@ def test_no_pickle_is_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "objects.npz", X=np.array([{}], dtype=object), y=np.zeros(1))
     with pytest.raises(FormatError, match="plain arrays"):
         from_files(tmp_path / "objects.npz")
+
+
+def test_a_single_array_called_npz_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((3, 2)))
+    (tmp_path / "x.npy").rename(tmp_path / "x.npz")
+    with pytest.raises(FormatError, match="a single array without a name"):
+        from_files(tmp_path / "x.npz")
+
+
+def test_flipped_bits_of_an_npz_file_are_told_by_our_own_errors(tmp_path: Path) -> None:
+    path = tmp_path / "rows.npz"
+    np.savez(path, X=np.arange(60.0).reshape(20, 3), y=np.arange(20) % 2)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(400):
+        flipped = bytearray(whole)
+        for bit in rng.integers(8 * len(whole), size=20).tolist():
+            flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        try:
+            list(from_files(path))
+        except OlssError:
+            refused += 1
+    assert refused > 300  # what is left are bits that zip neither uses nor sums

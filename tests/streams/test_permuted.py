@@ -68,8 +68,10 @@ def test_shared_data_stay_as_they_are() -> None:
 
 
 def test_bad_number_of_tasks_is_named() -> None:
-    with pytest.raises(InputError, match=r"tasks must be a positive whole number, found 2\.5"):
+    with pytest.raises(InputError, match=r"whole number from 1 to 1000000, found 2\.5"):
         permuted("digits", tasks=2.5)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="found 9223372036854775808"):
+        permuted("digits", tasks=2**63)
 
 
 @real("mnist/train-images-idx3-ubyte.gz")

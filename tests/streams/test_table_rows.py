@@ -8,7 +8,7 @@ import pytest
 
 from olss.errors import InputError
 from olss.streams import from_files
-from olss.streams.table_rows import Table
+from olss.streams.table_rows import FileTable
 
 TIMES = [datetime(2024, 12, 23, 8) + timedelta(hours=13 * n) for n in range(30)]
 
@@ -30,17 +30,17 @@ def path(tmp_path: Path) -> Path:
     [("day", "%Y-%m-%d"), ("week", "%G-W%V"), ("month", "%Y-%m"), ("year", "%Y")],
 )
 def test_periods_of_times_follow_the_calendar(every: str, pattern: str, path: Path) -> None:
-    parts = Table([path], ["kind"], ["row"], "time", every).split()
+    parts = FileTable([path], ["kind"], ["row"], "time", every).split()
     wanted = [time.strftime(pattern) for time in TIMES]
-    assert [part.value for part in parts] == sorted(set(wanted))
+    assert [part.value.as_py() for part in parts] == sorted(set(wanted))
     for part in parts:
         rows = part.read().X[:, 0].astype(int)
-        assert {wanted[row] for row in rows} == {part.value}
-        assert len(rows) == wanted.count(part.value)
+        assert {wanted[row] for row in rows} == {part.value.as_py()}
+        assert len(rows) == wanted.count(part.value.as_py())
 
 
 def test_kinds_of_columns(path: Path) -> None:
-    rows = Table([path], ["kind"], ["row", "flag"]).read()
+    rows = FileTable([path], ["kind"], ["row", "flag"]).read()
     assert rows.X.dtype == np.float32
     np.testing.assert_array_equal(rows.X[:, 1], np.arange(30) % 5 == 0)
     assert rows.y.tolist() == ["x", "y", "z"] * 10
@@ -54,7 +54,7 @@ def test_a_bool_or_number_can_tell_tasks_apart(path: Path) -> None:
 
 def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("a,b,site\n")
-    with pytest.raises(InputError, match="there are no rows"):
+    with pytest.raises(InputError, match=r"empty\.csv has no rows"):
         from_files(tmp_path / "empty.csv", "b", by="site")
     with pytest.raises(InputError, match=r"empty\.csv has no rows"):
         from_files(tmp_path / "empty.csv", "b", features=["a"])

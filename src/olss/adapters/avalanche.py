@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from olss.common import checks
 from olss.errors import MissingExtraError
 from olss.memory.policies import Policy
 from olss.memory.sketch import Sketch
@@ -64,7 +65,7 @@ class SketchBuffer(ExemplarsBuffer):  # type: ignore[misc]
         seed: int | np.random.Generator | None = None,
     ) -> None:
         super().__init__(max_size)
-        self._rng = np.random.default_rng(seed)
+        self._rng = checks.generator(seed)
         self.sketch = Sketch(max_size, policy, scores=scores, features=features, seed=self._rng)
 
     def post_adapt(self, agent_state: Any, exp: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.common import checks
 from olss.errors import DataError, InputError, MissingExtraError
 from olss.memory.sketch import Sketch
 from olss.memory.store import Indices, take
@@ -74,12 +75,12 @@ class SketchDataset(Dataset[Any]):
         return self.__getitems__([row % len(self)])[0]
 
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
-        """Give several rows at once, which PyTorch asks for where it is offered."""
+        """Return several rows at once, which PyTorch asks for where it is offered."""
         columns = self._columns(np.asarray(rows, dtype=np.int64))
         return [row[0] if len(row) == 1 else row for row in zip(*columns, strict=True)]
 
     def _columns(self, rows: Indices) -> list[Any]:
-        """Give copies of some rows as batched tensors: X, y if there is one, weights if asked."""
+        """Return copies of some rows as batched tensors: X, y if there is one, weights if asked."""
         sketch = self.sketch
         columns = [_transformed(_rows("X", sketch.X, rows), self.transform)]
         if sketch.y is not None:
@@ -123,7 +124,7 @@ class SketchStream(IterableDataset[Any]):
     ) -> None:
         self.dataset = SketchDataset(sketch, transform=transform)
         self.weighted = weighted
-        self._rng = np.random.default_rng(seed)
+        self._rng = checks.generator(seed)
 
     def __iter__(self) -> Iterator[Any]:
         worker = worker_info()
@@ -191,8 +192,8 @@ def replay_loader(
     [40, 40, 40, 13]
     """
     _check_sketch(sketch)
-    if weights not in (None, "sampler", "loss"):
-        raise InputError(f"weights must be None, 'sampler' or 'loss', found {weights!r}.")
+    if weights is not None:
+        checks.known_name("weights", weights, ("sampler", "loss"))
     past = SketchDataset(sketch, transform=transform, weights=weights == "loss")
     batches = _MixedBatches(
         _length(current), sketch, batch_size, remembered, weights == "sampler", shuffle, seed
@@ -215,16 +216,11 @@ class _MixedBatches(Sampler[tuple[Indices, Indices]]):
         shuffle: bool,
         seed: Seed,
     ) -> None:
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise InputError(f"batch_size must be a positive whole number, found {batch_size!r}.")
-        if not 0 <= remembered < 1:
-            raise InputError(
-                f"remembered must be a part at least 0 and below 1, found {remembered!r}."
-            )
         self.rows, self.sketch = rows, sketch
-        self.batch_size, self.remembered = batch_size, remembered
+        self.batch_size = checks.whole("batch_size", batch_size)
+        self.remembered = checks.number("remembered", remembered, least=0, below=1)
         self.weighted, self.shuffle = weighted, shuffle
-        self._rng = np.random.default_rng(seed)
+        self._rng = checks.generator(seed)
         self._waiting = np.empty(0, dtype=np.int64)
 
     @property
@@ -246,7 +242,7 @@ class _MixedBatches(Sampler[tuple[Indices, Indices]]):
             yield rows, self._past(round(past * len(rows) / own))
 
     def _past(self, count: int) -> Indices:
-        """Draw remembered rows; without weights, none comes again before all have come."""
+        """Return remembered rows; without weights, none comes again before all have come."""
         if self.weighted and count:
             return _drawn(self.sketch, count, self._rng)
         held = len(self.sketch)
@@ -306,7 +302,7 @@ def _check_sketch(sketch: Any) -> None:
 
 
 def _drawn(sketch: Sketch, count: int, rng: np.random.Generator) -> Indices:
-    """Draw rows of a sketch in proportion to their weights, with replacement."""
+    """Return rows of a sketch drawn in proportion to their weights, with replacement."""
     return rng.choice(len(sketch), count, p=sketch.weight / sketch.weight.sum())
 
 

@@ -16,8 +16,8 @@ from olss.errors import InputError
 __all__ = ["generator", "known_name", "number", "seed", "share", "whole"]
 
 
-def whole(name: str, value: Any, least: int = 1, more: str = "") -> int:
-    """Return a whole number of `least` or more; `more` says what else the argument may be.
+def whole(name: str, value: Any, least: int = 1, more: str = "", *, most: int | None = None) -> int:
+    """Return a whole number from `least` to `most`; `more` says what else the argument may be.
 
     Examples
     --------
@@ -31,33 +31,73 @@ def whole(name: str, value: Any, least: int = 1, more: str = "") -> int:
         found = least - 1 if isinstance(value, bool | np.bool_) else operator.index(value)
     except TypeError:
         found = least - 1
-    if found < least:
+    if found < least or (most is not None and found > most):
         kind = {0: "a whole number, not negative", 1: "a positive whole number"}.get(
             least, f"a whole number of {least} or more"
         )
-        raise InputError(f"{name} must be {kind}{more}, found {value!r}.")
+        if most is not None:
+            kind = f"a whole number from {least} to {most}"
+        raise InputError(f"{name} must be {kind}{more}, found {_shown(value)}.")
     return found
 
 
 def number(
-    name: str, value: Any, *, above: float | None = None, least: float | None = None
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
 ) -> float:
-    """Return a finite number, if asked one above a bound or not below it.
+    """Return a finite number inside the bounds asked for.
 
     Examples
     --------
     >>> number("ridge", -1, least=0)
     Traceback (most recent call last):
     olss.errors.InputError: ridge must be a number of 0 or more, found -1.
+    >>> number("share", 0, above=0, most=0.9)
+    Traceback (most recent call last):
+    olss.errors.InputError: share must be a number above 0 and at most 0.9, found 0.
     """
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    found = float(value) if is_number else math.nan
-    low = above if least is None else least
-    if not math.isfinite(found) or (low is not None and found < low) or found == above:
-        kind = "a finite number" if low is None else f"a number above {low:g}"
-        kind = kind if least is None else f"a number of {least:g} or more"
-        raise InputError(f"{name} must be {kind}, found {value!r}.")
+    try:
+        found = float(value) if is_number else math.nan
+    except OverflowError:
+        found = math.inf
+    inside = (
+        math.isfinite(found)
+        and (above is None or found > above)
+        and (least is None or found >= least)
+        and (below is None or found < below)
+        and (most is None or found <= most)
+    )
+    if not inside:
+        raise InputError(
+            f"{name} must be {_kind(above, least, below, most)}, found {_shown(value)}."
+        )
     return found
+
+
+def _kind(above: float | None, least: float | None, below: float | None, most: float | None) -> str:
+    """Return the words for a number inside bounds."""
+    if least is not None and most is not None:
+        return f"a number from {least:g} to {most:g}"
+    words = {
+        "above {:g}": above,
+        "of {:g} or more": least,
+        "below {:g}": below,
+        "at most {:g}": most,
+    }
+    bounds = [text.format(bound) for text, bound in words.items() if bound is not None]
+    return f"a number {' and '.join(bounds)}" if bounds else "a finite number"
+
+
+def _shown(value: Any) -> str:
+    """Return a value as it is written, cut short: it may be a whole array."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:96]} ..."
 
 
 def share(name: str, value: Any) -> float:
@@ -69,10 +109,7 @@ def share(name: str, value: Any) -> float:
     Traceback (most recent call last):
     olss.errors.InputError: test_share must be a number from 0 to 1, found 2.
     """
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not 0 <= float(value) <= 1:
-        raise InputError(f"{name} must be a number from 0 to 1, found {value!r}.")
-    return float(value)
+    return number(name, value, least=0, most=1)
 
 
 def seed(value: Any, name: str = "seed") -> int:
@@ -98,5 +135,5 @@ def known_name(name: str, value: Any, known: Iterable[str]) -> str:
     """
     names = list(known)
     if not isinstance(value, str) or value not in names:
-        raise InputError(f"{name}: there is no {value!r}. {nearest(str(value), names)}")
+        raise InputError(f"{name}: there is no {_shown(value)}. {nearest(str(value), names)}")
     return value

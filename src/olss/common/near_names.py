@@ -9,7 +9,7 @@ __all__ = ["nearest"]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which names are near, or which there are.
+    """Return words on which names are near, or which there are.
 
     Examples
     --------
@@ -19,7 +19,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     'There are: ewc, sgd.'
     """
     names = sorted(known)
-    close = get_close_matches(name, names, n=3, cutoff=0.5)
+    close = get_close_matches(name[:100], names, n=3, cutoff=0.5)
     if close:
         return f"Did you mean {' or '.join(repr(other) for other in close)}?"
     return f"There are: {', '.join(names)}."

@@ -182,8 +182,7 @@ class FrequentDirections:
         rows, shed = self._compact()
         if k is None:
             return shed
-        if checks.whole("k", k, least=0) > self.size:
-            raise InputError(f"k must be at most the size, {self.size}, found {k}.")
+        k = checks.whole("k", k, least=0, most=self.size)
         gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
         leading = np.linalg.eigvalsh(gram)[::-1][:k].sum()
         return float(max(self._mass - leading, 0.0) / (self.size + 1 - k))

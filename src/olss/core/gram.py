@@ -21,6 +21,7 @@ from array_api_compat import device as device_of
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack, rq
 
+from olss.common import checks
 from olss.core.row_blocks import Blocks, to_numpy
 from olss.errors import DataError, InputError
 
@@ -350,13 +351,13 @@ class Ridge:
         if isinstance(self.value, str) and self.value != "auto":
             raise InputError(f"ridge must be a number or 'auto', found {self.value!r}.")
         if not isinstance(self.value, str) and self.value is not None:
-            check_number("ridge", self.value)
+            checks.number("ridge", self.value, least=0)
         if self.size is not None:
-            check_whole("size", self.size)
+            checks.whole("size", self.size)
         if self.dimension is not None:
-            check_number("dimension", self.dimension)
+            checks.number("dimension", self.dimension, least=0)
         if self.rank is not None:
-            check_whole("rank", self.rank)
+            checks.whole("rank", self.rank)
             if self.value is not None:
                 raise InputError("give either ridge or rank, not both: rank chooses the ridge.")
         if self.value == "auto" and self.size is None and self.dimension is None:
@@ -382,25 +383,11 @@ class Ridge:
             return float(self.value or 0)
         s = np.clip(np.sort(eigenvalues)[::-1], 0, None)
         if self.rank is not None:
-            return float(s[self.rank :].sum() / self.rank)
+            return float(s[self.rank :].sum() / min(self.rank, len(s)))
         if self.dimension is not None:
             return _ridge_of_dimension(s, self.dimension)
         assert self.size is not None  # __post_init__
         return _ridge_of_dimension(s, self.size / 20)
-
-
-def check_number(name: str, value: Any) -> None:
-    """Raise `InputError` unless `value` is a finite number >= 0."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-        raise InputError(f"{name} must be a number, found {value!r}.")
-    if not np.isfinite(value) or value < 0:
-        raise InputError(f"{name} must be finite and not negative, found {value}.")
-
-
-def check_whole(name: str, value: Any) -> None:
-    """Raise `InputError` unless `value` is a positive whole number."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise InputError(f"{name} must be a positive whole number, found {value!r}.")
 
 
 def _ridge_of_dimension(s: Floats, target: float) -> float:

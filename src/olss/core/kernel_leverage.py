@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import numbers
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
+from olss.common import checks
 from olss.core.row_blocks import BLOCK_BYTES, Blocks, to_numpy
 from olss.core.sampling import inclusion, pivotal
 from olss.errors import DataError, InputError
@@ -50,7 +50,7 @@ def bless(
     oversampling: float = 10.0,
     seed: int | np.random.Generator | None = None,
 ) -> tuple[NDArray[np.float64], Dictionary]:
-    """Approximate the diagonal of K (K + ridge I)^-1 without the n x n matrix K.
+    """Return approximately the diagonal of K (K + ridge I)^-1 without the n x n matrix K.
 
     Algorithm 1 of Rudi, Calandriello, Carratino & Rosasco (2018). A path of ridges falls by halves
     from the trace of K, where a few rows describe all, to `ridge`. Each step scores uniform
@@ -100,9 +100,9 @@ def bless(
     >>> bool(len(dictionary.rows) < 600 and abs(dictionary.weights.sum() / 2000 - 1) < 0.2)
     True
     """
-    ridge = _positive("ridge", ridge)
-    oversampling = _positive("oversampling", oversampling)
-    rng = np.random.default_rng(seed)
+    ridge = checks.number("ridge", ridge, above=0)
+    oversampling = checks.number("oversampling", oversampling, above=0)
+    rng = checks.generator(seed)
     points = _points(X, kernel, gamma, rng)
     if ridge < _LEAST_RIDGE * points.largest:
         raise InputError(
@@ -118,7 +118,7 @@ def bless(
 
 
 def _path(trace: float, ridge: float) -> NDArray[np.float64]:
-    """Ridges that fall by at most one half a step, from the trace to the ridge wanted."""
+    """Return ridges that fall by at most one half a step, from the trace to the ridge wanted."""
     start = max(trace, ridge)
     steps = max(1, math.ceil(math.log2(start / ridge)))
     return np.geomspace(start, ridge, steps + 1)[1:]
@@ -131,7 +131,7 @@ def _next(
     oversampling: float,
     rng: np.random.Generator,
 ) -> Dictionary:
-    """Draw the dictionary of a ridge with scores from that of the ridge before."""
+    """Return the dictionary of a ridge with scores from that of the ridge before."""
     n = points.n
     # No score exceeds k / ridge; with twice as many candidates as that lets the dictionary have,
     # none that matters is missed.
@@ -204,7 +204,7 @@ class _Points:
         return np.concatenate(blocks) - self._centre
 
     def kernel(self, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Kernel matrix between two sets of rows given by `take`."""
+        """Return the kernel matrix between two sets of rows given by `take`."""
         if self.gamma is None:
             return x @ y.T
         K = _squared_distances(x, y)
@@ -221,8 +221,7 @@ def _squared_distances(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArra
 
 
 def _points(X: Any, kernel: str, gamma: float | None, rng: np.random.Generator) -> _Points:
-    if kernel not in ("rbf", "linear"):
-        raise InputError(f"kernel must be 'rbf' or 'linear', found {kernel!r}.")
+    checks.known_name("kernel", kernel, ("rbf", "linear"))
     if kernel == "linear" and gamma is not None:
         raise InputError(f"gamma is for kernel='rbf' only, found {gamma!r} with kernel='linear'.")
     source = Blocks(X, name="X")
@@ -232,21 +231,16 @@ def _points(X: Any, kernel: str, gamma: float | None, rng: np.random.Generator) 
     if kernel == "linear":
         return _Points(source, None)
     points = _Points(source, 1.0)
-    points.gamma = _median_gamma(points, rng) if gamma is None else _positive("gamma", gamma)
+    points.gamma = (
+        _median_gamma(points, rng) if gamma is None else checks.number("gamma", gamma, above=0)
+    )
     return points
 
 
 def _median_gamma(points: _Points, rng: np.random.Generator) -> float:
-    """One over the median squared distance between distinct rows."""
+    """Return one over the median squared distance between distinct rows."""
     some = points.take(rng.choice(points.n, min(points.n, _MEDIAN_ROWS), replace=False))
     distances = _squared_distances(some, some)
     # Equal rows differ by rounding only.
     distinct = distances[distances > 1e-12 * distances.max()]
     return 1 / float(np.median(distinct)) if distinct.size else 1.0
-
-
-def _positive(name: str, value: float) -> float:
-    number = value if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
-    if not 0 < number < math.inf:
-        raise InputError(f"{name} must be a positive number, found {value!r}.")
-    return float(number)

@@ -22,6 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from olss.common import checks
 from olss.core.gram import (
     COLUMN_LIMIT,
     Factor,
@@ -158,7 +159,7 @@ def _scores(
     if columns > COLUMN_LIMIT:
         parts = narrowed(parts, COLUMN_LIMIT)
     if method == "sketched" and rows > 8 * parts[0].columns:
-        return _sketched(parts, rule, np.random.default_rng(seed))
+        return _sketched(parts, rule, checks.generator(seed))
     return _exact(parts, rule)
 
 

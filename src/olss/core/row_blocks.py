@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from olss.errors import DataError, InputError
 
-__all__ = ["BLOCK_BYTES", "Blocks", "to_numpy"]
+__all__ = ["BLOCK_BYTES", "Blocks", "dense_array", "to_numpy"]
 
 # Large enough for BLAS to run at full speed, small enough for two blocks to be a small cost.
 BLOCK_BYTES = 24_000_000
@@ -45,6 +45,34 @@ def to_numpy(array: Any) -> NDArray[Any]:
     return np.asarray(array)
 
 
+def dense_array(values: Any, name: str) -> Any:
+    """Return what was given as an array of its own kind or NumPy's, or raise `DataError`.
+
+    Examples
+    --------
+    >>> dense_array([[1, 2], [3]], "X")
+    Traceback (most recent call last):
+    olss.errors.DataError: X must be an array, found rows of different lengths or kinds.
+    """
+    kind = type(values).__name__
+    if hasattr(values, "toarray") or str(getattr(values, "layout", "")).startswith("torch.sparse"):
+        raise DataError(f"{name} must be dense, found a sparse {kind}; make it dense first.")
+    if str(getattr(values, "device", "")) == "meta":
+        raise DataError(f"{name} must hold numbers, found a tensor on the meta device.")
+    if np.ma.isMaskedArray(values):
+        if np.ma.getmaskarray(values).any():
+            raise DataError(f"{name} has masked values; fill or drop them first.")
+        return np.ma.getdata(values)
+    if is_array_api_obj(values):
+        return values
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        ragged = isinstance(values, list | tuple)
+        found = "rows of different lengths or kinds" if ragged else f"a {kind} ({error})"
+        raise DataError(f"{name} must be an array, found {found}.") from error
+
+
 class Blocks:
     """The rows of `source`, flattened, one block of floats at a time.
 
@@ -62,10 +90,7 @@ class Blocks:
     def __init__(self, source: Any, weights: Any = None, *, name: str = "A") -> None:
         self.name = name
         self.sparse = sp.issparse(source)
-        if self.sparse:
-            source = source.tocsr()
-        elif not is_array_api_obj(source):
-            source = np.asarray(source)
+        source = source.tocsr() if self.sparse else dense_array(source, name)
         self.source = source
         # A tensor elsewhere than on the host is worked on where it lies.
         self.remote = not (self.sparse or _on_host(source))

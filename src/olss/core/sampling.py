@@ -8,19 +8,18 @@ exactly as many rows as asked with inclusion probabilities that are known, which
 
 from __future__ import annotations
 
-import operator
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olss.core.row_blocks import to_numpy
+from olss.common import checks
+from olss.core.row_blocks import dense_array, to_numpy
 from olss.errors import InputError
 
 __all__ = ["inclusion", "pivotal", "successive", "thinned"]
 
 
 def successive(weights: ArrayLike, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw rows one after the other, each time in proportion to the weights that are left.
+    """Return rows drawn one after the other, each time in proportion to the weights that are left.
 
     Row i gets the key E_i / w_i with E_i ~ Exp(1); the rows of the smallest keys are a draw from
     that law (Efraimidis & Spirakis 2006). Keys are compared as logarithms, so that weights may
@@ -52,7 +51,7 @@ def successive(weights: ArrayLike, size: int, rng: np.random.Generator) -> NDArr
     10
     """
     w = _weights(weights)
-    size = _positive_int("size", size)
+    size = checks.whole("size", size)
     _check_generator(rng)
     if size >= w.size:
         return np.arange(w.size, dtype=np.int64)
@@ -68,7 +67,7 @@ def successive(weights: ArrayLike, size: int, rng: np.random.Generator) -> NDArr
 
 
 def inclusion(weights: ArrayLike, size: int) -> NDArray[np.float64]:
-    """Inclusion probabilities in proportion to the weights, capped at one.
+    """Return inclusion probabilities in proportion to the weights, capped at one.
 
     pi = min(1, c w) with the one c that gives sum(pi) = `size`. With the weights in descending
     order and S_k the sum of all but the k largest, c = (size - k) / S_k for the smallest k that
@@ -93,7 +92,7 @@ def inclusion(weights: ArrayLike, size: int) -> NDArray[np.float64]:
     array([0.25, 0.25, 0.5 , 1.  ])
     """
     w = _weights(weights)
-    size = _positive_int("size", size)
+    size = checks.whole("size", size)
     if size >= np.count_nonzero(w):
         return (w > 0).astype(np.float64)
     limits = np.finfo(np.float64)
@@ -113,7 +112,7 @@ def inclusion(weights: ArrayLike, size: int) -> NDArray[np.float64]:
 
 
 def pivotal(pi: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw exactly sum(pi) rows, row i with probability pi[i].
+    """Return exactly sum(pi) rows, row i with probability pi[i].
 
     Pivotal sampling (Deville & Tillé 1998) as a tournament. Two rows with probabilities a and b
     meet: if a + b < 1, one of them takes the sum and the other is out, the first staying with
@@ -229,8 +228,8 @@ def _weights(weights: ArrayLike) -> NDArray[np.float64]:
 
 
 def _vector(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    """Non-negative finite numbers in one dimension, as float64."""
-    array = to_numpy(values)
+    """Return non-negative finite numbers in one dimension, as float64."""
+    array = to_numpy(dense_array(values, name))
     if array.dtype.kind not in "biuf":
         raise InputError(f"{name} must be real numbers, found dtype {array.dtype}.")
     if array.ndim != 1 or array.size == 0:
@@ -244,16 +243,6 @@ def _vector(name: str, values: ArrayLike) -> NDArray[np.float64]:
             f"({bad.size} such of {vector.size}); replace or drop those rows."
         )
     return vector
-
-
-def _positive_int(name: str, value: int) -> int:
-    try:
-        whole = 0 if isinstance(value, bool | np.bool_) else operator.index(value)
-    except TypeError:
-        whole = 0
-    if whole <= 0:
-        raise InputError(f"{name} must be a positive whole number, found {value!r}.")
-    return whole
 
 
 def _check_generator(rng: np.random.Generator) -> None:

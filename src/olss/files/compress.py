@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from olss.core.gram import check_number, check_whole
+from olss.common import checks
 from olss.errors import InputError
 from olss.files.compression import Progress, Run, Summary
 
@@ -98,7 +98,7 @@ def compress(
     """
     items = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
     asked = {
-        "size": size,
+        "size": None if size is None else checks.whole("size", size),
         "policy": policy,
         "scores": scores,
         "target": target,
@@ -108,7 +108,8 @@ def compress(
         "intercept": intercept,
     }
     path = Path(into)
-    _check(asked, path, seed, workers, scheduler)
+    seed = None if seed is None else checks.seed(seed)
+    _check(asked, path, workers, scheduler)
     run = Run(path, asked, seed, skip_bad, progress or (lambda what, done, total: None))
     if path.exists() and not fresh:
         run.go_on()
@@ -120,13 +121,9 @@ def compress(
     return run.work(scheduler, workers)
 
 
-def _check(
-    asked: dict[str, Any], path: Path, seed: Any, workers: Any, scheduler: str | None
-) -> None:
+def _check(asked: dict[str, Any], path: Path, workers: Any, scheduler: str | None) -> None:
     from olss.files.varopt import POLICIES
 
-    if asked["size"] is not None:
-        check_whole("size", asked["size"])
     if asked["policy"] not in (None, *POLICIES):
         raise InputError(
             f"policy must be one of {', '.join(map(repr, POLICIES))}, found {asked['policy']!r}."
@@ -135,11 +132,9 @@ def _check(
     if isinstance(scores, str) and scores not in ("auto", "exact", "ridge"):
         raise InputError(f"scores must be 'auto', 'exact', 'ridge' or a number, found {scores!r}.")
     if not isinstance(scores, (str, type(None))):
-        check_number("scores", scores)
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
-        raise InputError(f"seed must be a whole number, not negative, found {seed!r}.")
+        checks.number("scores", scores, least=0)
     if workers is not None:
-        check_whole("workers", workers)
+        checks.whole("workers", workers)
         if scheduler is not None:
             raise InputError("give either scheduler or workers: the scheduler has its workers.")
     if path.is_dir():

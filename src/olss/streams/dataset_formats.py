@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import json
 import lzma
 import math
 import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import FormatError
+from olss.streams.dataset_sums import once, sha256_of
 
-__all__ = ["open_members", "read_cifar", "read_idx"]
+__all__ = ["PIXELS", "open_members", "read_cifar", "read_idx"]
 
 IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 PIXELS = 3 * 32 * 32
+SUMS = "sums.json"  # beside what was unpacked: what each file hashes to
 
 
 def read_idx(path: Path) -> NDArray[Any]:
-    """Read an idx file, gzipped or not: the format of MNIST (LeCun, Cortes, Burges).
+    """Return the array of an idx file, gzipped or not: the format of MNIST (LeCun, Cortes, Burges).
 
     Two zero bytes, one byte for the type, one for the number of axes, a four-byte length for
     each axis, then the numbers; all big-endian.
@@ -58,7 +63,7 @@ def read_idx(path: Path) -> NDArray[Any]:
 def read_cifar(
     files: Sequence[NDArray[np.uint8]], label_bytes: int, classes: int, where: Path
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Read CIFAR's binary records: label bytes, then 32 x 32 red, green and blue.
+    """Return CIFAR's images and labels; a record is label bytes, then 32 x 32 of each colour.
 
     Parameters
     ----------
@@ -97,19 +102,37 @@ def open_members(path: Path, members: Sequence[str], cache: Path) -> dict[str, N
 
     Files in a folder are mapped, not read. An archive is unpacked once into a folder under
     `cache` whose name carries the archive's size and time, since unpacking CIFAR-100 takes
-    8 seconds and mapping it none; where `cache` cannot be written to, that is left out.
+    8 seconds and mapping it none; where `cache` cannot be written to, that is left out. What was
+    unpacked and has changed since is unpacked again.
     """
     if path.is_dir():
         return {name: _mapped(path / name) for name in members}
     state = path.stat()
     unpacked = cache / f"{path.name.split('.')[0]}-{state.st_size}-{state.st_mtime_ns}"
-    if not unpacked.is_dir():
+    if not _as_written(unpacked, members, cache):
+        shutil.rmtree(unpacked, ignore_errors=True)
         contents = _unpack(path, members)
         try:
             _write_folder(unpacked, contents)
         except OSError:
             return {name: np.frombuffer(raw, np.uint8) for name, raw in contents.items()}
     return open_members(unpacked, members, cache)
+
+
+def _as_written(folder: Path, members: Sequence[str], cache: Path) -> bool:
+    """Tell whether unpacked files still are what was written."""
+    try:
+        sums = json.loads((folder / SUMS).read_text(encoding="utf-8"))
+        for name in members:
+            once([folder / name], sums[name], cache, partial(_check, folder / name, sums[name]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return True
+
+
+def _check(path: Path, sha256: str) -> None:
+    if sha256_of(path.read_bytes()) != sha256:
+        raise FormatError(f"{path} has changed since it was unpacked.")
 
 
 def _mapped(path: Path) -> NDArray[np.uint8]:
@@ -119,15 +142,20 @@ def _mapped(path: Path) -> NDArray[np.uint8]:
 
 
 def _unpack(archive: Path, members: Sequence[str]) -> dict[str, bytes]:
-    """Read the members by their own name, whatever folder of the archive they are in."""
+    """Return the members by their own name, whatever folder of the archive they are in.
+
+    The archive is read to its end, where its own checksum is.
+    """
     contents = {}
     try:
-        with tarfile.open(archive) as opened:
+        with _decompressed(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as opened:
             for entry in opened:
                 name = Path(entry.name).name
                 stored = opened.extractfile(entry) if name in members else None
                 if stored is not None:
                     contents[name] = stored.read()
+            while stream.read(1 << 20):
+                pass
     except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         raise FormatError(f"{archive} is cut short or damaged: {error}. Fetch it again.") from error
     missing = [name for name in members if name not in contents]
@@ -136,17 +164,33 @@ def _unpack(archive: Path, members: Sequence[str]) -> dict[str, bytes]:
     return contents
 
 
+def _decompressed(archive: Path) -> IO[bytes]:
+    """Open an archive of any compression, known by its first bytes."""
+    with archive.open("rb") as file:
+        start = file.read(6)
+    kinds: dict[bytes, Callable[..., Any]] = {
+        b"\x1f\x8b": gzip.open,
+        b"BZh": bz2.open,
+        b"\xfd7zXZ": lzma.open,
+    }
+    opener = next((kinds[magic] for magic in kinds if start.startswith(magic)), open)
+    opened: IO[bytes] = opener(archive, "rb")
+    return opened
+
+
 def _write_folder(folder: Path, contents: dict[str, bytes]) -> None:
     """Write the files so that the folder appears whole or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=folder.parent))
+    beside = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=folder.parent))
     try:
         for name, raw in contents.items():
-            (partial / name).write_bytes(raw)
+            (beside / name).write_bytes(raw)
+        sums = {name: sha256_of(raw) for name, raw in contents.items()}
+        (beside / SUMS).write_text(json.dumps(sums), encoding="utf-8")
         # Another process may have been faster; its folder holds the same bytes.
         with suppress(OSError):
-            partial.rename(folder)
+            beside.rename(folder)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(beside, ignore_errors=True)
     if not folder.is_dir():
         raise OSError(f"{folder} was not written")

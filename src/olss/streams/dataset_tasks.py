@@ -9,21 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.common import checks
 from olss.errors import InputError
 from olss.streams.datasets import Dataset, load_dataset
 from olss.streams.stream import Stream
-from olss.streams.stream_draws import check_seed, draw, generator, stratified
+from olss.streams.stream_draws import draw, stratified, task_generator
 from olss.streams.task import Task
 
-__all__ = ["Draws", "check_count", "dataset_config", "dataset_of", "with_rows"]
+__all__ = ["DatasetTasks", "dataset_config", "dataset_of", "task_count", "with_rows"]
 
 Array = NDArray[Any]
+MOST_TASKS = 1_000_000
 # Changes the inputs of task i, training and test alike.
 Transform = Callable[[int, Array], Array]
 
 
 @dataclass(frozen=True, eq=False)
-class Draws:
+class DatasetTasks:
     """How the tasks are drawn from the data set.
 
     Parameters
@@ -71,14 +73,16 @@ class Draws:
         return replace(self, data=self.data.hold_out(share, seed), config=config).stream()
 
     def task(self, number: int) -> Task:
-        """Draw task `number`."""
+        """Return task `number`."""
         data, seed = self.data, self.config["seed"]
         train = self._rows_of(data.y, number)
         test = self._rows_of(data.y_test, number)
         if size := self._size("train_rows", len(train), number):
-            train = draw(train, size, generator(seed, "train rows", number))
+            train = draw(train, size, task_generator(seed, "train rows", number))
         if size := self._size("test_rows", len(test), number):
-            test = stratified(data.y_test[test], test, size, generator(seed, "test rows", number))
+            test = stratified(
+                data.y_test[test], test, size, task_generator(seed, "test rows", number)
+            )
         X, X_test = data.X[train], data.X_test[test]
         if self.transform is not None:
             X, X_test = self.transform(number, X), self.transform(number, X_test)
@@ -118,14 +122,12 @@ def with_rows(
     """Return the config with rows and seed, checked."""
     return {
         **config,
-        "train_rows": None if train_rows is None else check_count("train_rows", train_rows),
-        "test_rows": None if test_rows is None else check_count("test_rows", test_rows),
-        "seed": check_seed(seed),
+        "train_rows": None if train_rows is None else checks.whole("train_rows", train_rows),
+        "test_rows": None if test_rows is None else checks.whole("test_rows", test_rows),
+        "seed": checks.seed(seed),
     }
 
 
-def check_count(name: str, count: int) -> int:
-    """Return a positive whole number as an int."""
-    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
-        raise InputError(f"{name} must be a positive whole number, found {count!r}.")
-    return int(count)
+def task_count(tasks: Any) -> int:
+    """Return a number of tasks; each has a name, so there is a most."""
+    return checks.whole("tasks", tasks, most=MOST_TASKS)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.common import checks
 from olss.common.near_names import nearest
 from olss.errors import DataError, InputError, MissingExtraError
 from olss.streams.content_hash import sha256
-from olss.streams.dataset_formats import open_members, read_cifar, read_idx
-from olss.streams.dataset_registry import DATASETS, Entry
-from olss.streams.stream_draws import check_share, generator, stratified
+from olss.streams.dataset_formats import PIXELS, open_members, read_cifar, read_idx
+from olss.streams.dataset_registry import DATASETS, DatasetEntry
+from olss.streams.dataset_sums import check_md5, check_records, check_unpacked, once
+from olss.streams.stream_draws import stratified, task_generator
 
 __all__ = ["Dataset", "cache_folder", "data_folders", "entry_of", "find_dataset", "load_dataset"]
 
@@ -80,9 +83,9 @@ class Dataset:
 
     def hold_out(self, share: float, seed: int) -> Dataset:
         """Return a data set whose test rows are held-out training rows, by class."""
-        size = max(1, round(check_share("share", share, most=0.9) * len(self.y)))
+        size = max(1, round(checks.number("share", share, above=0, most=0.9) * len(self.y)))
         rows = np.arange(len(self.y))
-        held = stratified(self.y, rows, size, generator(seed, "validation"))
+        held = stratified(self.y, rows, size, task_generator(seed, "validation"))
         kept = np.delete(rows, held)
         return replace(
             self, X=self.X[kept], y=self.y[kept], X_test=self.X[held], y_test=self.y[held]
@@ -115,7 +118,7 @@ def data_folders() -> list[Path]:
     return [*([Path(chosen).expanduser()] if chosen else []), cache_folder()]
 
 
-def entry_of(name: str) -> Entry:
+def entry_of(name: str) -> DatasetEntry:
     """Return what is known of a data set, or an error offering the nearest name."""
     if name in DATASETS:
         return DATASETS[name]
@@ -137,7 +140,7 @@ def find_dataset(name: str) -> list[Path] | None:
     return None
 
 
-def _files_in(folder: Path, entry: Entry) -> list[Path] | None:
+def _files_in(folder: Path, entry: DatasetEntry) -> list[Path] | None:
     if entry.members:
         whole = all((folder / member).is_file() for member in entry.members)
         return [folder] if whole else None
@@ -154,10 +157,15 @@ def _files_in(folder: Path, entry: Entry) -> list[Path] | None:
 
 
 def load_dataset(name: str) -> Dataset:
-    """Read a data set by name; nothing is downloaded (see `fetch`).
+    """Return a data set by name; nothing is downloaded (see `fetch`).
 
     Files are looked for in the folder `OLSS_DATA` names, then in the cache folder; digits
     is inside scikit-learn and needs none. Read once in a process; the arrays are read-only.
+
+    On first use the files are checked against their published md5 sums, and copies of MNIST and
+    CIFAR-100 that are unpacked or packed anew against sums of what is inside; the cache remembers
+    what was right. A packed copy of Fashion-MNIST or CIFAR-10 that is not the published file is
+    checked by its own checksum only, an unpacked one not at all.
 
     Parameters
     ----------
@@ -193,16 +201,40 @@ def _missing(name: str) -> str:
 
 @lru_cache(maxsize=2)
 def _read(name: str, found: tuple[Path, ...], _times: tuple[int, ...]) -> Dataset:
-    entry = DATASETS[name]
+    entry, cache = DATASETS[name], cache_folder()
+    for path in found:
+        if path.name in entry.files:
+            md5 = entry.files[path.name]
+            once([path], md5, cache, partial(check_md5, path, md5))
     if entry.members:
-        files = open_members(found[0], entry.members, cache_folder() / "unpacked")
+        files = open_members(found[0], entry.members, cache / "unpacked")
+        if found[0].name not in entry.files:
+            _check_members(entry, files, found[0])
         contents = [files[member] for member in entry.members]
         X, y = read_cifar(contents[:-1], entry.label_bytes, entry.classes, found[0])
         X_test, y_test = read_cifar(contents[-1:], entry.label_bytes, entry.classes, found[0])
     else:
+        _check_unpacked(entry, found)
         X, y, X_test, y_test = (read_idx(path) for path in found)
         y, y_test = y.astype(np.int64), y_test.astype(np.int64)
     return _frozen(Dataset(name, X, y, X_test, y_test, 255.0, entry.class_names))
+
+
+def _check_members(entry: DatasetEntry, files: dict[str, NDArray[np.uint8]], where: Path) -> None:
+    """Check records that came in another package than the published one, where sums are known."""
+    kept = [where] if where.is_file() else [where / member for member in entry.members]
+    for member, wanted in entry.contents.items():
+        width = entry.label_bytes + PIXELS
+        check = partial(check_records, files[member], width, wanted, where)
+        once(kept, wanted, cache_folder(), check)
+
+
+def _check_unpacked(entry: DatasetEntry, found: Sequence[Path]) -> None:
+    """Check idx files that are not packed as they were published, where sums are known."""
+    for path in found:
+        wanted = entry.contents.get(path.name.removesuffix(".gz").replace(".idx", "-idx"))
+        if wanted is not None and path.name not in entry.files:
+            once([path], wanted, cache_folder(), partial(check_unpacked, path, wanted))
 
 
 @lru_cache(maxsize=1)

@@ -13,16 +13,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.common import checks
 from olss.errors import DataError, InputError
 from olss.streams.stream import Stream
-from olss.streams.stream_draws import check_seed, check_share, generator, stratified
+from olss.streams.stream_draws import stratified, task_generator
 from olss.streams.task import Task
 
 __all__ = ["imbalanced", "interleaved", "label_noise", "outliers", "returning", "unequal"]
 
 
 def label_noise(stream: Stream, share: float = 0.1, seed: int = 0) -> Stream:
-    """Give a share of each task's training rows a wrong label, any other class of the task.
+    """Return a stream in which a share of each task's training rows has a wrong label.
+
+    The wrong label is any other class of the task, all equally likely.
 
     Examples
     --------
@@ -34,35 +37,38 @@ def label_noise(stream: Stream, share: float = 0.1, seed: int = 0) -> Stream:
     40
     """
     _check_classes(stream, "label_noise")
-    options: dict[str, Any] = {"share": check_share("share", share), "seed": check_seed(seed)}
+    options = _chosen(share, seed)
     return _step(label_noise, stream, options, partial(_noisy, stream, **options))
 
 
 def outliers(stream: Stream, share: float = 0.01, seed: int = 0) -> Stream:
-    """Replace the inputs of a share of each task's training rows by noise; labels stay.
+    """Return a stream in which a share of each task's training inputs is noise; labels stay.
 
     Images become uniform noise over all grey levels. Other numbers are drawn from a normal
     law with the mean of their column and ten times its standard deviation.
     """
-    options: dict[str, Any] = {"share": check_share("share", share), "seed": check_seed(seed)}
+    options = _chosen(share, seed)
     return _step(outliers, stream, options, partial(_with_outliers, stream, **options))
 
 
 def imbalanced(stream: Stream, ratio: float = 10.0, seed: int = 0) -> Stream:
-    """Thin out the classes of each task to a long tail (Cui et al. 2019).
+    """Return a stream whose tasks have classes thinned out to a long tail (Cui et al. 2019).
 
     Of the K classes of a task, in an order drawn for the stream, number k keeps a share of
     ratio**(-k / (K - 1)) of its rows: all of the first, one in `ratio` of the last.
     """
     _check_classes(stream, "imbalanced")
-    options: dict[str, Any] = {"ratio": _check_ratio(ratio), "seed": check_seed(seed)}
+    options: dict[str, Any] = {
+        "ratio": checks.number("ratio", ratio, least=1),
+        "seed": checks.seed(seed),
+    }
     return _step(imbalanced, stream, options, partial(_long_tail, stream, **options))
 
 
 def unequal(
     stream: Stream, ratio: float = 10.0, rows: Sequence[int] | None = None, seed: int = 0
 ) -> Stream:
-    """Make the tasks of very different sizes.
+    """Return a stream whose tasks are of very different sizes.
 
     Parameters
     ----------
@@ -82,15 +88,20 @@ def unequal(
     >>> [len(task.X) for task in stream]
     [1000, 10, 100]
     """
-    if rows is not None and (len(rows) != len(stream) or min(rows) < 1):
-        raise InputError(f"rows must hold {len(stream)} positive numbers, found {list(rows)!r}.")
-    options: dict[str, Any] = {"ratio": _check_ratio(ratio), "seed": check_seed(seed)}
-    options["rows"] = None if rows is None else [int(count) for count in rows]
+    if rows is not None:
+        rows = [checks.whole("rows: each", count) for count in rows]
+        if len(rows) != len(stream):
+            raise InputError(f"rows must hold {len(stream)} numbers, found {rows!r}.")
+    options: dict[str, Any] = {
+        "ratio": checks.number("ratio", ratio, least=1),
+        "seed": checks.seed(seed),
+    }
+    options["rows"] = rows
     return _step(unequal, stream, options, partial(_resized, stream, **options))
 
 
 def returning(stream: Stream, task: int = 0, at: int | None = None) -> Stream:
-    """Let a task come back later: its rows once more, as a task of its own.
+    """Return a stream in which a task comes back later: its rows again, as a task of its own.
 
     Parameters
     ----------
@@ -108,19 +119,20 @@ def returning(stream: Stream, task: int = 0, at: int | None = None) -> Stream:
     ('0 degrees', '90 degrees', '180 degrees', '0 degrees again')
     """
     last = len(stream)
-    at = last if at is None else at
-    if not 0 <= task < at <= last:
+    task = checks.whole("task", task, least=0)
+    at = last if at is None else checks.whole("at", at)
+    if not task < at <= last:
         raise InputError(
             f"task must come before at, and at be at most {last}; found task={task} and at={at}."
         )
     order = [*range(at), task, *range(at, last)]
     names = [*stream.names[:at], f"{stream.names[task]} again", *stream.names[at:]]
     make = partial(_reordered, stream, order, names)
-    return _step(returning, stream, {"task": int(task), "at": int(at)}, make, names)
+    return _step(returning, stream, {"task": task, "at": at}, make, names)
 
 
 def interleaved(stream: Stream, share: float = 1.0, seed: int = 0) -> Stream:
-    """Take the boundaries between tasks away: rows arrive mixed with those of other tasks.
+    """Return a stream without boundaries: rows arrive mixed with those of other tasks.
 
     Each training row leaves its place with probability `share` for any part of the stream,
     all equally likely. With 1 every part is a mixture of all tasks; with 0.1 each task is
@@ -134,10 +146,16 @@ def interleaved(stream: Stream, share: float = 1.0, seed: int = 0) -> Stream:
     >>> len(stream[0].classes)
     10
     """
-    options: dict[str, Any] = {"share": check_share("share", share), "seed": check_seed(seed)}
+    options = _chosen(share, seed)
     names = [f"part {number} ({name})" for number, name in enumerate(stream.names, start=1)]
     make = partial(_mixed, stream, names, **options)
     return _step(interleaved, stream, options, make, names)
+
+
+def _chosen(share: float, seed: int) -> dict[str, Any]:
+    """Return the options of a step that changes a share of the rows."""
+    share = checks.number("share", share, above=0, most=1)
+    return {"share": share, "seed": checks.seed(seed)}
 
 
 def _step(
@@ -168,7 +186,7 @@ def _redo(
     share: float,
     seed: int,
 ) -> Stream:
-    """Hold rows out first and disturb then, so that the held-out rows are clean."""
+    """Return the stream for tuning: rows are held out first, so that they are clean."""
     return function(stream.validation(share, seed), **options)
 
 
@@ -177,7 +195,7 @@ def _noisy(stream: Stream, number: int, share: float, seed: int) -> Task:
     classes = np.asarray(task.classes)
     if len(classes) < 2:
         raise DataError(f"label_noise needs a second class in {task.name}, found one.")
-    rng = generator(seed, "label noise", number)
+    rng = task_generator(seed, "label noise", number)
     changed = _some_rows(len(task.y), share, rng)
     y = task.y.copy()
     # A step of 1 to K - 1 around the circle of classes always ends at another class.
@@ -188,7 +206,7 @@ def _noisy(stream: Stream, number: int, share: float, seed: int) -> Task:
 
 def _with_outliers(stream: Stream, number: int, share: float, seed: int) -> Task:
     task = stream[number]
-    rng = generator(seed, "outliers", number)
+    rng = task_generator(seed, "outliers", number)
     changed = _some_rows(len(task.y), share, rng)
     X = task.X.copy()
     shape = X[changed].shape
@@ -202,9 +220,9 @@ def _with_outliers(stream: Stream, number: int, share: float, seed: int) -> Task
 
 def _long_tail(stream: Stream, number: int, ratio: float, seed: int) -> Task:
     task = stream[number]
-    order = generator(seed, "imbalance").permutation(np.asarray(stream.classes))
+    order = task_generator(seed, "imbalance").permutation(np.asarray(stream.classes))
     present = [label for label in order if label in (task.classes or ())]
-    rng = generator(seed, "imbalance", number + 1)
+    rng = task_generator(seed, "imbalance", number + 1)
     kept = []
     for place, label in enumerate(present):
         rows = np.flatnonzero(task.y == label)
@@ -217,7 +235,7 @@ def _long_tail(stream: Stream, number: int, ratio: float, seed: int) -> Task:
 def _resized(stream: Stream, number: int, ratio: float, rows: list[int] | None, seed: int) -> Task:
     task = stream[number]
     if rows is None:
-        place = generator(seed, "sizes").permutation(len(stream))[number]
+        place = task_generator(seed, "sizes").permutation(len(stream))[number]
         share = ratio ** (-place / max(1, len(stream) - 1))
         size = max(1, round(share * len(task.y)))
     else:
@@ -225,7 +243,7 @@ def _resized(stream: Stream, number: int, ratio: float, rows: list[int] | None, 
     if size > len(task.y):
         raise InputError(f"rows asks for {size} of the {len(task.y)} rows of {task.name}.")
     strata = None if task.classes is None else task.y
-    rng = generator(seed, "sizes", number + 1)
+    rng = task_generator(seed, "sizes", number + 1)
     return _only(task, stratified(strata, np.arange(len(task.y)), size, rng))
 
 
@@ -236,7 +254,7 @@ def _reordered(stream: Stream, order: list[int], names: Sequence[str], number: i
 def _mixed(stream: Stream, names: Sequence[str], number: int, share: float, seed: int) -> Task:
     arriving, home = [], None
     for origin, task in enumerate(stream):
-        rng = generator(seed, "interleaving", origin)
+        rng = task_generator(seed, "interleaving", origin)
         leaves = rng.random(len(task.y)) < share
         parts = np.where(leaves, rng.integers(len(stream), size=len(task.y)), origin)
         arriving.append(_only(task, np.flatnonzero(parts == number)))
@@ -245,7 +263,7 @@ def _mixed(stream: Stream, names: Sequence[str], number: int, share: float, seed
     X = np.concatenate([task.X for task in arriving])
     y = np.concatenate([task.y for task in arriving])
     marks = np.concatenate([_marked(task, np.empty(0, np.int64)) for task in arriving])
-    order = generator(seed, "interleaving", len(stream) + number).permutation(len(y))
+    order = task_generator(seed, "interleaving", len(stream) + number).permutation(len(y))
     classes = None if home.classes is None else tuple(np.union1d(y, home.y_test).tolist())
     return replace(
         home,
@@ -276,9 +294,3 @@ def _only(task: Task, rows: NDArray[np.int64]) -> Task:
 def _check_classes(stream: Stream, name: str) -> None:
     if stream.classes is None:
         raise InputError(f"{name} needs class labels; this stream has real targets.")
-
-
-def _check_ratio(ratio: float) -> float:
-    if not isinstance(ratio, (int, float)) or not 1 <= ratio < np.inf:
-        raise InputError(f"ratio must be a number from 1 up, found {ratio!r}.")
-    return float(ratio)

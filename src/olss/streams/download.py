@@ -37,7 +37,7 @@ class DatasetStatus:
 
 
 def list_datasets() -> list[DatasetStatus]:
-    """Say of each data set where it was found.
+    """Return where each data set was found.
 
     Examples
     --------
@@ -60,10 +60,10 @@ def _status(name: str) -> DatasetStatus:
 
 
 def fetch(name: str, folder: str | Path | None = None, *, progress: bool = True) -> Path:
-    """Download a data set unless its files are there; each is checked against its md5 sum.
+    """Return the folder of a data set, downloaded unless its files are there.
 
-    A file gets its name only when it is whole and right, so a download that was cut off
-    leaves nothing behind.
+    Each file is checked against its published md5 sum, and gets its name only when it is whole and
+    right, so a download that was cut off leaves nothing behind.
 
     Parameters
     ----------

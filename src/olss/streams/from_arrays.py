@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.core.row_blocks import dense_array, to_numpy
 from olss.errors import DataError, InputError
 from olss.streams.content_hash import sha256
-from olss.streams.own_rows import Rows, own_stream
+from olss.streams.own_rows import TaskRows, own_stream
 from olss.streams.stream import Stream
 
 __all__ = ["from_arrays"]
@@ -28,13 +30,13 @@ def from_arrays(
     scale: float | None = None,
     seed: int = 0,
 ) -> Stream:
-    """Make a stream of arrays: a list of (X, y), one for each task, or one X split by a column.
+    """Return a stream of arrays: a list of (X, y), one a task, or one X split by a column.
 
     Parameters
     ----------
     data : list of tuples, or array (n, ...)
         ``[(X, y), ...]`` or ``[(X, y, X_test, y_test), ...]``; or one array, with `y` and `by`.
-        Anything NumPy can read: tensors on the CPU and data frames of numbers too.
+        Anything NumPy can read: tensors and data frames of numbers too.
     y : array (n,) or (n, outputs), optional
         Targets, when `data` is one array.
     by : array (n,), optional
@@ -66,6 +68,8 @@ def from_arrays(
     >>> from_arrays([(X[:50], X[:50, 0]), (X[50:], X[50:, 0])])[1]
     Task('task 2', 32 training and 8 test rows of shape (4,), real targets)
     """
+    if isinstance(names, str):
+        raise InputError(f"names must hold a name for each task, found the one text {names!r}.")
     parts, found_names = _from_list(data) if y is None else _from_columns(data, y, by)
     names = found_names if names is None else [str(name) for name in names]
     if len(names) != len(parts):
@@ -85,7 +89,7 @@ def from_arrays(
     return own_stream(parts.__getitem__, names, config, shapes, targets)
 
 
-def _from_list(data: Any) -> tuple[list[Rows], list[str]]:
+def _from_list(data: Any) -> tuple[list[TaskRows], list[str]]:
     if not isinstance(data, (list, tuple)) or not data:
         raise InputError(
             "from_arrays takes a list of (X, y), or X with y= and by=; found "
@@ -95,28 +99,49 @@ def _from_list(data: Any) -> tuple[list[Rows], list[str]]:
     for number, part in enumerate(data, start=1):
         if not isinstance(part, (list, tuple)) or len(part) not in (2, 4):
             raise InputError(f"task {number} must be (X, y) or (X, y, X_test, y_test).")
-        parts.append(Rows(*map(_array, part)))
+        told = (f"task {number}: {name}" for name in TaskRows._fields)
+        parts.append(TaskRows(*map(_array, part, told)))
     return parts, [f"task {number}" for number in range(1, len(parts) + 1)]
 
 
-def _from_columns(data: Any, y: Any, by: Any) -> tuple[list[Rows], list[str]]:
+def _from_columns(data: Any, y: Any, by: Any) -> tuple[list[TaskRows], list[str]]:
     if by is None:
         raise InputError("by must say the task of each row when X and y are given, found None.")
-    X, y, by = _array(data), _array(y), _array(by)
-    if not len(X) == len(y) == len(by) or by.ndim != 1:
+    X, y, by = _array(data, "X"), _array(y, "y"), _array(by, "by")
+    rows = {array.shape[:1] for array in (X, y, by)}
+    if len(rows) != 1 or by.ndim != 1:
         raise DataError(
             f"X, y and by must have a row each, found shapes {X.shape}, {y.shape}, {by.shape}."
         )
+    if by.dtype.kind in "fmM" and not (by == by).all():
+        raise DataError("by has missing values (NaN); such rows belong to no task: drop them.")
     values = np.unique(by)
-    parts = [Rows(X[by == value], y[by == value]) for value in values]
+    parts = [TaskRows(X[by == value], y[by == value]) for value in values]
     return parts, [str(value) for value in values]
 
 
-def _array(values: Any) -> NDArray[Any]:
-    array = np.asarray(values)
-    if array.dtype.kind != "O":
-        return array
-    # Text from data frames comes as objects, which NumPy can neither hash nor sort.
-    if any(value is None or value != value for value in array.ravel()):
-        raise DataError("there are missing values (None or NaN); fill or drop them first.")
-    return array.astype(str)
+def _array(values: Any, name: str) -> NDArray[Any]:
+    """Return what was given as an array of numbers, text or times, or say why it is none."""
+    array = to_numpy(dense_array(values, name))
+    return array if array.dtype.kind != "O" else _of_objects(array, name)
+
+
+def _of_objects(array: NDArray[Any], name: str) -> NDArray[Any]:
+    """Return objects as what they are: data frames give text as such."""
+    entries = array.ravel().tolist()
+    if any(entry is None or (isinstance(entry, float) and entry != entry) for entry in entries):
+        raise DataError(f"{name} has missing values (None or NaN); fill or drop them first.")
+    for kinds, dtype in (
+        (str, np.str_),
+        (bool, np.bool_),
+        (int, np.int64),
+        ((int, float), np.float64),
+        (date, np.str_),
+    ):
+        if all(isinstance(entry, kinds) for entry in entries):
+            try:
+                return array.astype(dtype)
+            except OverflowError as error:
+                raise DataError(f"{name} holds numbers of more than 64 bits: {error}.") from error
+    found = sorted({type(entry).__name__ for entry in entries})
+    raise DataError(f"{name} must hold numbers or text, found {', '.join(found)}.")

@@ -1,9 +1,11 @@
-"""Streams of a user's own files: Parquet, CSV and npz."""
+"""Streams of a user's own files."""
 
 from __future__ import annotations
 
 import hashlib
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Sequence
 from functools import partial
 from glob import glob
@@ -13,11 +15,25 @@ from typing import Any
 import numpy as np
 
 from olss.errors import DataError, FormatError, InputError
-from olss.streams.own_rows import Rows, own_stream
+from olss.streams.own_rows import TaskRows, own_stream
 from olss.streams.stream import Stream
-from olss.streams.table_rows import PERIODS, Table
+from olss.streams.table_rows import PERIODS, FileTable
 
 __all__ = ["from_files"]
+
+# What NumPy and zipfile raise on damaged archives, whatever was damaged in them.
+BROKEN = (
+    ValueError,
+    EOFError,
+    OSError,
+    MemoryError,
+    NotImplementedError,
+    RuntimeError,
+    SyntaxError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def from_files(
@@ -34,9 +50,10 @@ def from_files(
     seed: int = 0,
     sha256: Sequence[str] | None = None,
 ) -> Stream:
-    r"""Make a stream of Parquet, CSV or npz files: a task for each file or each value of a column.
+    r"""Return a stream of files: a task for each file or for each value of a column.
 
-    Only the rows of the task asked for are read.
+    Parquet, CSV (also .gz), Arrow/Feather, JSON lines, ORC, .npy with named columns, and .npz.
+    Only the rows of the task asked for are kept in memory.
 
     Parameters
     ----------
@@ -108,7 +125,8 @@ def from_files(
                 "npz files hold X and y; they go with no target, by, features or other files."
             )
         return _of_npz(files, config)
-    if not target:
+    targets = [target] if isinstance(target, str) else target
+    if not targets or not all(isinstance(name, str) and name for name in targets):
         raise InputError(f"target must name the column to learn, found {target!r}.")
     return _of_tables(files, config)
 
@@ -123,18 +141,21 @@ def _of_npz(files: list[Path], config: dict[str, Any]) -> Stream:
     return own_stream(partial(_load_npz, files), names, config, shapes, targets)
 
 
-def _load_npz(files: list[Path], number: int) -> Rows:
+def _load_npz(files: list[Path], number: int) -> TaskRows:
     return _read_npz(files[number])
 
 
-def _read_npz(path: Path) -> Rows:
+def _read_npz(path: Path) -> TaskRows:
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file:
+            stored = np.load(file, allow_pickle=False)
+            if isinstance(stored, np.ndarray):
+                raise ValueError("it holds a single array without a name")
             names = ("X", "y", "X_test", "y_test")
-            return Rows(*(stored[name] for name in names[: 4 if "X_test" in stored else 2]))
+            return TaskRows(*(stored[name] for name in names[: 4 if "X_test" in stored else 2]))
     except KeyError as error:
         raise FormatError(f"{path} must hold X and y, and y_test with X_test: {error}.") from error
-    except (zipfile.BadZipFile, ValueError, EOFError) as error:
+    except BROKEN as error:
         raise FormatError(f"{path} is not an npz file of plain arrays: {error}.") from error
 
 
@@ -143,25 +164,29 @@ def _of_tables(files: list[Path], config: dict[str, Any]) -> Stream:
     targets = [target] if isinstance(target, str) else list(target)
     if by is None:
         # The first file says which columns there are, unless each may have its own.
-        first = Table([files[0]], targets, features).features
-        tables = [Table([file], targets, features if config["pad"] else first) for file in files]
+        first = FileTable([files[0]], targets, features).features
+        tables = [
+            FileTable([file], targets, features if config["pad"] else first) for file in files
+        ]
         names = [path.stem for path in files]
         ys = [table.read_targets() for table in tables]
     else:
-        whole = Table(files, targets, features, by, config["every"])
+        whole = FileTable(files, targets, features, by, config["every"])
         tables = whole.split()
-        names = [str(table.value) for table in tables]
+        names = [str(table.value.as_py()) for table in tables]
         ys = [whole.read_targets()]
     shapes = [(len(table.features),) for table in tables]
     return own_stream(partial(_load_table, tables), names, config, shapes, ys)
 
 
-def _load_table(tables: list[Table], number: int) -> Rows:
+def _load_table(tables: list[FileTable], number: int) -> TaskRows:
     return tables[number].read()
 
 
 def _files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
-    given = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    given = [paths] if isinstance(paths, str | Path) else paths
+    if not isinstance(given, Sequence) or not all(isinstance(path, str | Path) for path in given):
+        raise InputError(f"paths must name one or more files, found {paths!r}.")
     found: list[Path] = []
     for path in map(str, given):
         matches = sorted(glob(path)) if "*" in path else [path]

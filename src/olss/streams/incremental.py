@@ -7,11 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from olss.common import checks
 from olss.errors import InputError
-from olss.streams.dataset_tasks import Draws, check_count, dataset_config, dataset_of, with_rows
+from olss.streams.dataset_tasks import (
+    DatasetTasks,
+    dataset_config,
+    dataset_of,
+    task_count,
+    with_rows,
+)
 from olss.streams.datasets import Dataset
 from olss.streams.stream import Stream
-from olss.streams.stream_draws import check_seed, generator
+from olss.streams.stream_draws import task_generator
 
 __all__ = ["incremental"]
 
@@ -25,7 +32,7 @@ def incremental(
     test_rows: int | None = None,
     seed: int = 0,
 ) -> Stream:
-    """Make tasks of disjoint groups of classes: each task brings classes never seen before.
+    """Return tasks of disjoint groups of classes: each task brings classes never seen before.
 
     Labels stay those of the data set. Incremental CIFAR-100 is ``incremental("cifar100")``:
     20 tasks of 5 classes; with ``order="natural"`` the groups are those of GEM.
@@ -55,7 +62,7 @@ def incremental(
     ('classes 0 1 2', 'classes 3 4')
     """
     data = dataset_of(dataset)
-    groups = _groups(data.classes, tasks, order, check_seed(seed))
+    groups = _groups(data.classes, tasks, order, checks.seed(seed))
     config = {
         "name": "incremental",
         "dataset": dataset_config(data, dataset),
@@ -63,7 +70,7 @@ def incremental(
         "order": order if isinstance(order, str) else groups,
     }
     names = ["classes " + " ".join(map(str, group)) for group in groups]
-    return Draws(
+    return DatasetTasks(
         data, with_rows(config, train_rows, test_rows, seed), names, groups=groups
     ).stream()
 
@@ -77,26 +84,38 @@ def _groups(
     if isinstance(order, str):
         if order not in ("seeded", "natural"):
             raise InputError(f"order must be 'seeded', 'natural' or a list, found {order!r}.")
-        shuffled = generator(seed, "class order").permutation(classes).tolist()
+        shuffled = task_generator(seed, "class order").permutation(classes).tolist()
         given: list[Any] = shuffled if order == "seeded" else list(classes)
     else:
-        given = list(order)
-    if given and not isinstance(given[0], (int, np.integer)):
-        groups = [tuple(sorted(int(label) for label in group)) for group in given]
+        given = _listed(order)
+    if given and isinstance(given[0], Sequence | np.ndarray):
+        groups = [tuple(sorted(map(_label, _listed(group)))) for group in given]
         if tasks is not None and tasks != len(groups):
             raise InputError(f"tasks must be {len(groups)}, the groups in order; found {tasks}.")
     else:
+        if not given:
+            raise InputError("order must name at least one class, found none.")
         size = len(given) // _tasks_dividing(len(given), tasks)
         starts = range(0, len(given), size)
-        groups = [tuple(sorted(int(k) for k in given[start : start + size])) for start in starts]
+        groups = [tuple(sorted(map(_label, given[start : start + size]))) for start in starts]
     _check_groups(groups, classes)
     return groups
+
+
+def _listed(order: Any) -> list[Any]:
+    if isinstance(order, str) or not isinstance(order, Sequence | np.ndarray):
+        raise InputError(f"order must hold classes or groups of classes, found {order!r}.")
+    return list(order)
+
+
+def _label(label: Any) -> int:
+    return checks.whole("order: a class", label, least=0)
 
 
 def _tasks_dividing(classes: int, tasks: int | None) -> int:
     if tasks is None:
         tasks = 20 if classes == 100 else max(1, classes // 2)
-    if check_count("tasks", tasks) > classes or classes % tasks:
+    if task_count(tasks) > classes or classes % tasks:
         fitting = [n for n in range(1, classes + 1) if classes % n == 0]
         raise InputError(
             f"tasks must divide the {classes} classes evenly ({', '.join(map(str, fitting))}), "

@@ -9,17 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.common import checks
 from olss.errors import DataError, InputError
 from olss.streams.stream import Stream
-from olss.streams.stream_draws import check_seed, check_share, generator, stratified
+from olss.streams.stream_draws import stratified, task_generator
 from olss.streams.task import Task
 
-__all__ = ["Labels", "Rows", "own_stream"]
+__all__ = ["LabelCodes", "TaskRows", "own_stream"]
 
 Array = NDArray[Any]
 
 
-class Rows(NamedTuple):
+class TaskRows(NamedTuple):
     """Rows of one task as they came: test rows may be given or not."""
 
     X: Array
@@ -33,54 +34,75 @@ class Rows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Labels:
+class LabelCodes:
     """How labels become whole numbers, the same in all tasks.
 
-    Whole numbers from 0 up stay as they are. Anything else (text, booleans, negative
-    numbers) is numbered 0, 1, ... in sorted order, and `names` says what was what.
+    Whole numbers from 0 to 2**63 - 1 stay as they are. Anything else (text, booleans, negative
+    or larger numbers) is numbered 0, 1, ... in sorted order, and `names` says what was what.
     """
 
-    classes: tuple[int, ...]
+    codes: dict[Any, int]
     names: tuple[str, ...] | None = None
-    values: tuple[Any, ...] = ()
 
     @classmethod
-    def of(cls, targets: Iterable[Array]) -> Labels:
-        """Look at the targets of all tasks."""
-        found = np.unique(np.concatenate([np.unique(y) for y in targets]))
-        if found.dtype.kind in "iuf" and (found >= 0).all():
-            return cls(tuple(int(label) for label in found))
-        values = tuple(found.tolist())
-        return cls(tuple(range(len(values))), tuple(map(str, values)), values)
+    def of(cls, targets: Iterable[Array]) -> LabelCodes:
+        """Return the codes of the targets of all tasks."""
+        kinds, found = set(), set()
+        for y in targets:
+            kinds.add({"U": "text", "b": "truth"}.get(y.dtype.kind, "numbers"))
+            found.update(np.unique(y).tolist())
+        if "text" in kinds and len(kinds) > 1:
+            raise DataError("y holds text in some tasks and numbers in others; use one kind.")
+        values = sorted(found)
+        if not values:
+            raise DataError("there are no rows, so there are no labels.")
+        if kinds == {"numbers"} and values[0] >= 0 and values[-1] < 2**63:
+            return cls({value: int(value) for value in values})
+        codes = {value: code for code, value in enumerate(values)}
+        return cls(codes, tuple(map(str, values)))
 
-    def encode(self, y: Array) -> NDArray[np.int64]:
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """The labels as whole numbers, sorted."""
+        return tuple(self.codes.values())
+
+    def encode(self, y: Array, where: str = "y") -> NDArray[np.int64]:
         """Return the labels as whole numbers."""
-        if not self.values:
-            return y.astype(np.int64)
-        return np.searchsorted(np.asarray(self.values), y).astype(np.int64)
+        values, places = np.unique(y, return_inverse=True)
+        unknown = [value for value in values.tolist() if value not in self.codes]
+        if unknown:
+            raise DataError(
+                f"{where} has the label {unknown[0]!r}, which was not there when the stream was "
+                "made: the data have changed since. Make the stream again."
+            )
+        codes = [self.codes[value] for value in values.tolist()]
+        return np.array(codes, np.int64)[places.reshape(y.shape)]
 
 
 def target_kind(kind: str, targets: Sequence[Array]) -> str:
     """Return "classes" or "values": as asked for, or as the targets look."""
-    if kind not in ("auto", "classes", "values"):
-        raise InputError(f"kind must be 'auto', 'classes' or 'values', found {kind!r}.")
+    checks.known_name("kind", kind, ("auto", "classes", "values"))
     discrete = all(y.dtype.kind in "iubU" and y.ndim == 1 for y in targets)
     if kind == "auto":
         return "classes" if discrete else "values"
-    whole = discrete or all(y.ndim == 1 and np.all(y == np.floor(y)) for y in targets)
+    whole = all(y.ndim == 1 and (y.dtype.kind in "iubU" or _are_whole(y)) for y in targets)
     if kind == "classes" and not whole:
         raise DataError("kind='classes' needs one label a row, found fractions or columns.")
     return kind
 
 
+def _are_whole(y: Array) -> bool:
+    return y.dtype.kind == "f" and bool(np.isfinite(y).all() and (y == np.floor(y)).all())
+
+
 def own_stream(
-    load: Callable[[int], Rows],
+    load: Callable[[int], TaskRows],
     names: Sequence[str],
     config: dict[str, Any],
     shapes: Sequence[tuple[int, ...]],
     targets: Sequence[Array],
 ) -> Stream:
-    """Make the stream of tasks that `load` reads.
+    """Return the stream of tasks that `load` reads.
 
     Parameters
     ----------
@@ -95,16 +117,18 @@ def own_stream(
     targets : sequence of arrays
         The targets of all tasks, to know the labels of the stream from the start.
     """
-    check_seed(config["seed"])
-    check_share("test", config["test"], most=0.9)
+    checks.seed(config["seed"])
+    checks.number("test", config["test"], above=0, most=0.9)
+    if config["scale"] is not None:
+        checks.number("scale", config["scale"], above=0)
     if not names:
         raise DataError("there are no rows, so there is no task.")
     config = {**config, "kind": target_kind(config["kind"], targets)}
-    labels = Labels.of(targets) if config["kind"] == "classes" else None
+    labels = LabelCodes.of(targets) if config["kind"] == "classes" else None
     width = _width(shapes, names, config["pad"])
     outputs = [y.shape[1] for y in targets if y.ndim == 2]
     padded = max(outputs) if config["pad"] and outputs else None
-    return Own(load, names, config, labels, width, padded).stream()
+    return OwnTasks(load, names, config, labels, width, padded).stream()
 
 
 def _width(shapes: Sequence[tuple[int, ...]], names: Sequence[str], pad: bool | int) -> int | None:
@@ -114,7 +138,7 @@ def _width(shapes: Sequence[tuple[int, ...]], names: Sequence[str], pad: bool | 
     if pad is True:
         return max(shape[0] for shape in shapes)
     if pad is not False:
-        return int(pad)
+        return checks.whole("pad", pad, more=", True or False")
     for shape, name in zip(shapes, names, strict=True):
         if shape != shapes[0]:
             raise DataError(
@@ -125,13 +149,13 @@ def _width(shapes: Sequence[tuple[int, ...]], names: Sequence[str], pad: bool | 
 
 
 @dataclass(frozen=True, eq=False)
-class Own:
+class OwnTasks:
     """How tasks are made of the rows that `load` reads; see `own_stream`."""
 
-    load: Callable[[int], Rows]
+    load: Callable[[int], TaskRows]
     names: Sequence[str]
     config: dict[str, Any]
-    labels: Labels | None
+    labels: LabelCodes | None
     width: int | None
     outputs: int | None
 
@@ -155,12 +179,12 @@ class Own:
         return replace(self, config=config).stream()
 
     def task(self, number: int) -> Task:
-        """Read task `number`."""
+        """Return task `number`, read now."""
         rows = self.load(number)
         where = self.names[number]
         X, y = self._checked(rows.X, rows.y, where)
         if rows.X_test is None or rows.y_test is None:
-            rng = generator(self.config["seed"], "split", number)
+            rng = task_generator(self.config["seed"], "split", number)
             kept, held = self._split(y, self.config["test"], rng, where)
             X, y, X_test, y_test = X[kept], y[kept], X[held], y[held]
         else:
@@ -177,9 +201,9 @@ class Own:
         return Task(where, X, y, X_test, y_test, classes, scale)
 
     def tuning_task(self, number: int) -> Task:
-        """Read task `number` and put held-out training rows in place of the test rows."""
+        """Return task `number` with held-out training rows in place of the test rows."""
         task, how = self.task(number), self.config["validation"]
-        rng = generator(how["seed"], "validation", number)
+        rng = task_generator(how["seed"], "validation", number)
         kept, held = self._split(task.y, how["share"], rng, task.name)
         X, y = task.X, task.y
         return replace(task, X=X[kept], y=y[kept], X_test=X[held], y_test=y[held])
@@ -199,19 +223,27 @@ class Own:
         """Return inputs and targets that can be used, or say why they cannot."""
         if X.ndim < 2:
             raise DataError(f"{where}: X must have rows and columns, found shape {X.shape}.")
-        if len(X) != len(y):
-            raise DataError(f"{where}: X has {len(X)} rows and y {len(y)}; they must be equal.")
-        if len(X) == 0:
-            raise DataError(f"{where} has no rows.")
+        if y.ndim == 0 or len(X) != len(y):
+            raise DataError(
+                f"{where}: y must have an entry for each of the {len(X)} rows of X, found shape "
+                f"{y.shape}."
+            )
+        if X.size == 0:
+            raise DataError(f"{where} has no rows, or rows without numbers: shape {X.shape}.")
         X = _padded(_numbers(X, "X", where), self.width, "X", where)
         if self.labels is not None:
-            return X, self.labels.encode(y)
+            return X, self.labels.encode(y, where)
         return X, _padded(_numbers(y, "y", where).astype(float), self.outputs, "y", where)
 
 
 def _numbers(values: Array, name: str, where: str) -> Array:
     if values.dtype.kind not in "fiub":
         raise DataError(f"{where}: {name} must hold numbers, found {values.dtype}; encode it.")
+    if values.dtype.itemsize > 8:
+        raise DataError(
+            f"{where}: {name} must hold numbers of 64 bits at most, found {values.dtype}; give "
+            f"{name}.astype(float)."
+        )
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
         raise DataError(

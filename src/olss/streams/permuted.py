@@ -7,10 +7,17 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from olss.streams.dataset_tasks import Draws, check_count, dataset_config, dataset_of, with_rows
+from olss.common import checks
+from olss.streams.dataset_tasks import (
+    DatasetTasks,
+    dataset_config,
+    dataset_of,
+    task_count,
+    with_rows,
+)
 from olss.streams.datasets import Dataset
 from olss.streams.stream import Stream
-from olss.streams.stream_draws import check_seed, generator
+from olss.streams.stream_draws import task_generator
 
 __all__ = ["permuted"]
 
@@ -24,7 +31,7 @@ def permuted(
     test_rows: int | None = None,
     seed: int = 0,
 ) -> Stream:
-    """Make tasks of one data set with the inputs in another, fixed order each.
+    """Return tasks of one data set with the inputs in another, fixed order each.
 
     Training and test rows of a task have the same permutation. Permuted MNIST of Lopez-Paz
     and Ranzato (2017) is ``permuted("mnist", train_rows=1000)``.
@@ -56,18 +63,20 @@ def permuted(
     config = {
         "name": "permuted",
         "dataset": dataset_config(data, dataset),
-        "tasks": check_count("tasks", tasks),
+        "tasks": task_count(tasks),
         "permute_first": bool(permute_first),
     }
     names = [f"permutation {number}" for number in range(1, tasks + 1)]
     if not permute_first:
         names[0] = "as it is"
-    transform = partial(_permute, check_seed(seed), config["permute_first"])
-    return Draws(data, with_rows(config, train_rows, test_rows, seed), names, transform).stream()
+    transform = partial(_permute, checks.seed(seed), config["permute_first"])
+    return DatasetTasks(
+        data, with_rows(config, train_rows, test_rows, seed), names, transform
+    ).stream()
 
 
 def _permute(seed: int, permute_first: bool, number: int, X: NDArray[Any]) -> NDArray[Any]:
     if number == 0 and not permute_first:
         return X
-    order = generator(seed, "permutation", number).permutation(X[0].size)
+    order = task_generator(seed, "permutation", number).permutation(X[0].size)
     return X.reshape(len(X), -1).take(order, axis=1).reshape(X.shape)

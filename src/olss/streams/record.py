@@ -152,7 +152,7 @@ class Record:
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> Record:
-        """Read a saved record; a missing ``timing.json`` leaves the seconds NaN."""
+        """Return a saved record; a missing ``timing.json`` leaves the seconds NaN."""
         folder = Path(directory)
         content = _read(folder / "record.json")
         timing = _read(folder / "timing.json") if (folder / "timing.json").exists() else {}
@@ -183,7 +183,7 @@ class Record:
 
     @classmethod
     def from_json(cls, content: Any, timing: Any, source: object = "record") -> Record:
-        """Build a record from what `content` and `timing` gave, checking both."""
+        """Return the record of what `content` and `timing` gave, checking both."""
         _check_format(content, source)
         try:
             _check_types(content)
@@ -235,7 +235,7 @@ def _whole(values: Any) -> Ints:
 
 
 def _plain(values: Any) -> Any:
-    """Nest lists with None for NaN, since JSON knows no NaN."""
+    """Return nested lists with None for NaN, since JSON knows no NaN."""
     if isinstance(values, np.ndarray):
         values = values.tolist()
     if isinstance(values, list):

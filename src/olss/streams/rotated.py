@@ -9,12 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.common import checks
 from olss.errors import InputError
-from olss.streams.dataset_tasks import Draws, check_count, dataset_config, dataset_of, with_rows
+from olss.streams.dataset_tasks import (
+    DatasetTasks,
+    dataset_config,
+    dataset_of,
+    task_count,
+    with_rows,
+)
 from olss.streams.datasets import Dataset
 from olss.streams.image_rotation import rotate
 from olss.streams.stream import Stream
-from olss.streams.stream_draws import check_seed, generator
+from olss.streams.stream_draws import task_generator
 
 __all__ = ["rotated"]
 
@@ -29,7 +36,7 @@ def rotated(
     test_rows: int | None = None,
     seed: int = 0,
 ) -> Stream:
-    """Make tasks of one data set rotated by a fixed angle each, between 0 and 180 degrees.
+    """Return tasks of one data set rotated by a fixed angle each, between 0 and 180 degrees.
 
     Rotated MNIST of Lopez-Paz and Ranzato (2017) is
     ``rotated("mnist", angles="bins", resample="nearest", train_rows=1000)``.
@@ -62,9 +69,8 @@ def rotated(
     data = dataset_of(dataset)
     if data.X.ndim < 3:
         raise InputError(f"rotated needs images, found rows of shape {data.X.shape[1:]}.")
-    if resample not in ("bilinear", "nearest"):
-        raise InputError(f"resample must be 'bilinear' or 'nearest', found {resample!r}.")
-    degrees = _degrees(angles, check_count("tasks", tasks), check_seed(seed))
+    checks.known_name("resample", resample, ("bilinear", "nearest"))
+    degrees = _degrees(angles, task_count(tasks), checks.seed(seed))
     config = {
         "name": "rotated",
         "dataset": dataset_config(data, dataset),
@@ -74,7 +80,9 @@ def rotated(
     }
     names = [f"{angle:.4g} degrees" for angle in degrees]
     transform = partial(_rotate, degrees, resample)
-    return Draws(data, with_rows(config, train_rows, test_rows, seed), names, transform).stream()
+    return DatasetTasks(
+        data, with_rows(config, train_rows, test_rows, seed), names, transform
+    ).stream()
 
 
 def _rotate(degrees: list[float], resample: str, number: int, images: NDArray[Any]) -> NDArray[Any]:
@@ -85,7 +93,7 @@ def _degrees(angles: str | Sequence[float], tasks: int, seed: int) -> list[float
     if isinstance(angles, str):
         if angles == "even":
             return [float(angle) for angle in np.linspace(0, 180, tasks)]
-        draws = [generator(seed, "angle", number).random() for number in range(tasks)]
+        draws = [task_generator(seed, "angle", number).random() for number in range(tasks)]
         if angles == "bins":
             return [180 / tasks * (number + part) for number, part in enumerate(draws)]
         if angles == "random":
@@ -93,8 +101,10 @@ def _degrees(angles: str | Sequence[float], tasks: int, seed: int) -> list[float
         raise InputError(
             f"angles must be 'even', 'bins', 'random' or a list of degrees, found {angles!r}."
         )
-    degrees = [float(angle) for angle in angles]
-    if not np.all(np.isfinite(degrees)) or len(degrees) != tasks:
+    if not isinstance(angles, Sequence | np.ndarray):
+        raise InputError(f"angles must be a list of degrees or a name, found {angles!r}.")
+    degrees = [checks.number("angles", angle) for angle in angles]
+    if len(degrees) != tasks:
         raise InputError(
             f"angles must hold one number of degrees for each of the {tasks} tasks, "
             f"found {len(degrees)}: {degrees!r}."

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from olss.common import checks
 from olss.errors import InputError
-from olss.streams.stream_draws import check_seed, check_share
 from olss.streams.task import Task
 
 if TYPE_CHECKING:
@@ -90,9 +93,10 @@ class Stream:
     def __getitem__(self, number: int) -> Task:
         if isinstance(number, slice):
             raise InputError(f"a stream gives one task at a time, found the slice {number!r}.")
+        number = operator.index(number)
         if not -len(self) <= number < len(self):
             raise IndexError(f"task {number} of a stream of {len(self)} tasks")
-        return self._make(int(number) % len(self))
+        return self._make(number % len(self))
 
     def __iter__(self) -> Iterator[Task]:
         return map(self.__getitem__, range(len(self)))
@@ -120,8 +124,8 @@ class Stream:
         """
         if "validation" in self._config:
             raise InputError("validation was asked for twice: this stream is one for tuning.")
-        seed = self.seed if seed is None else check_seed(seed)
-        return self._hold_out(check_share("share", share, most=0.9), seed)
+        seed = self.seed if seed is None else checks.seed(seed)
+        return self._hold_out(checks.number("share", share, above=0, most=0.9), seed)
 
     def describe(self) -> str:
         """Return a table of the tasks: name, rows, classes. Makes every task once.
@@ -153,7 +157,7 @@ class Stream:
     def preview(
         self, path: str | Path | None = None, *, tasks: int = 10, examples: int = 6
     ) -> Figure:
-        """Draw tasks across and training examples down; write the picture to `path` if given.
+        """Return a picture of tasks across and training examples down, written to `path` if given.
 
         Parameters
         ----------
@@ -168,7 +172,13 @@ class Stream:
         """
         from olss.streams.preview import draw_preview
 
-        return draw_preview(self, path, tasks=tasks, examples=examples)
+        shown = min(checks.whole("tasks", tasks), len(self))
+        numbers = np.unique(np.linspace(0, len(self) - 1, shown).round().astype(int)).tolist()
+        examples = checks.whole("examples", examples)
+        figure = draw_preview(numbers, self.__getitem__, self.class_names, examples)
+        if path is not None:
+            figure.savefig(path)
+        return figure
 
     def __repr__(self) -> str:
         config = self.config

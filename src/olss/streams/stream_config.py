@@ -37,7 +37,7 @@ STEPS: dict[str, Callable[..., Stream]] = {
 
 
 def from_config(config: Mapping[str, Any]) -> Stream:
-    """Make a stream from a description, such as `Stream.config` or a table of a TOML file.
+    """Return the stream of a description, such as `Stream.config` or a table of a TOML file.
 
     Parameters
     ----------

@@ -7,9 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.errors import InputError
-
-__all__ = ["check_seed", "check_share", "draw", "generator", "stratified"]
+__all__ = ["draw", "stratified", "task_generator"]
 
 # The numbers are part of what a seed means: never change one, only add.
 PURPOSES: Final = {
@@ -28,7 +26,7 @@ PURPOSES: Final = {
 }
 
 
-def generator(seed: int, purpose: str, task: int = 0) -> np.random.Generator:
+def task_generator(seed: int, purpose: str, task: int = 0) -> np.random.Generator:
     """Return the generator for one purpose and task.
 
     Each has its own stream of numbers, so that asking for more rows does not change the
@@ -37,31 +35,15 @@ def generator(seed: int, purpose: str, task: int = 0) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(PURPOSES[purpose], task)))
 
 
-def check_seed(seed: int) -> int:
-    """Return the seed as an int, or say what is wrong with it."""
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise InputError(f"seed must be a whole number from 0 up, found {seed!r}.")
-    return int(seed)
-
-
-def check_share(name: str, share: float, *, most: float = 1.0) -> float:
-    """Return a share above 0 and below (or at) `most` as a float."""
-    if isinstance(share, bool) or not isinstance(share, (int, float, np.floating)):
-        raise InputError(f"{name} must be a share between 0 and {most:g}, found {share!r}.")
-    if not 0 < share <= most:
-        raise InputError(f"{name} must be a share between 0 and {most:g}, found {share!r}.")
-    return float(share)
-
-
 def draw(rows: NDArray[np.int64], size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draw `size` of the rows without replacement, in random order."""
+    """Return `size` of the rows, drawn without replacement, in random order."""
     return rng.permutation(rows)[:size]
 
 
 def stratified(
     y: NDArray[Any] | None, rows: NDArray[np.int64], size: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw `size` of the rows so that each class has its share, up to one row.
+    """Return `size` of the rows, drawn so that each class has its share, up to one row.
 
     Rows are laid out class by class, shuffled inside a class, and taken at equal distances
     from a random start (systematic sampling): every row has the same chance of size / n.

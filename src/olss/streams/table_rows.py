@@ -1,4 +1,4 @@
-"""Parquet and CSV files as rows of numbers."""
+"""Files of tables as rows of numbers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import DataError, FormatError, InputError
-from olss.streams.own_rows import Rows
+from olss.streams.file_batches import batches, column_names
+from olss.streams.own_rows import TaskRows
 
-__all__ = ["PERIODS", "Table"]
+__all__ = ["PERIODS", "FileTable"]
 
 # Written out so that the text sorts as time does.
 PERIODS = {"day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m", "year": "%Y"}
-FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
 
 
 @dataclass(frozen=True)
-class Table:
-    """Rows of one or more Parquet or CSV files, read when they are asked for.
+class FileTable:
+    """Rows of one or more files, read when they are asked for.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Table:
         Columns to learn from; None for all others.
     by, every : str or None
         Column, and period of time, that says which rows belong together.
-    value : object
+    value : pyarrow.Scalar or None
         Only rows where `by` has this value.
     """
 
@@ -55,7 +55,7 @@ class Table:
 
     def check_columns(self) -> list[str]:
         """Return the columns there are, or say which one is not."""
-        present: list[str] = self._open().schema.names
+        present = column_names(self.files[0])
         for name in (*self.targets, self.by, *(self.chosen or [])):
             if name is not None and name not in present:
                 raise InputError(
@@ -65,30 +65,33 @@ class Table:
             raise InputError(f"features must not hold the target or by, found {both.pop()!r}.")
         return present
 
-    def split(self) -> list[Table]:
+    def split(self) -> list[FileTable]:
         """Return a table for each value of the column `by`, sorted."""
         assert self.by is not None
         self.check_columns()
-        import pyarrow.compute as pc
-
-        column = self._open().to_table(columns={self.by: self._group()}).column(0)
+        column = self._group(self._read([self.by]))
         if column.null_count:
             raise DataError(
                 f"the column {self.by!r} is empty in {column.null_count} rows: they belong to no "
                 "task; fill or drop them first."
             )
-        return [replace(self, value=value) for value in sorted(pc.unique(column).to_pylist())]
+        values = sorted(column.unique(), key=lambda value: value.as_py())
+        if any(value.as_py() != value.as_py() for value in values):
+            raise DataError(f"the column {self.by!r} holds NaN: fill or drop such rows first.")
+        return [replace(self, value=value) for value in values]
 
-    def read(self) -> Rows:
-        """Read inputs (n, columns) and targets."""
+    def read(self) -> TaskRows:
+        """Return inputs (n, columns) and targets."""
+        if not self.features:
+            raise DataError(f"{self.files[0]} has no column left to learn from.")
         table = self._read([*self.features, *self.targets])
         if not table.num_rows:
             raise DataError(f"{self.files[0]} has no rows.")
         inputs = [_numbers(table, name, self.files[0]) for name in self.features]
-        return Rows(np.column_stack(inputs), self._targets_of(table))
+        return TaskRows(np.column_stack(inputs), self._targets_of(table))
 
     def read_targets(self) -> NDArray[Any]:
-        """Read the targets alone."""
+        """Return the targets alone."""
         self.check_columns()
         return self._targets_of(self._read(self.targets))
 
@@ -96,52 +99,86 @@ class Table:
         columns = []
         for name in self.targets:
             _check_present(table, name, self.files[0])
-            values = table.column(name).to_numpy()
-            columns.append(values.astype(str) if values.dtype.kind == "O" else values)
+            columns.append(_values(table, name, self.files[0]))
         return columns[0] if len(columns) == 1 else np.column_stack(columns)
 
-    def _open(self) -> Any:
-        import pyarrow
-        from pyarrow import dataset
-
-        kinds = {FORMATS.get(path.suffix) for path in self.files}
-        if None in kinds or len(kinds) > 1:
-            raise InputError(
-                "files must all be .parquet or all .csv (or all .npz), found "
-                f"{', '.join(sorted({path.name for path in self.files}))}."
-            )
-        try:
-            return dataset.dataset([str(path) for path in self.files], format=kinds.pop())
-        except (pyarrow.ArrowInvalid, OSError) as error:
-            raise FormatError(f"{self.files[0]} cannot be read: {error}") from error
-
     def _read(self, columns: list[str]) -> Any:
-        import pyarrow
-
-        only = None if self.value is None else self._group() == self.value
-        try:
-            return self._open().to_table(columns=columns, filter=only)
-        except (pyarrow.ArrowInvalid, OSError) as error:
-            raise FormatError(f"{self.files[0]} cannot be read: {error}") from error
-
-    def _group(self) -> Any:
-        """Return the expression rows are told apart by: the column or its period."""
+        """Return the table of these columns, with the rows of this task only."""
+        import pyarrow as pa
         import pyarrow.compute as pc
 
-        if self.every is None:
-            return pc.field(self.by)
-        return pc.strftime(pc.field(self.by), format=PERIODS[self.every])
+        wanted = [*columns, *([self.by] if self.by and self.by not in columns else [])]
+        parts = []
+        for path in self.files:
+            for batch in batches(path, wanted):
+                part = pa.table({name: _plain(batch.column(name)) for name in wanted})
+                if self.value is not None:
+                    part = part.filter(pc.equal(self._group(part), self.value))
+                parts.append(part.select(columns))
+        try:
+            if not parts:
+                raise DataError(f"{self.files[0]} has no rows.")
+            return pa.concat_tables(parts, promote_options="permissive")
+        except pa.ArrowException as error:
+            raise FormatError(
+                f"the files from {self.files[0]} on do not have columns of one kind: {error}"
+            ) from error
+
+    def _group(self, table: Any) -> Any:
+        """Return what rows are told apart by: the column or its period."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column = table.column(self.by)
+        times = pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)
+        if self.every is not None:
+            if not times:
+                raise DataError(
+                    f"every={self.every!r} needs dates in the column {self.by!r}, found "
+                    f"{column.type}."
+                )
+            return pc.strftime(column, format=PERIODS[self.every])
+        # Python's times have microseconds.
+        return column.cast(pa.timestamp("us")) if pa.types.is_timestamp(column.type) else column
+
+
+def _plain(column: Any) -> Any:
+    """Return a column without dictionaries and views, as NumPy knows neither."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    view = pa.types.is_string_view(column.type)
+    return column.cast(pa.string()) if view else column
 
 
 def _numbers(table: Any, name: str, path: Path) -> NDArray[Any]:
     _check_present(table, name, path)
-    values: NDArray[Any] = table.column(name).to_numpy()
+    values = _values(table, name, path)
     if values.dtype.kind not in "fiub":
-        raise DataError(
-            f"{path}: the column {name!r} holds {table.schema.field(name).type}, not numbers; "
-            "encode it or leave it out with features=[...]."
-        )
+        raise _refused(table, name, path)
     return values
+
+
+def _values(table: Any, name: str, path: Path) -> NDArray[Any]:
+    """Return numbers, truth values or text; pyarrow's own way to NumPy loads pandas."""
+    import pyarrow as pa
+
+    column, kind = table.column(name), table.schema.field(name).type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return np.array(column.to_pylist(), np.str_)
+    if pa.types.is_boolean(kind):
+        return np.from_dlpack(column.cast(pa.uint8()).combine_chunks()).astype(bool)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return np.from_dlpack(column.combine_chunks())
+    raise _refused(table, name, path)
+
+
+def _refused(table: Any, name: str, path: Path) -> DataError:
+    return DataError(
+        f"{path}: the column {name!r} holds {table.schema.field(name).type}, not numbers; "
+        "encode it or leave it out with features=[...]."
+    )
 
 
 def _check_present(table: Any, name: str, path: Path) -> None:
