@@ -41,10 +41,16 @@ def fed(sketch: Sketch, updates: list[dict[str, Any]]) -> Sketch:
 def fingerprint(sketch: Sketch) -> dict[str, Any]:
     """Everything an update may change, as bytes and plain values."""
     state = sketch._settled
-    columns = {name: np.asarray(state.rows[name]) for name in state.rows}
     return {
-        "columns": {name: (c.dtype.str, c.shape, c.tobytes()) for name, c in columns.items()},
+        "columns": {name: as_bytes(state.rows[name]) for name in state.rows},
         "seen": state.seen,
         "task": state.task,
         "generator": state.generator,
     }
+
+
+def as_bytes(column: Any) -> Any:
+    if hasattr(column, "to_pydict"):
+        return column.schema.to_string(), repr(column.to_pydict())
+    array = np.asarray(column)
+    return array.dtype.str, array.shape, array.tobytes()

@@ -15,7 +15,7 @@ from olss import leverage_scores
 from olss.core.sampling import inclusion
 from olss.errors import DataError, FormatError, InputError
 from olss.files import compress, inspect
-from olss.files.varopt import POLICIES
+from olss.memory.policies import POLICIES
 
 
 def make(n=3000, seed=0, shift=0.0):
@@ -50,7 +50,8 @@ def test_rows_are_those_of_the_files_with_their_origin(folder, policy):
     kept = out(folder)
     assert len(kept) == 200
     assert list(kept.columns)[:6] == list(make(1).columns)
-    assert list(kept.columns)[6:] == ["olss_weight", "olss_task", "olss_source", "olss_row"]
+    own = [name for name in kept.columns[6:] if name != "olss_order"]
+    assert own == ["olss_task", "olss_weight", "olss_index", "olss_source", "olss_row"]
     types = pq.read_schema(folder / "out.parquet").types
     assert types[:6] == pq.read_schema(folder / "in" / "day0.parquet").types
     for source, rows in kept.groupby("olss_source"):
@@ -197,9 +198,9 @@ BAD = {
     "size": ({"size": 0}, "size must be a positive whole number, found 0"),
     "policy": ({"policy": "best"}, "policy must be one of .* found 'best'"),
     "scores": ({"scores": "good"}, "scores must be .* found 'good'"),
-    "ridge": ({"scores": -1.0}, "scores must be a number of 0 or more"),
+    "ridge": ({"scores": -1.0}, "scores, as a ridge, must be a number of 0 or more"),
     "seed": ({"seed": -1}, "seed must be a whole number"),
-    "target": ({"target": "price"}, "target: there is no column 'price'; found a, b"),
+    "target": ({"target": "price"}, "target: there is no column 'price'. There are: a, b"),
     "task": ({"task": "price"}, "task: there is no column 'price'"),
     "columns": ({"columns": ["price"]}, "columns: there is no column 'price'"),
     "exclude": ({"exclude": ["price"]}, "exclude: there is no column 'price'"),
@@ -246,7 +247,7 @@ def test_what_is_not_a_sketch_is_left_alone(folder, content, message):
         compress(folder / "in", into=into, size=10)
     assert into.read_bytes() == content
     make().to_parquet(into)
-    with pytest.raises(FormatError, match="not one that olss compress made"):
+    with pytest.raises(FormatError, match="but not one of a sketch"):
         compress(folder / "in", into=into, size=10)
     compress(folder / "in", into=into, size=10, fresh=True)
     assert len(out(folder)) == 10

@@ -58,12 +58,15 @@ class Holder:
 
 @contextlib.contextmanager
 def locked(
-    path: Path, *, wait: bool | float = False, waiting: Callable[[str], None] | None = None
+    path: Path,
+    *,
+    wait: bool | float = False,
+    waiting: Callable[[str], None] | None = None,
+    tidy: bool = False,
 ) -> Iterator[bool]:
     """Hold a lock inside the block; gives whether it was got.
 
-    The file stays: deleting it would let two processes hold locks on two files of one name. While
-    the lock is held the file says by whom; see `holder`.
+    While the lock is held the file says by whom; see `holder`.
 
     Parameters
     ----------
@@ -73,16 +76,19 @@ def locked(
         Whether to wait for whoever holds it; a number is the most seconds to wait.
     waiting : callable, optional
         Called once, with words on who holds the lock, before the waiting begins.
+    tidy : bool
+        Whether the file is taken away in the end. A lock counts only while its file is the one of
+        that name, so that no two processes hold locks on two files of one name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as file:
-        got = _got(file)
+    with contextlib.ExitStack() as stack:
+        file, got = _opened(path, stack)
         if wait and not got and waiting is not None:
             waiting(str(holder(path) or "another process"))
         end = time.monotonic() + (math.inf if wait is True else wait)
         while not got and time.monotonic() < end:
             time.sleep(POLL)
-            got = _got(file)
+            file, got = _opened(path, stack)
         if got:
             _sign(file)
         try:
@@ -90,6 +96,8 @@ def locked(
         finally:
             if got:
                 file.truncate(0)
+                if tidy and sys.platform != "win32":
+                    path.unlink(missing_ok=True)
         # Closing the file lets go.
 
 
@@ -104,6 +112,24 @@ def holder(path: Path) -> Holder | None:
         return Holder(int(content["pid"]), since, str(content["machine"]))
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
+
+
+def _opened(path: Path, stack: contextlib.ExitStack) -> tuple[IO[Any], bool]:
+    """Return the lock's file and whether the lock was got; open until the stack is closed."""
+    while True:
+        stack.close()
+        file = stack.enter_context(path.open("a+"))
+        got = _got(file)
+        if not got or _is_there(path, file):
+            return file, got
+
+
+def _is_there(path: Path, file: IO[Any]) -> bool:
+    """Whether an open file is still the one of its name."""
+    try:
+        return sys.platform == "win32" or path.stat().st_ino == os.fstat(file.fileno()).st_ino
+    except FileNotFoundError:
+        return False
 
 
 def _got(file: IO[Any]) -> bool:

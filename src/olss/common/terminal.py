@@ -14,7 +14,7 @@ import typer
 
 from olss.errors import OlssError
 
-__all__ = ["Interrupted", "plain_errors"]
+__all__ = ["Interrupted", "plain_errors", "printable"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,6 +22,17 @@ R = TypeVar("R")
 
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C, with words on what was saved and how to go on."""
+
+
+def printable(text: str) -> str:
+    """Return text without the characters that command a terminal; names of columns may have them.
+
+    Examples
+    --------
+    >>> printable("a\\x1b[2Jb")
+    'a�[2Jb'
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
 
 
 def plain_errors(function: Callable[P, R]) -> Callable[P, R]:

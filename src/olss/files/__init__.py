@@ -1,4 +1,4 @@
-"""Files larger than memory, compressed to a small table that stands for all of them."""
+"""The memory for files larger than the machine's."""
 
 from olss.files.compress import compress
 from olss.files.inspection import inspect

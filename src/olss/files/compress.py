@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from olss.common import checks
-from olss.errors import InputError
-from olss.files.compression import Progress, Run, Summary
+from olss.common.lock import holder, locked
+from olss.errors import InputError, OlssError, OlssWarning
+from olss.files.summary import Summary
+from olss.memory.pool import Policy
 
-__all__ = ["Summary", "compress"]
+__all__ = ["Progress", "Summary", "compress"]
+
+Progress = Callable[[str, int, int], None]
 
 
 def compress(
-    inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    inputs: Any,
     *,
     into: str | os.PathLike[str],
     size: int | None = None,
     target: str | None = None,
     task: str | None = None,
-    policy: str | None = None,
+    policy: str | Policy | None = None,
     scores: str | float | None = None,
     columns: Sequence[str] | None = None,
     exclude: Sequence[str] | None = None,
     intercept: bool | None = None,
+    half_life: Any = None,
+    last: Any = None,
+    time: str | None = None,
+    spectrum: bool | None = None,
     seed: int | None = None,
     fresh: bool = False,
     skip_bad: bool = False,
@@ -37,28 +46,32 @@ def compress(
 
     If `into` exists, it and the new input are one pool, and files that it has taken in already
     are passed over. Settings not given are then those of before. The file is replaced whole, at
-    the end; until then it is as it was.
+    the end; until then it is as it was. It is a sketch: `olss.Sketch.load` opens it and goes on,
+    and what `olss.Sketch.save` wrote of tables can be continued here.
 
     Parameters
     ----------
-    inputs : one or more paths
+    inputs : one or more paths or tables
         Parquet, CSV and JSON lines (also .gz), ORC, Arrow/Feather, .npy and .npz: files, folders,
-        globs, or fsspec addresses. All must have the same columns.
+        globs, or fsspec addresses. From Python also frames of pandas, polars or Arrow, iterators
+        of them, and data sets of Hugging Face. Columns may come in any order; types are promoted
+        where nothing is lost.
     into : path
         The Parquet file to make or to continue. It holds the original columns and types, and
-        ``olss_weight`` (how many rows a row stands for), ``olss_task``, ``olss_source`` and
-        ``olss_row`` (where it comes from).
+        ``olss_weight`` (how many rows a row stands for), ``olss_task``, ``olss_index``,
+        ``olss_source`` and ``olss_row`` (where it comes from).
     size : int
         Rows to keep.
     target : str, optional
-        The column to be predicted. It is not scored. If it is a class (text, booleans, at most 32
-        different whole numbers), the draw spreads evenly over tasks and classes.
+        The column to be predicted. It is not scored. If it is a class (see
+        `olss.tables.class_labels`), the draw spreads evenly over tasks and classes.
     task : str, optional
         The column that says the task; by default each file is a task.
-    policy : {"weighted", "paper", "reservoir", "balanced", "recent"}
-        As for `olss.Sketch`; "balanced" draws at random inside each task and class. "weighted" is
-        the default. It and "paper" take two passes over the input, the others one.
-    scores : {"auto", "exact", "ridge"} or float
+    policy : str or callable
+        As for `olss.Sketch`; "weighted" is the default. It and "paper" take two passes over the
+        input, the others one. "balanced" and policies of your own take rows block by block, each
+        block as an update of a sketch; a policy that is not mergeable, in one thread.
+    scores : {"auto", "exact", "ridge", "sketched"} or float
         As for `olss.Sketch`.
     columns, exclude : sequence of str, optional
         Columns to score, columns not to. All are carried along. See `olss.tables.plan` for what
@@ -66,6 +79,8 @@ def compress(
     intercept : bool
         Whether rows are scored with a constant added, so that it does not matter where the zero
         of a column is. The default is not to.
+    half_life, last, time, spectrum
+        As for `olss.Sketch`.
     seed : int, optional
         Where the randomness comes from, at the start of a file.
     fresh : bool
@@ -96,52 +111,86 @@ def compress(
     >>> summary.rows, summary.seen, summary.new
     (50, 10000, 5000)
     """
-    items = [inputs] if isinstance(inputs, (str, os.PathLike)) else list(inputs)
-    asked = {
-        "size": None if size is None else checks.whole("size", size),
-        "policy": policy,
-        "scores": scores,
-        "target": target,
-        "task": task,
-        "columns": None if columns is None else list(columns),
-        "exclude": None if exclude is None else list(exclude),
-        "intercept": intercept,
-    }
-    path = Path(into)
-    seed = None if seed is None else checks.seed(seed)
-    _check(asked, path, workers, scheduler)
-    run = Run(path, asked, seed, skip_bad, progress or (lambda what, done, total: None))
-    if path.exists() and not fresh:
-        run.go_on()
-    else:
-        run.start()
-    run.survey(items)
-    if not run.pieces:
-        return run.summary(0)
-    return run.work(scheduler, workers)
+    from olss.files.engines import engine_for
+    from olss.files.given_tables import as_paths
+    from olss.files.steps import begun, continued, decided, finished, measured, surveyed
 
-
-def _check(asked: dict[str, Any], path: Path, workers: Any, scheduler: str | None) -> None:
-    from olss.files.varopt import POLICIES
-
-    if asked["policy"] not in (None, *POLICIES):
-        raise InputError(
-            f"policy must be one of {', '.join(map(repr, POLICIES))}, found {asked['policy']!r}."
-        )
-    scores = asked["scores"]
-    if isinstance(scores, str) and scores not in ("auto", "exact", "ridge"):
-        raise InputError(f"scores must be 'auto', 'exact', 'ridge' or a number, found {scores!r}.")
-    if not isinstance(scores, (str, type(None))):
-        checks.number("scores", scores, least=0)
+    path = _checked_path(into)
+    if seed is not None:
+        checks.seed(seed)
     if workers is not None:
         checks.whole("workers", workers)
         if scheduler is not None:
             raise InputError("give either scheduler or workers: the scheduler has its workers.")
+    asked = {
+        "size": size,
+        "policy": policy,
+        "scores": scores,
+        "columns": columns,
+        "exclude": exclude,
+        "intercept": intercept,
+        "half_life": half_life,
+        "last": last,
+        "time": time,
+        "spectrum": spectrum,
+    }
+    lock = path.with_name(f".{path.name}.lock")
+    with locked(lock, tidy=True) as got, as_paths(inputs) as given:
+        if not got:
+            who = holder(lock) or "another process"
+            raise OlssError(f"{path} is being written by {who}; wait for it, and run this again.")
+        if path.exists() and not fresh:
+            job = continued(path, asked, target, task)
+        else:
+            job = begun(path, asked, target, task, seed)
+        job = surveyed(job, given, skip_bad)
+        if not job.pieces:
+            return job.summary(0)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", OlssWarning)
+            job = decided(job)
+            total = job.passes * sum(piece.bytes for piece in job.pieces)
+            tick = _ticker(progress, total, job.passes)
+            with engine_for(scheduler, workers, tick) as engine:
+                job = measured(job, engine)
+                drawn = engine.draw(job.work, job.scorer, job.parts)
+            job = finished(job, drawn)
+        for warning in told:
+            if issubclass(warning.category, OlssWarning):
+                job.note(str(warning.message))
+            else:
+                warnings.warn_explicit(
+                    warning.message, warning.category, warning.filename, warning.lineno
+                )
+        return job.summary(job.new)
+
+
+def _ticker(progress: Progress | None, total: int, passes: int) -> Callable[[int], None]:
+    done = 0
+
+    def tick(size: int) -> None:
+        nonlocal done
+        done += size
+        what = "drawing" if passes == 1 or done > total // 2 else "measuring"
+        if progress is not None:
+            progress(what, min(done, total), total)
+
+    return tick
+
+
+def _checked_path(into: str | os.PathLike[str]) -> Path:
+    path = Path(into)
     if path.is_dir():
         raise InputError(f"into must be a file, found the folder {path}.")
+    if path.suffix.lower() not in (".parquet", ".pq"):
+        raise InputError(
+            f"into must end in .parquet, found {path.name!r}: the result is a Parquet file, "
+            "whatever the input is."
+        )
     if not path.parent.is_dir():
         raise InputError(f"into: there is no folder {path.parent}. Make it first.")
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(
             13, "Permission denied: the result cannot be written there", str(path)
         )
+    return path

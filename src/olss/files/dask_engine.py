@@ -1,9 +1,9 @@
-"""The passes on a Dask cluster: only Gram matrices and chosen rows travel.
+"""The work on parts, on a Dask cluster: only spectra and chosen rows travel.
 
 Each part of the input is read by one worker, and what parts bring is united in a tree on the
-workers; this process gets one (d, d) matrix and one set of rows. Everything a worker makes can be
-made again from the description of its task, so what a worker that dies has held is lost to no one:
-Dask has it made anew elsewhere, with the same generator and so the same rows.
+workers; this process gets one spectrum and one set of rows. Everything a worker makes can be made
+again from the description of its task, so what a worker that dies has held is lost to no one: Dask
+has it made anew elsewhere, with the same generator and so the same rows.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from typing import Any
 from warnings import warn
 
 from olss.common.dask_client import ClusterWatch, connect, load_distributed
-from olss.core.gram import Gram
 from olss.errors import OlssWarning
-from olss.files.parts import Job, Part, draw_part, fold, gram_part, merge_grams, merge_rows
-from olss.files.varopt import Rows
-from olss.tables.scoring import Scorer
+from olss.files.parts import Part, fold
+from olss.files.work import Drawn, Measured, Work, draw_part, measure_part, unite_drawn
+from olss.memory.numbers import SeenScorer
 
-__all__ = ["Cluster", "on_cluster"]
+__all__ = ["DaskEngine", "on_cluster"]
 
 
 @contextmanager
 def on_cluster(
     scheduler: str | None, workers: int | None, tick: Callable[[int], None]
-) -> Iterator[Cluster]:
+) -> Iterator[DaskEngine]:
     """Connect to a scheduler, or start workers on this machine for as long as the context lasts."""
     distributed = load_distributed("working on a cluster")
     if scheduler is None:
@@ -38,14 +37,14 @@ def on_cluster(
             distributed.LocalCluster(n_workers=workers, **options) as local,
             distributed.Client(local, set_as_default=False) as client,
         ):
-            yield Cluster(client, tick)
+            yield DaskEngine(client, tick)
         return
     with connect(scheduler) as client:
-        yield Cluster(client, tick)
+        yield DaskEngine(client, tick)
 
 
-class Cluster:
-    """Runs the passes on the workers of a Dask client."""
+class DaskEngine:
+    """Does the work on the workers of a Dask client."""
 
     def __init__(self, client: Any, tick: Callable[[int], None]) -> None:
         self._client = client
@@ -53,24 +52,24 @@ class Cluster:
         self._tell = tick
         self._lock = Lock()
 
-    def gram(self, job: Job, plan: Any, parts: Sequence[Part]) -> Gram:
-        """Return the Gram matrix of all parts."""
-        shared = self._share((job, plan))
-        leaves = (self._submit(part, _gram_part, shared, part) for part in parts)
-        root = fold(leaves, lambda _, a, b: self._client.submit(merge_grams, a, b, pure=False))
-        gram: Gram = self._watch.result(root)
-        return gram
+    def measure(self, work: Work, parts: Sequence[Part]) -> Measured:
+        """Return what is known of the rows of all parts."""
+        shared = self._share(work)
+        leaves = (self._submit(part, measure_part, shared, part) for part in parts)
+        root = fold(leaves, lambda _, a, b: self._client.submit(_then, shared, a, b, pure=False))
+        measured: Measured = self._watch.result(root)
+        return measured
 
-    def rows(self, job: Job, scorer: Scorer | None, parts: Sequence[Part]) -> Rows | None:
-        """Return the rows drawn from all parts."""
-        shared = self._share((job, scorer))
+    def draw(self, work: Work, scorer: SeenScorer | None, parts: Sequence[Part]) -> Drawn:
+        """Return rows drawn from all parts."""
+        shared = self._share((work, scorer))
         leaves = (self._submit(part, _draw_part, shared, part) for part in parts)
         root = fold(
             leaves,
-            lambda place, a, b: self._client.submit(_merge_rows, shared, place, a, b, pure=False),
+            lambda place, a, b: self._client.submit(_unite, shared, place, a, b, pure=False),
         )
-        rows: Rows | None = self._watch.result(root)
-        return rows
+        drawn: Drawn = self._watch.result(root)
+        return drawn
 
     def _share(self, value: Any) -> Any:
         """Send a value once. As the result of a task, it is made again if its holders die."""
@@ -91,15 +90,15 @@ def _itself(value: Any) -> Any:
     return value
 
 
-def _gram_part(shared: tuple[Job, Any], part: Part) -> Gram:
-    return gram_part(*shared, part)
+def _then(work: Work, a: Measured, b: Measured) -> Measured:
+    return a.then(b, work.settings)
 
 
-def _draw_part(shared: tuple[Job, Scorer | None], part: Part) -> Rows | None:
+def _draw_part(shared: tuple[Work, SeenScorer | None], part: Part) -> Drawn:
     return draw_part(*shared, part)
 
 
-def _merge_rows(
-    shared: tuple[Job, Any], place: tuple[int, int], a: Rows | None, b: Rows | None
-) -> Rows | None:
-    return merge_rows(shared[0], place, a, b)
+def _unite(
+    shared: tuple[Work, SeenScorer | None], place: tuple[int, int], a: Drawn, b: Drawn
+) -> Drawn:
+    return unite_drawn(*shared, place, a, b)

@@ -1,61 +1,60 @@
-"""What a compressed table holds and how good it is."""
+"""What a sketch file holds and how good it is."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.common.terminal import printable
+from olss.memory.certificate import Certificate
 from olss.memory.description import Description
+from olss.memory.policies import name_of
+from olss.memory.sketch import Sketch
 
 __all__ = ["Inspection", "inspect"]
+
+BAR = 40
+BINS = 8
+LINES = 20
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a compressed table holds; its `str` is a text to read.
+    """What a sketch file holds; its `str` is a text to read.
 
     Attributes
     ----------
     path : Path
+    sketch : Sketch
     description : Description
         Rows per task and class, and weights.
-    settings : dict
-        What it was made with.
     columns : list of (name, use, reason)
         What each column was used for; empty if none was scored.
-    history : list of dict
+    files : list of dict
         A line a file taken in.
-    spectral_error : float or None
-        The largest relative error of the weighted Gram matrix in any direction; None if no Gram
-        matrix was recorded.
-    weight : (n,) float array
+    error : Certificate or None
+        How far the sketch is from everything seen; None if it keeps no spectrum.
     """
 
     path: Path
+    sketch: Sketch
     description: Description
-    settings: dict[str, Any]
     columns: list[tuple[str, str, str]]
-    history: list[dict[str, Any]]
-    spectral_error: float | None
-    weight: NDArray[np.float64]
+    files: list[dict[str, Any]]
+    error: Certificate | None
 
     def __str__(self) -> str:
-        from olss.files.inspection_text import text
-
-        return text(self)
+        return printable("\n".join(_lines(self)))
 
 
 def inspect(path: str | os.PathLike[str]) -> Inspection:
-    """Say what a file made by `compress`, or by `olss.Sketch.save`, holds and how good it is.
-
-    The relative spectral error is the largest |x' (H - G) x| / x' G x over all x, with G the Gram
-    matrix of everything seen, as recorded, and H that of the rows held, weighted. Policies without
-    weights ("paper", "recent") are given equal ones.
+    """Return what a file made by `compress`, or by `olss.Sketch.save`, holds and how good it is.
 
     Examples
     --------
@@ -65,64 +64,91 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     >>> np.save(f"{folder}/x.npy", np.random.default_rng(0).standard_normal((5_000, 3)))
     >>> summary = compress(f"{folder}/x.npy", into=f"{folder}/out.parquet", size=500, seed=0)
     >>> result = inspect(f"{folder}/out.parquet")
-    >>> result.description.rows, bool(result.spectral_error < 0.2)
+    >>> result.description.rows, result.error.relative < 0.2
     (500, True)
     """
-    from olss.files.table_file import TASK, WEIGHT, is_sketch, read
-
-    path = Path(path)
-    if path.is_file() and is_sketch(path):
-        return _inspect_sketch(path)
-    table, state = read(path)
-    weight = table.column(WEIGHT).to_numpy().astype(np.float64)
-    target = state.settings["target"]
-    classes = _labels(table.column(target)) if state.classes else None
-    description = Description.of(state.seen, _labels(table.column(TASK)), classes, weight)
-    return Inspection(
-        path,
-        description,
-        state.settings,
-        state.uses(),
-        state.history,
-        _spectral_error(table, state, weight),
-        weight,
-    )
-
-
-def _inspect_sketch(path: Path) -> Inspection:
-    from olss.memory.policies import name_of
-    from olss.memory.sketch import Sketch
-
     sketch = Sketch.load(path)
-    settings = {"policy": name_of(sketch.policy), "size": sketch.size, "target": None}
-    return Inspection(path, sketch.describe(), settings, [], [], None, sketch.weight)
+    state = sketch._settled
+    columns = []
+    if state.numbers.plan is not None and state.spectrum is not None:
+        columns = state.numbers.plan.uses(state.numbers.varying(state.spectrum))
+    error = None if state.spectrum is None else sketch.error()
+    return Inspection(Path(path), sketch, sketch.describe(), columns, list(state.files), error)
 
 
-def _labels(column: Any) -> NDArray[Any]:
-    """Return a column as an array that sorts: numbers, or text."""
-    import pyarrow as pa
-    import pyarrow.types as kinds
+def _lines(found: Inspection) -> list[str]:
+    """Return an inspection as lines to read in a terminal."""
+    d, sketch = found.description, found.sketch
+    low, mean, high = d.weight
+    table = sketch._settled.table
+    target = f", target {table.target}" if table is not None and table.target else ""
+    lines = [
+        f"{found.path}: {d.rows:,} rows of {d.seen:,} seen",
+        f"policy {name_of(sketch.policy) or 'of its own'}, size {sketch.size}{target}",
+        f"weights {low:.4g} to {high:.4g}, mean {mean:.4g}; "
+        f"worth {d.effective_rows:,.0f} rows of equal weight",
+        "",
+        "how good it is",
+    ]
+    if found.error is None:
+        lines.append(
+            "  not known: no spectrum is kept with this policy (ask for it with --spectrum)"
+        )
+    else:
+        lines += [f"  {line}" for line in str(found.error).splitlines()[1:]]
+    names = _short([str(task) for task in d.tasks])
+    rows = d.counts.sum(axis=1)
+    lines += ["", "rows by task (standing for)"]
+    lines += _bars(names, rows.tolist(), [f"{w:,.0f}" for w in d.task_weight])
+    if d.classes is not None:
+        lines += ["", "rows by class"]
+        lines += _bars([str(c) for c in d.classes], d.counts.sum(axis=0).tolist())
+    if high > low * (1 + 1e-9):
+        lines += ["", "rows by weight", *_weights(sketch.weight)]
+    if found.columns:
+        width = max(len(name) for name, _, _ in found.columns)
+        lines += ["", "columns"]
+        lines += [
+            f"  {name:{width}}  {use}{f' ({why})' if why else ''}"
+            for name, use, why in found.columns
+        ]
+    if found.files:
+        lines += ["", "history"]
+        lines += [
+            f"  run {line['run'] + 1}: {line['address']}, {line['rows']:,} rows"
+            for line in found.files[-LINES:]
+        ]
+    if len(found.files) > LINES:
+        lines.append(f"  ... and {len(found.files) - LINES} files before these")
+    return lines
 
-    if kinds.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if kinds.is_integer(column.type) and not column.null_count:
-        numbers: NDArray[Any] = column.to_numpy()
-        return numbers
-    return np.asarray(column.cast(pa.string()).fill_null("(missing)").to_pylist())
+
+def _bars(names: list[str], values: list[int], notes: list[str] | None = None) -> list[str]:
+    width, top = max(map(len, names)), max(values)
+    lines = []
+    for i, (name, value) in enumerate(list(zip(names, values, strict=True))[:LINES]):
+        bar = "█" * max(1, round(BAR * value / top)) if value else ""
+        note = f" ({notes[i]})" if notes else ""
+        lines.append(f"  {name:>{width}}  {bar} {value:,}{note}")
+    if len(names) > LINES:
+        lines.append(f"  ... and {len(names) - LINES} more")
+    return lines
 
 
-def _spectral_error(table: Any, state: Any, weight: NDArray[np.float64]) -> float | None:
-    from olss.tables.plan import Plan
-    from olss.tables.scoring import make_scorer, one_batch, weighted_gram
+def _weights(weight: NDArray[np.float64]) -> list[str]:
+    # Rounding must not put an edge beyond its neighbour where weights are nearly alike.
+    edges = np.maximum.accumulate(np.geomspace(weight.min(), weight.max(), BINS + 1))
+    place = np.clip(np.searchsorted(edges, weight, side="right") - 1, 0, BINS - 1)
+    counts = np.bincount(place, minlength=BINS)
+    names = [f"{a:.4g} - {b:.4g}" for a, b in pairwise(edges)]
+    return _bars(names, counts.tolist())
 
-    if state.gram is None or state.plan is None:
-        return None
-    if state.settings["policy"] == "paper":
-        weight = np.full(len(weight), state.seen / len(weight))
-    plan = Plan.from_json(state.plan)
-    intercept = state.settings["intercept"]
-    scorer = make_scorer(plan, state.gram, intercept=intercept, scores="exact", size=1)
-    M = scorer.M[:, np.any(scorer.M, axis=0)]
-    held = weighted_gram(plan, one_batch(table), weight).matrix
-    eigenvalues = np.linalg.eigvalsh(M.T @ held @ M)
-    return float(np.abs(eigenvalues - 1).max())
+
+def _short(names: list[str]) -> list[str]:
+    """Leave out the folder if all names share one."""
+    if len(names) == 1:
+        return [os.path.basename(names[0]) or names[0]]
+    folders = {name.rpartition("/")[0] for name in names}
+    if len(folders) > 1:
+        return names
+    return [name.rpartition("/")[2] for name in names]

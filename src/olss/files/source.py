@@ -14,6 +14,7 @@ from olss.errors import DataError, FormatError, InputError, MissingExtraError
 
 __all__ = ["Source", "fsspec_module", "named", "open_address"]
 
+
 @dataclass(frozen=True)
 class Source:
     """A file of the input.

@@ -7,7 +7,7 @@ the latest time), and they are *drawn from*. Policies without scores have them d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -187,9 +187,7 @@ def _scaled(spectrum: Spectrum, elapsed: float, half_life: float) -> Spectrum:
     return spectrum.scaled(share) if share > 0 else Spectrum()
 
 
-def draw_part(
-    work: Work, scorer: SeenScorer | None, part: Part, tick: Tick | None = None
-) -> Drawn:
+def draw_part(work: Work, scorer: SeenScorer | None, part: Part, tick: Tick | None = None) -> Drawn:
     """Return rows drawn from a part."""
     draw = _Draw(work, scorer, work.rng(part.number))
     for piece in part.pieces:

@@ -13,7 +13,17 @@ from olss.memory.spectrum import Spectrum
 from olss.memory.state import Settings, State, generator
 from olss.memory.store import Array, RowStore
 
-__all__ = ["absorbed", "keeps_spectrum", "may_wait", "merged", "pool_of", "settled", "together", "united", "waited"]
+__all__ = [
+    "absorbed",
+    "keeps_spectrum",
+    "may_wait",
+    "merged",
+    "pool_of",
+    "settled",
+    "together",
+    "united",
+    "waited",
+]
 
 # Rows that come a few at a time wait until there are so many, or so many bytes of them: a draw
 # looks at all rows held, so it pays to make it for many new ones.
@@ -87,9 +97,7 @@ def absorbed(settings: Settings, state: State, new: RowStore) -> State:
         spectrum = numbers.added(spectrum or Spectrum(), new["X"], new["base"])
     classes = state.classes
     if "y" in new and len(new):
-        classes = say_classes(
-            new["y"], classes, matters=bool(says(settings.policy, "by_class"))
-        )
+        classes = say_classes(new["y"], classes, matters=bool(says(settings.policy, "by_class")))
     state = state.with_(
         rows=held, now=now, numbers=numbers, spectrum=spectrum, classes=classes, task=task
     )

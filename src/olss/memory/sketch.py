@@ -16,6 +16,7 @@ from olss.common import checks
 from olss.errors import InputError
 from olss.memory import sketch_file
 from olss.memory.absorbing import absorbed, may_wait, merged, settled, waited
+from olss.memory.certificate import Certificate, certify
 from olss.memory.description import Description
 from olss.memory.intake import (
     incoming,
@@ -232,7 +233,9 @@ class Sketch:
     def features(self, features: Callable[[Array], Array] | None) -> None:
         settings = checked_settings(self._settings, features=features)
         with self._lock:
-            self._state = self._settled.with_(numbers=replace(self._state.numbers, features=features))
+            self._state = self._settled.with_(
+                numbers=replace(self._state.numbers, features=features)
+            )
             self._settings = settings
 
     @property
@@ -446,6 +449,47 @@ class Sketch:
             raise InputError(EMPTY)
         classes = classes_of([state.rows["y"]]) if state.classes else None
         return Description.of(state.seen, state.rows["task"], classes, state.rows["weight"])
+
+    def error(self) -> Certificate:
+        """Return how far the sketch is from everything seen, and what that promises.
+
+        The Gram matrix of the rows held, weighted, is compared with that of everything seen, which
+        a sketch keeps where its policy scores by it, or with ``spectrum=True``. Of tables it is
+        that of the numbers their columns make, and a constant. Policies without weights are
+        compared up to a scale.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> sketch = Sketch(size=500, seed=0).update(rng.standard_normal((20_000, 5)))
+        >>> 0 < sketch.error().relative < 0.3
+        True
+        """
+        state = self._settled
+        if not len(state.rows):
+            raise InputError(EMPTY)
+        if state.spectrum is None:
+            raise InputError(
+                "this sketch keeps no spectrum of everything seen, so its error is not known: make "
+                "it with spectrum=True (not to be had of features, nor with a window)."
+            )
+        return certify(
+            state.spectrum,
+            [state.numbers.of(state.rows["X"])],
+            [state.rows["weight"]],
+            up_to_scale=not says(self.policy, "mergeable"),
+        )
+
+    @property
+    def frame(self) -> Any:
+        """Everything that is kept, of a sketch of tables, as one frame of the kind that came in."""
+        state = self._settled
+        if state.table is None:
+            raise InputError(
+                "frame is for sketches of tables; this one holds "
+                + ("nothing yet." if "X" not in state.rows else "arrays: see X, y and extra.")
+            )
+        return state.table.frame(sketch_file.table_of(state))
 
     def batches(
         self, size: int, *, shuffle: bool = True, seed: int | np.random.Generator | None = None

@@ -14,7 +14,7 @@ import base64
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from olss.memory.state_json import (
 from olss.memory.store import Array, RowStore, is_arrow
 from olss.tables.arrow_types import as_type
 
-__all__ = ["FORMAT", "KEY", "is_sketch_file", "read", "write"]
+__all__ = ["FORMAT", "KEY", "is_sketch_file", "read", "table_of", "write"]
 
 FORMAT = 2
 KEY = b"olss"
@@ -58,16 +58,11 @@ def write(path: str | os.PathLike[str], state: State, settings: Settings) -> Non
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = state.rows
-    columns = {name: rows[name] for name in rows if not _is_blank(name, rows[name])}
-    arrays: dict[str, Any] = {}
-    for name, column in columns.items():
-        arrays |= _to_arrow(name, column, state)
-    table = pa.table(arrays)
+    rows, table = state.rows, table_of(state)
     content = {
         "format": FORMAT,
         "settings": settings_to_json(settings),
-        "columns": {name: _kind(column) for name, column in columns.items()},
+        "columns": {name: _kind(column) for name, column in _said(rows).items()},
         "state": state_to_json(state),
     }
     table = table.replace_schema_metadata({KEY: json.dumps(content, default=_plain)})
@@ -86,6 +81,21 @@ def write(path: str | os.PathLike[str], state: State, settings: Settings) -> Non
             writer.write_table(table, row_group_size=group)
             writer.add_key_value_metadata({SEAL: BLANK})
         sealing.seal()
+
+
+def table_of(state: State) -> Any:
+    """Return all that is kept as one Arrow table, as it stands in the file."""
+    import pyarrow as pa
+
+    arrays: dict[str, Any] = {}
+    for name, column in _said(state.rows).items():
+        arrays |= _to_arrow(name, column, state)
+    return pa.table({name: arrays[name] for name in _in_order(arrays, state)})
+
+
+def _said(rows: RowStore) -> dict[str, Array]:
+    """Return the columns that say something."""
+    return {name: rows[name] for name in rows if not _is_blank(name, rows[name])}
 
 
 def read(
@@ -156,7 +166,8 @@ def _content(path: Path, metadata: dict[bytes, bytes]) -> Metadata:
     if KEY not in metadata:
         raise FormatError(
             f"{path} is a Parquet file, but not one of a sketch: its metadata has no entry "
-            f"'{KEY.decode()}'. To sketch the table itself, give it to update or compress."
+            f"'{KEY.decode()}'. To sketch the table itself, give it to update or compress; to put a "
+            "sketch into its place, start over with --fresh (fresh=True)."
         )
     if not is_sealed(path):
         raise FormatError(
@@ -177,6 +188,13 @@ def _content(path: Path, metadata: dict[bytes, bytes]) -> Metadata:
 
 def _file_name(name: str) -> str:
     return OWN.get(name, name.removeprefix(EXTRA))
+
+
+def _in_order(names: Iterable[str], state: State) -> list[str]:
+    """Return the columns of a table in the order they came in, the others behind."""
+    first = [] if state.table is None else state.table.rows.schema.names
+    place = {name: i for i, name in enumerate(first)}
+    return sorted(names, key=lambda name: place.get(name, len(place)))
 
 
 def _is_blank(name: str, column: Array) -> bool:

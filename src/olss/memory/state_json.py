@@ -78,6 +78,7 @@ def state_to_json(state: State) -> dict[str, Any]:
             "rows": table.rows.to_json(),
             "y": None if table.y is None else table.y.to_json(),
             "target": table.target,
+            "task": table.task,
         },
         "files": state.files,
         "runs": state.runs,
@@ -120,6 +121,7 @@ def _table(content: Metadata) -> TableKind:
         FrameKind.from_json(content.raw("rows")),
         FrameKind.from_json(content.raw("y")) if "y" in content else None,
         content.text("target") if "target" in content else None,
+        content.text("task") if "task" in content else None,
     )
 
 
@@ -129,6 +131,7 @@ def _file(content: Metadata, line: Any) -> dict[str, Any]:
         "address": entry.text("address"),
         "fingerprint": entry.text("fingerprint"),
         "bytes": entry.whole("bytes"),
+        "modified": entry.whole("modified"),
         "rows": entry.whole("rows"),
         "run": entry.whole("run"),
     }

@@ -28,11 +28,14 @@ class TableKind:
         Of which library, with which types of its own; of the target, if there is one.
     target : str or None
         The name of the column to be predicted.
+    task : str or None
+        Of rows from files: the name of the column that says the task.
     """
 
     rows: FrameKind
     y: FrameKind | None = None
     target: str | None = None
+    task: str | None = None
 
     def frame(self, table: Any) -> Any:
         """Return rows as a frame of the kind that came in: a copy, of these rows alone."""
@@ -90,10 +93,19 @@ def incoming_table(
         allowed = new_columns and name == "X"
         schema = unified(held[name].schema, part.schema, place="rows", allow_new=allowed)
         parts[name] = conform(part, schema, place="rows")
-    joined = known.rows.joined(frame, parts["X"].schema)
+    joined = _joined(known.rows, frame, parts["X"].schema)
     if target is None or known.y is None or y_frame is None:
-        return parts, TableKind(joined)
-    return parts, TableKind(joined, known.y.joined(y_frame, parts["y"].schema), target)
+        return parts, TableKind(joined, task=known.task)
+    return parts, TableKind(
+        joined, _joined(known.y, y_frame, parts["y"].schema), target, known.task
+    )
+
+
+def _joined(known: FrameKind, new: FrameKind, schema: Any) -> FrameKind:
+    """Return the kind of both; rows that came as plain Arrow, from files, go by what follows."""
+    if known.library == "pyarrow" != new.library:
+        return new.joined(known, schema)
+    return known.joined(new, schema)
 
 
 def with_schemas(held: RowStore, parts: dict[str, Any]) -> RowStore:

@@ -1,0 +1,81 @@
+"""Tables that are handed over in Python: written into a folder of their own, then read as files.
+
+So one way of reading serves all: an iterator can be read twice, and memory stays constant.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from olss.errors import InputError
+from olss.tables.frames import is_table, to_arrow
+from olss.tables.schemas import conform, unified
+
+__all__ = ["as_paths"]
+
+HUGGING_FACE_ROWS = 10_000
+
+
+@contextmanager
+def as_paths(inputs: Any) -> Iterator[list[str]]:
+    """Give the inputs as paths; tables among them are files for as long as the context lasts."""
+    alone = isinstance(inputs, str | os.PathLike) or is_table(inputs) or _is_data_set(inputs)
+    items = [inputs] if alone or not isinstance(inputs, Iterable) else inputs
+    with tempfile.TemporaryDirectory(prefix="olss-tables-") as folder:
+        yield [_path(item, number, Path(folder)) for number, item in enumerate(items)]
+
+
+def _path(item: Any, number: int, folder: Path) -> str:
+    if isinstance(item, str | os.PathLike):
+        return os.fspath(item)
+    path = folder / f"table-{number + 1}.arrow"
+    if _is_data_set(item):
+        _write(path, item.with_format("arrow").iter(HUGGING_FACE_ROWS))
+    elif is_table(item):
+        _write(path, item if hasattr(item, "read_next_batch") else [item])
+    elif isinstance(item, Iterable):
+        _write(path, item)
+    else:
+        raise InputError(
+            f"inputs must be paths, tables, or iterators of tables, found {type(item).__name__}."
+        )
+    return str(path)
+
+
+def _is_data_set(item: Any) -> bool:
+    """Whether an item is a data set of Hugging Face."""
+    return hasattr(item, "with_format") and hasattr(item, "iter")
+
+
+def _write(path: Path, tables: Iterable[Any]) -> None:
+    """Write tables into one Arrow file; all in the schema of the first, as far as it goes."""
+    import pyarrow as pa
+
+    schema, writer = None, None
+    try:
+        for given in tables:
+            if not is_table(given):
+                raise InputError(f"inputs must be tables, found {type(given).__name__} in one.")
+            table, _ = to_arrow(given, place="inputs")
+            if schema is None or writer is None:
+                schema = table.schema
+                writer = pa.ipc.new_file(str(path), schema)
+            elif not table.schema.equals(schema):
+                wider = unified(schema, table.schema, place="inputs")
+                if not wider.equals(schema):
+                    raise InputError(
+                        "the tables of an iterator must have one schema; give tables of different "
+                        "types one by one, in a list of lists."
+                    )
+                table = conform(table, schema, place="inputs")
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()
+    if writer is None:
+        raise InputError("inputs hold no table.")

@@ -1,0 +1,121 @@
+"""A table in memory and the same table in files: every policy is one law for both."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from olss import Sketch
+from olss.errors import InputError
+from olss.files import compress
+from olss.memory import Choice
+from olss.memory.policies import POLICIES
+
+ROWS, SIZE, REPEATS = 60, 12, 150
+
+
+@pytest.fixture
+def table():
+    rng = np.random.default_rng(0)
+    return pa.table(
+        {
+            "a": rng.standard_t(3, ROWS),
+            "b": rng.standard_normal(ROWS),
+            "kind": rng.choice(["x", "y", "z"], ROWS, p=[0.8, 0.15, 0.05]),
+            "label": np.arange(ROWS) % 2 == 0,
+        }
+    )
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Cut even a small file into parts, and parts into blocks."""
+    monkeypatch.setattr("olss.files.parts.SMALL_PART_BYTES", 1)
+
+
+def frequencies(draw):
+    """Return how often each row is kept, and the mean of its weight (0 if it is not)."""
+    counts, weights = np.zeros(ROWS), np.zeros(ROWS)
+    for seed in range(REPEATS):
+        index, weight = draw(seed)
+        counts[index] += 1
+        weights[index] += weight
+    return counts / REPEATS, weights / REPEATS
+
+
+def compressed(path, into, seed, **options):
+    compress(path, into=into, size=SIZE, target="label", seed=seed, fresh=True, **options)
+    sketch = Sketch.load(into)
+    return sketch.index, sketch.weight
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_rows_stay_as_often_from_files_as_from_memory(policy, table, tmp_path, small_parts):
+    # Herding orders rows among those they came with, so it is given them in one block.
+    group = ROWS if policy in ("balanced", "balanced-leverage") else 7
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=group)
+
+    def in_memory(seed):
+        sketch = Sketch(SIZE, policy, seed=10_000 + seed)
+        sketch.update(table, y="label")
+        return sketch.index, sketch.weight
+
+    a, v = frequencies(in_memory)
+    b, w = frequencies(
+        lambda seed: compressed(
+            tmp_path / "in.parquet", tmp_path / "out.parquet", seed, policy=policy
+        )
+    )
+    p = (a + b) / 2
+    # Four standard errors of the difference of two frequencies; and a row that always stays,
+    # or never, does so in both.
+    bound = 4 * np.sqrt(2 * p * (1 - p) / REPEATS) + 1e-9
+    assert (np.abs(a - b) <= bound).all(), (a - b) / bound
+    if policy in ("weighted", "reservoir"):
+        for mean, share in ((v, a), (w, b)):
+            error = np.sqrt((1 / np.maximum(share, 0.05) - 1) / REPEATS) + 1e-9
+            assert (np.abs(mean - 1) <= 5 * error).all()
+
+
+def test_the_last_rows_are_the_same_bytes(table, tmp_path, small_parts):
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=7)
+    compressed(tmp_path / "in.parquet", tmp_path / "out.parquet", 0, policy="recent")
+    sketch = Sketch(SIZE, "recent").update(table, y="label")
+    loaded = Sketch.load(tmp_path / "out.parquet")
+    assert loaded.X.equals(sketch.X)
+    assert loaded.y.equals(sketch.y)
+    assert loaded.index.tobytes() == sketch.index.tobytes()
+
+
+def test_a_policy_of_ones_own_goes_over_files_block_by_block(table, tmp_path, small_parts):
+    def largest(pool, rng):
+        values = np.concatenate([np.asarray(part)[:, 0] for part in pool.features])
+        return Choice(np.argsort(values)[-pool.size :])
+
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=7)
+    out = tmp_path / "out.parquet"
+    compress(tmp_path / "in.parquet", into=out, size=SIZE, target="label", policy=largest)
+    kept = np.sort(Sketch.load(out, policy=largest).X.column("a").to_numpy())
+    np.testing.assert_array_equal(kept, np.sort(table.column("a").to_numpy())[-SIZE:])
+    with pytest.raises(InputError, match=r"load\(path, policy=...\)"):
+        compress([table.slice(0, 3)], into=out)
+
+
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_weighted_over_files_in_several_runs_stays_unbiased(table, tmp_path, blocks, small_parts):
+    for i, part in enumerate(np.array_split(np.arange(ROWS), blocks)):
+        pq.write_table(table.take(part), tmp_path / f"{i}.parquet", row_group_size=7)
+    totals = []
+    for seed in range(REPEATS):
+        out = tmp_path / "out.parquet"
+        out.unlink(missing_ok=True)
+        for i in range(blocks):
+            path = tmp_path / f"{i}.parquet"
+            compress(path, into=out, size=SIZE, target="label", seed=seed if not i else None)
+        sketch = Sketch.load(out)
+        totals.append([sketch.weight.sum(), sketch.weight @ sketch.X.column("a").to_numpy()])
+    truth = [ROWS, table.column("a").to_numpy().sum()]
+    error = np.std(totals, axis=0, ddof=1) / np.sqrt(REPEATS)
+    assert (np.abs(np.mean(totals, axis=0) - truth) < 4.5 * error).all()
