@@ -383,15 +383,18 @@ class Projected:
     Attributes
     ----------
     V : (d, k) array, W Z / sqrt(k) with Z random normal
+    factor : Factor
+        That of W.
     """
 
     V: Floats
+    factor: Factor
 
     @classmethod
     def of(cls, factor: Factor, rng: np.random.Generator) -> Projected:
         """Return a projection of what the factor does."""
         Z = rng.standard_normal((len(factor.W), JL_COLUMNS)) / np.sqrt(JL_COLUMNS)
-        return cls(dense_product(factor.W, Z))
+        return cls(dense_product(factor.W, Z), factor)
 
     def __call__(self, rows: Any) -> Floats:
         """Score rows of shape (n, ...)."""
@@ -400,8 +403,9 @@ class Projected:
     def of_blocks(self, blocks: Blocks) -> Floats:
         """Score the rows of blocks."""
         scores = np.empty(blocks.rows)
-        right = self.V.astype(blocks.dtype)
-        for part, block in blocks.read(blocks.dtype):
+        dtype = self.factor.work_dtype(blocks)
+        right = self.V.astype(dtype)
+        for part, block in blocks.read(dtype):
             product = dense_product(block, right)
             scores[part] = np.einsum("ij,ij->i", product, product)
         if not np.isfinite(scores).all():
