@@ -105,6 +105,16 @@ def test_each_way_of_holding_the_matrix_is_reached(A):
     assert relative_error(late.leverage([both])[0], svd_scores(both, D)) < 1e-3
 
 
+def test_rounding_of_many_updates_is_accounted_for():
+    """Each sum rounds; where columns nearly agree that adds up, until rows are held instead."""
+    A = rng().standard_normal((N, D))
+    A[:, 1] = A[:, 0] + 2e-5 * A[:, 1]
+    assert isinstance(spectrum_of(A, 10).sum, GramSum)
+    seen = spectrum_of(A, 150)
+    assert isinstance(seen.sum, RowSum)
+    assert relative_error(seen.leverage([A])[0], svd_scores(A)) < 1e-4
+
+
 def test_a_wrong_product_is_noticed(A, monkeypatch):
     """Were float32 products off by 1%, scores would be too: the check must not let it pass."""
     honest, tried = olss.core.running_gram.gram_of, []
