@@ -174,13 +174,13 @@ def test_wide_rows_have_an_interval_that_holds_the_truth(monkeypatch):
     monkeypatch.setattr("olss.core.running_directions.COLUMN_LIMIT", 160)
     A = rng().standard_normal((900, 12)) @ rng(1).standard_normal((12, 200))
     A += 0.05 * rng(2).standard_normal((900, 200))
-    w = np.full(300, 3.0)
-    for seen, all_rows in (
-        (Spectrum().plus(A), A),
-        (Spectrum().plus(A).minus(A[850:]), A[:850]),
+    for seen, all_rows, w in (
+        (Spectrum().plus(A), A, 3.0),
+        (Spectrum().plus(A), A, 0.3),
+        (Spectrum().plus(A).minus(A[850:]), A[:850], 3.0),
     ):
-        found = certify(seen, [A[:300]], [w])
-        G, S = all_rows.T @ all_rows, 3.0 * A[:300].T @ A[:300]
+        found = certify(seen, [A[:300]], [np.full(300, w)])
+        G, S = all_rows.T @ all_rows, w * A[:300].T @ A[:300]
         ridge = found.ridge * np.eye(200)
         h = eigh(S + ridge, G + ridge, eigvals_only=True)
         truth = max(h[-1] - 1, 1 - h[0])

@@ -2,9 +2,11 @@
 
 import warnings
 
+import array_api_strict
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 import olss
 import olss.core.running_gram
@@ -103,6 +105,16 @@ def test_each_way_of_holding_the_matrix_is_reached(A):
     assert relative_error(late.leverage([both])[0], svd_scores(both, D)) < 1e-3
 
 
+def test_rounding_of_many_updates_is_accounted_for():
+    """Each sum rounds; where columns nearly agree that adds up, until rows are held instead."""
+    A = rng().standard_normal((N, D))
+    A[:, 1] = A[:, 0] + 2e-5 * A[:, 1]
+    assert isinstance(spectrum_of(A, 10).sum, GramSum)
+    seen = spectrum_of(A, 150)
+    assert isinstance(seen.sum, RowSum)
+    assert relative_error(seen.leverage([A])[0], svd_scores(A)) < 1e-4
+
+
 def test_a_wrong_product_is_noticed(A, monkeypatch):
     """Were float32 products off by 1%, scores would be too: the check must not let it pass."""
     honest, tried = olss.core.running_gram.gram_of, []
@@ -136,6 +148,19 @@ def test_weights_ridges_and_kinds_of_arrays(A):
     assert images.columns == D
 
 
+@pytest.mark.parametrize("name", ["plain", "rank deficient", "dominant row 1e7"])
+def test_arrays_of_other_devices_and_tensors(name):
+    """array-api-strict stands for arrays that are neither NumPy's nor on the host."""
+    A, rank = UGLY[name]
+    A = A.astype(np.float32)
+    for kind in (array_api_strict.asarray, torch.from_numpy):
+        X = kind(A)
+        seen = Spectrum().plus(X[:700, ...]).plus(X[700:, ...])
+        scores, none = seen.leverage([X, X[:0, ...]])
+        assert relative_error(scores, svd_scores(A, rank)) < 1e-3
+        assert none.shape == (0,)
+
+
 def test_a_ridge_on_rows_that_lose_digits():
     A = UGLY["dominant row 1e7"][0]
     G = A.T @ A + 3.0 * np.eye(D)
@@ -156,6 +181,9 @@ def test_sketched_scores_have_the_documented_error(A):
     assert scores.sum() == pytest.approx(D, rel=0.1)
     (again,) = spectrum_of(A, 2).leverage([A], scores="sketched", seed=3)
     np.testing.assert_array_equal(scores, again)
+    D7 = UGLY["dominant row 1e7"][0].astype(np.float32)
+    (scores,) = spectrum_of(D7, 2).leverage([D7], scores="sketched", seed=3)
+    assert np.median(abs(scores / svd_scores(D7, D) - 1)) < 0.2
 
 
 def test_scores_through_a_map_are_those_of_the_mapped_rows(A):

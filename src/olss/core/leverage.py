@@ -384,17 +384,23 @@ class Projected:
     Attributes
     ----------
     V : (d, k) array, W Z / sqrt(k) with Z random normal
-    dimension : float, what the scores of all rows sum to
+    factor : Factor
+        That of W.
     """
 
     V: Floats
-    dimension: float
+    factor: Factor
 
     @classmethod
     def of(cls, factor: Factor, rng: np.random.Generator) -> Projected:
         """Return a projection of what the factor does."""
         Z = rng.standard_normal((len(factor.W), JL_COLUMNS)) / np.sqrt(JL_COLUMNS)
-        return cls(dense_product(factor.W, Z), factor.dimension)
+        return cls(dense_product(factor.W, Z), factor)
+
+    @property
+    def dimension(self) -> float:
+        """What the scores of all rows sum to."""
+        return self.factor.dimension
 
     def __call__(self, rows: Any) -> Floats:
         """Score rows of shape (n, ...)."""
@@ -403,8 +409,9 @@ class Projected:
     def of_blocks(self, blocks: Blocks) -> Floats:
         """Score the rows of blocks."""
         scores = np.empty(blocks.rows)
-        right = self.V.astype(blocks.dtype)
-        for part, block in blocks.read(blocks.dtype):
+        dtype = self.factor.work_dtype(blocks)
+        right = self.V.astype(dtype)
+        for part, block in blocks.read(dtype):
             product = dense_product(block, right)
             scores[part] = np.einsum("ij,ij->i", product, product)
         if not np.isfinite(scores).all():

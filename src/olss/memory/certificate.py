@@ -25,7 +25,7 @@ from olss.core.row_blocks import Blocks, to_numpy
 from olss.core.running_directions import DirectionSum
 from olss.core.running_gram import GramSum, RowSum
 from olss.errors import DataError, InputError
-from olss.memory.spectrum import Spectrum
+from olss.memory.spectrum import Spectrum, row_count
 
 __all__ = ["Certificate", "certify"]
 
@@ -185,7 +185,7 @@ the best fit to everything seen.
     Rows for a relative error of 0.5: 154, 0.2: 850, 0.1: 3,248.
     """
     given = [None] * len(parts) if weights is None else weights
-    blocks = [Blocks(x, w, name="X") for x, w in zip(parts, given, strict=True) if len(x)]
+    blocks = [Blocks(x, w, name="X") for x, w in zip(parts, given, strict=True) if row_count(x)]
     if not blocks or spectrum.sum is None:
         raise InputError("the sketch is empty: give it rows before asking how good it is.")
     for b in blocks:

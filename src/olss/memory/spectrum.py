@@ -30,7 +30,7 @@ from olss.core.running_directions import DirectionSum
 from olss.core.running_gram import GramSum, RowSum
 from olss.errors import DataError, FormatError, InputError
 
-__all__ = ["Spectrum", "ridge_rule"]
+__all__ = ["Spectrum", "ridge_rule", "row_count"]
 
 Floats = NDArray[np.float64]
 
@@ -212,7 +212,7 @@ class Spectrum:
         For rows that came with weight 1 scores are at most 1, up to rounding.
         """
         factor = self.factor(scores, size=size, seed=seed)
-        return [factor(part) for part in parts]
+        return [factor(part) if row_count(part) else np.zeros(0) for part in parts]
 
     def to_bytes(self) -> bytes:
         """Return it as bytes: a line of JSON, then numbers in float64, lowest byte first."""
@@ -265,6 +265,11 @@ def ridge_rule(scores: str | float, size: int | None) -> Ridge:
         return Ridge(scores)
     checks.known_name("scores", scores, ["exact", "ridge", "sketched"])
     return Ridge("auto" if scores == "ridge" else None, size)
+
+
+def row_count(part: Any) -> int:
+    """Return the rows of an array of any kind, sparse ones too."""
+    return int(part.shape[0]) if hasattr(part, "shape") else len(part)
 
 
 def _nothing(columns: int) -> GramSum | DirectionSum:
