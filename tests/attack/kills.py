@@ -28,7 +28,7 @@ class Attack:
         self.folder, self.seed = folder, seed
         rng = np.random.default_rng(seed)
         for name in ("first", "second"):
-            np.save(folder / f"{name}.npy", rng.standard_normal((200_000, 20)))
+            np.save(folder / f"{name}.npy", rng.standard_normal((100_000, 20)))
         self.seconds: dict[str, float] = {}
         self.truth: dict[str, bytes] = {}
 
@@ -61,7 +61,7 @@ class Attack:
     def prepared(self, kind: str, place: Path) -> Path:
         place.mkdir()
         if kind == "run":
-            write_experiment(place, tasks=4)
+            write_experiment(place, tasks=2)
         else:
             for name in ("first", "second"):
                 (place / f"{name}.npy").symlink_to(self.folder / f"{name}.npy")
