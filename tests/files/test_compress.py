@@ -233,7 +233,7 @@ def test_settings_cannot_change_on_the_way(folder):
     with pytest.raises(InputError, match=r"policy was 'weighted' when .* found 'paper'"):
         compress(folder / "in", into=into, policy="paper")
     compress(folder / "in", into=into, policy="paper", size=50, fresh=True)
-    assert inspect(into).settings["policy"] == "paper"
+    assert "policy paper" in str(inspect(into))
 
 
 @pytest.mark.parametrize(
