@@ -44,6 +44,8 @@ RUN_EXAMPLES = """\
 
 `olss run FILE --set learner.olss.lr=0.3 --set name=try`  an idea, beside the rest
 
+`olss run FILE --tensorboard`  and `tensorboard --logdir runs` beside it: curves while they grow
+
 `olss --verbose run FILE`  say what happens inside
 
 The same command again goes on where it was: finished runs are kept, a killed one continues
@@ -144,11 +146,11 @@ def run(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Log for TensorBoard, beside the results.")
     ] = False,
-    mlflow: Annotated[bool, typer.Option("--mlflow", help="Log to MLflow.")] = False,
 ) -> None:
     """Run an experiment, or go on with it."""
     from olss.lab.experiment import load, safe
     from olss.lab.run_experiment import run_experiment
+    from olss.lab.tensorboard_log import TensorBoardLog
 
     told = [*(changes or []), *([f"seeds={seeds!r}"] if seeds else [])]
     told += [f"device={device!r}"] if device else []
@@ -166,7 +168,7 @@ def run(
             only=only or (),
             jobs=_processes(jobs, experiment),
             scheduler=scheduler,
-            watchers=_trackers(experiment, into, tensorboard, mlflow),
+            watchers=[TensorBoardLog(into)] if tensorboard else [],
         )
     except KeyboardInterrupt:
         raise Interrupted(STOPPED_THERE if scheduler else STOPPED) from None
@@ -248,13 +250,6 @@ def _processes(jobs: int, experiment: Experiment) -> int:
             err=True,
         )
     return jobs or fitting
-
-
-def _trackers(experiment: Experiment, into: Path, tensorboard: bool, mlflow: bool) -> list[Any]:
-    from olss.lab import trackers
-
-    chosen: list[Any] = [trackers.TensorBoardTracker(into)] if tensorboard else []
-    return [*chosen, trackers.MLflowTracker(experiment)] if mlflow else chosen
 
 
 def _console() -> Any:
