@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import olss
 from olss.cli import app
+from olss.streams.record import Record
 
-COMMANDS = ("demo", "run", "tune", "report", "compress", "inspect", "data")
+COMMANDS = ("demo", "run", "tune", "report", "compress", "inspect", "data", "list")
 HEAVY = ("torch", "sklearn", "pandas", "matplotlib", "pyarrow", "jinja2", "dask", "optuna")
 
 
@@ -27,9 +29,25 @@ def test_every_command_explains_itself(command: str) -> None:
     assert "Usage" in result.output
 
 
-def test_run_and_tune_teach_by_examples() -> None:
-    for command in ("run", "tune"):
-        assert f"olss {command} FILE" in CliRunner().invoke(app, [command, "--help"]).output
+@pytest.mark.parametrize(
+    "command", ["demo", "run", "tune", "report", "list", "data", "data list", "data get"]
+)
+def test_commands_of_the_laboratory_teach_by_examples(command: str) -> None:
+    told = CliRunner().invoke(app, [*command.split(), "--help"]).output
+    assert told.partition("Examples")[2].count(f"olss {command.split()[0]}") >= 2
+
+
+def test_verbose_says_what_happens_and_silence_is_the_default(tmp_path: Path) -> None:
+    Record(accuracy=[[0.5]], tasks=["a"]).save(tmp_path / "runs" / "seed-0")
+    told = {
+        flags: subprocess.run(
+            [sys.executable, "-m", "olss", *flags, "report", "runs"],
+            cwd=tmp_path, capture_output=True, text=True, check=True,
+        ).stderr
+        for flags in ((), ("--verbose",))
+    }  # fmt: skip
+    assert told[()] == ""
+    assert "olss.lab.report.collect: 1 runs in 1 groups" in told["--verbose",]
 
 
 def test_help_teaches_by_examples() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from olss.common.whole_file import write_whole
 from olss.lab.report.collect import collect
 from olss.lab.report.measures import MEASURES, seconds
 from olss.lab.report.page import render
@@ -72,8 +73,8 @@ def report() -> None:
     content = summarise(collect([RESULTS / "paper"]))
     tables = {stream["id"]: stream_tables(stream) for stream in content["streams"]}
     page, claims = render(content, tables, {}, []), "\n".join(_claims(content))
-    (RESULTS / "paper" / "page.html").write_text(page, encoding="utf-8")
-    (RESULTS / "paper" / "claims.md").write_text(claims, encoding="utf-8")
+    write_whole(RESULTS / "paper" / "page.html", page.encode())
+    write_whole(RESULTS / "paper" / "claims.md", claims.encode())
 
 
 def _claims(content: dict[str, Any]) -> Iterator[str]:

@@ -10,9 +10,11 @@
 ((200, 8), (200,), 5000)
 """
 
-from olss.core.frequent_directions import FrequentDirections
-from olss.core.gram import Gram
-from olss.core.leverage import leverage_scores
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
 from olss.errors import (
     DataError,
     FormatError,
@@ -21,7 +23,15 @@ from olss.errors import (
     OlssError,
     OlssWarning,
 )
-from olss.memory.sketch import Sketch
+
+if TYPE_CHECKING:
+    from olss.core.frequent_directions import FrequentDirections
+    from olss.core.gram import Gram
+    from olss.core.leverage import leverage_scores
+    from olss.memory.sketch import Sketch
+
+# A library logs, and leaves it to the program whether anybody sees it.
+logging.getLogger("olss").addHandler(logging.NullHandler())
 
 __version__ = "0.1.0"
 __all__ = [
@@ -36,3 +46,19 @@ __all__ = [
     "Sketch",
     "leverage_scores",
 ]
+
+# Loaded when first asked for, so that the command can be stopped, and answers, at once.
+_HOME = {
+    "FrequentDirections": "olss.core.frequent_directions",
+    "Gram": "olss.core.gram",
+    "Sketch": "olss.memory.sketch",
+    "leverage_scores": "olss.core.leverage",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name]), name)

@@ -1,6 +1,25 @@
-"""``python -m olss``: the `olss` command."""
+"""The `olss` command, also as ``python -m olss``."""
 
-from olss.cli import app
+from __future__ import annotations
+
+import sys
+
+from olss.common.early_ctrl_c import STOPPED, leave_at_ctrl_c
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C ends it with a line and 130 from the first instant."""
+    leave_at_ctrl_c()
+    try:
+        from olss.cli import app
+
+        app(prog_name="olss")
+    except KeyboardInterrupt:
+        print(STOPPED, file=sys.stderr, flush=True)
+        sys.exit(130)
+
 
 if __name__ == "__main__":
-    app(prog_name="olss")
+    main()

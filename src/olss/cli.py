@@ -11,8 +11,10 @@ from typing import Annotated
 import typer
 
 import olss
+from olss.common.log_lines import show_log
+from olss.common.terminal import say
 from olss.files import file_commands
-from olss.lab import lab_commands
+from olss.lab import lab_commands, list_command
 from olss.lab.report import report_command
 
 app = typer.Typer(
@@ -21,13 +23,13 @@ app = typer.Typer(
     help="Keep a constant-size training set of everything seen so far, and train on it.",
 )
 
-for part in (lab_commands, report_command, file_commands):
+for part in (lab_commands, report_command, file_commands, list_command):
     part.add_to(app)
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"olss {olss.__version__}")
+        say(f"olss {olss.__version__}")
         raise typer.Exit
 
 
@@ -36,5 +38,10 @@ def main(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say on stderr what happens inside.")
+    ] = False,
 ) -> None:
     """Keep a constant-size training set of everything seen so far, and train on it."""
+    if verbose:
+        show_log()

@@ -4,7 +4,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from olss.common.terminal import Interrupted, plain_errors
+from olss.common.terminal import Interrupted, plain_errors, printable
 from olss.errors import DataError, InputError, MissingExtraError
 
 
@@ -60,3 +60,23 @@ def test_the_signature_is_kept_for_the_options() -> None:
     runner = CliRunner()
     assert runner.invoke(app, ["--rows", "4"]).output == "5\n"
     assert runner.invoke(app, ["--rows", "x"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain, Zürich, ✓ 日本", "plain, Zürich, ✓ 日本"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("\x9b2J", "\\x9b2J"),
+        ("a\rb", "a\\rb"),
+        ("left\u202eright", "left\\u202eright"),
+        ("two\n\tlines", "two\n\tlines"),
+        ("half \ud800", "half \\ud800"),
+    ],
+)
+def test_what_would_steer_a_terminal_is_written_out(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_errors_let_no_escape_codes_through() -> None:
+    assert ending_with(InputError("no column \x1b[31m.")) == (1, "Error: no column \\x1b[31m.\n")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from olss.errors import OlssError
 from olss.lab.executor import Event
-from olss.lab.experiment import RunSpec
+from olss.lab.experiment import RunSpec, load
 from olss.lab.lab_commands import add_to
 from olss.lab.single_run import check, run_in_folder
 from olss.streams.record import Record
@@ -177,3 +179,41 @@ def test_data_get_of_what_is_there(folder: Path) -> None:
     result = call("data", "get", "digits")
     assert result.exit_code == 0
     assert result.output.startswith("digits is in ")
+
+
+def test_a_choice_is_written_whole_or_not_at_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = {"chosen": {"settings": {"lr": 0.3}, "score": 0.5}, "trials": []}
+    monkeypatch.setattr("olss.lab.tune.tune", lambda *_: {"sgd": chosen, "sketch": chosen})
+    (folder / "tuned.toml").write_text("mine")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", full)
+        assert call("tune", "small.toml", "--write", "tuned.toml").exit_code == 1
+    assert (folder / "tuned.toml").read_text() == "mine"
+    assert call("tune", "small.toml", "--write", "tuned.toml").exit_code == 0
+    assert load(folder / "tuned.toml").learner("sgd").settings["lr"] == 0.3
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("train.lr=nan", "train.lr of small.toml must be a finite number, found nan"),
+        ("stream.steps=5", "stream.steps of small.toml must be a list of tables, found 5"),
+        ("train.day=2026-01-01", "a date is written in quotes"),
+        (f"train.epochs={10**30}", "train.epochs of small.toml must be a whole number of at most"),
+        ("seeds=0-99999999999", "seeds must be at most 10,000"),
+    ],
+)
+def test_values_no_record_could_hold_are_one_line_before_anything_is_written(
+    folder: Path, change: str, said: str
+) -> None:
+    result = call("run", "small.toml", "--set", change)
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (folder / "runs").exists()

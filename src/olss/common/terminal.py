@@ -7,32 +7,52 @@ command was called wrongly; 130 Ctrl-C.
 from __future__ import annotations
 
 import functools
+import unicodedata
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 import typer
 
+from olss.common.early_ctrl_c import STOPPED
 from olss.errors import OlssError
 
-__all__ = ["Interrupted", "plain_errors", "printable"]
+__all__ = ["Interrupted", "plain_errors", "printable", "say"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with words on what was saved and how to go on."""
+UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn")  # Unicode's categories of what shows nothing by itself
 
 
 def printable(text: str) -> str:
-    """Return text without the characters that command a terminal; names of columns may have them.
+    r"""Return a text that a terminal only shows: what would steer it is written out.
+
+    Names of columns, learners and files come from anywhere; an escape code in one of them could
+    clear the screen, change its colours or the title of the window.
 
     Examples
     --------
-    >>> printable("a\\x1b[2Jb")
-    'a�[2Jb'
+    >>> print(printable("a\x1b[2Jb"))
+    a\x1b[2Jb
+    >>> printable("two\nlines, Zürich ✓")
+    'two\nlines, Zürich ✓'
     """
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+    return "".join(
+        one
+        if one in "\n\t" or unicodedata.category(one) not in UNSEEN
+        else one.encode("unicode_escape").decode()
+        for one in text
+    )
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Print a text for people, whatever is in it."""
+    typer.echo(printable(str(text)), err=err)
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with words on what was saved and how to go on."""
 
 
 def plain_errors(function: Callable[P, R]) -> Callable[P, R]:
@@ -58,10 +78,10 @@ def plain_errors(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except (OlssError, OSError) as error:
-            typer.echo(f"Error: {_line(error)}", err=True)
+            say(f"Error: {_line(error)}", err=True)
             raise typer.Exit(1) from error
         except KeyboardInterrupt as stop:
-            typer.echo(str(stop) or "Stopped. The same command starts again.", err=True)
+            say(str(stop) or STOPPED, err=True)
             raise typer.Exit(130) from stop
 
     return wrapped

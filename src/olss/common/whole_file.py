@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from olss.errors import InputError
 
-__all__ = ["place_of", "whole_file"]
+__all__ = ["place_of", "whole_file", "write_whole"]
 
 KINDS = {
     stat.S_IFDIR: "a folder",
@@ -109,3 +109,11 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(number)
         finally:
             os.close(number)
+
+
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    with whole_file(path) as file:
+        file.write(content)

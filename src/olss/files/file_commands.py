@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from olss.common.terminal import Interrupted, plain_errors
+from olss.common.terminal import Interrupted, plain_errors, say
 
 __all__ = ["add_to"]
 
@@ -126,14 +126,14 @@ def _compress(
             f"Stopped. {into} is as it was before; the same command starts again."
         ) from stop
     if not quiet:
-        typer.echo(summary)
+        say(summary)
 
 
 def _inspect(path: Annotated[Path, typer.Argument(help="A file made by compress.")]) -> None:
     """Say what a compressed table holds and how good it is."""
     from olss.files import inspect
 
-    typer.echo(inspect(path))
+    say(inspect(path))
 
 
 def _names(text: str | None) -> list[str] | None:

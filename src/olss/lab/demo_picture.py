@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from olss.common.whole_file import whole_file
 from olss.errors import MissingExtraError
 from olss.lab.report.label_placing import apart
 from olss.lab.report.palette import line_of, styles
@@ -45,7 +46,8 @@ def draw_demo(
         left, right = part.subplots(1, 2, sharey=True)
         _draw(left, runs, "average accuracy on the tasks so far, %", 0)
         _draw(right, runs, "accuracy on task 1, %", 1)
-    figure.savefig(path, facecolor="white")
+    with whole_file(path) as file:
+        figure.savefig(file, format="png", facecolor="white")
 
 
 def _draw(axes: Any, records: Sequence[Record], title: str, column: int) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from olss.common.terminal import Interrupted, plain_errors
+from olss.common.terminal import Interrupted, plain_errors, say
+from olss.common.whole_file import write_whole
 
 if TYPE_CHECKING:
     from olss.lab.experiment import Experiment
@@ -27,6 +28,8 @@ EXAMPLES = """\
 
 `olss compress big.parquet --into small.parquet --size 10000`  a training set that fits
 
+`olss list recipes`  what there is: policies, recipes, streams, datasets
+
 `olss COMMAND --help`  all about a command, with examples
 """
 
@@ -41,8 +44,30 @@ RUN_EXAMPLES = """\
 
 `olss run FILE --set learner.olss.lr=0.3 --set name=try`  an idea, beside the rest
 
+`olss run FILE --tensorboard`  and `tensorboard --logdir runs` beside it: curves while they grow
+
+`olss --verbose run FILE`  say what happens inside
+
 The same command again goes on where it was: finished runs are kept, a killed one continues
 after its last task and ends with the same record.
+"""
+
+DEMO_EXAMPLES = """\
+**Examples**
+
+`olss demo`  results, picture and page go to olss-demo
+
+`olss demo --into /tmp/demo`  go elsewhere
+"""
+
+DATA_EXAMPLES = """\
+**Examples**
+
+`olss data list`  which data sets there are and where each was found
+
+`olss data get mnist`  fetch one into the cache folder
+
+`olss data get mnist --into data`  or into a folder of your own: set OLSS_DATA=data to use it
 """
 
 TUNE_EXAMPLES = """\
@@ -81,10 +106,10 @@ Jobs = Annotated[
 def add_to(app: typer.Typer) -> None:
     """Register the commands on the main application."""
     app.info.epilog = EXAMPLES
-    app.command()(demo)
+    app.command(epilog=DEMO_EXAMPLES)(demo)
     app.command(epilog=RUN_EXAMPLES)(run)
     app.command(epilog=TUNE_EXAMPLES)(tune)
-    app.add_typer(data, name="data")
+    app.add_typer(data, name="data", epilog=DATA_EXAMPLES)
 
 
 @plain_errors
@@ -121,11 +146,11 @@ def run(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Log for TensorBoard, beside the results.")
     ] = False,
-    mlflow: Annotated[bool, typer.Option("--mlflow", help="Log to MLflow.")] = False,
 ) -> None:
     """Run an experiment, or go on with it."""
     from olss.lab.experiment import load, safe
     from olss.lab.run_experiment import run_experiment
+    from olss.lab.tensorboard_log import TensorBoardLog
 
     told = [*(changes or []), *([f"seeds={seeds!r}"] if seeds else [])]
     told += [f"device={device!r}"] if device else []
@@ -143,7 +168,7 @@ def run(
             only=only or (),
             jobs=_processes(jobs, experiment),
             scheduler=scheduler,
-            watchers=_trackers(experiment, into, tensorboard, mlflow),
+            watchers=[TensorBoardLog(into)] if tensorboard else [],
         )
     except KeyboardInterrupt:
         raise Interrupted(STOPPED_THERE if scheduler else STOPPED) from None
@@ -182,7 +207,7 @@ def tune(
     folder = into / f"{safe(experiment.name)}-tune"
     out.print(f"Every trial is in {folder / 'tune.json'}", soft_wrap=True, highlight=False)
     if write is not None:
-        write.write_text(tuned(experiment, content), encoding="utf-8")
+        write_whole(write, tuned(experiment, content).encode())
         out.print(f"The choice is in {write}: olss run {write}", soft_wrap=True, highlight=False)
 
 
@@ -209,7 +234,7 @@ def _say_results(progress: ExperimentProgress, folder: Path) -> None:
     out.print()
     out.print(f"Results are in {folder}; for a page of them: olss report {folder}", soft_wrap=True)
     if failed := len(progress.failed()):
-        typer.echo(f"{failed} of the runs failed; the same command tries them again.", err=True)
+        say(f"{failed} of the runs failed; the same command tries them again.", err=True)
 
 
 def _processes(jobs: int, experiment: Experiment) -> int:
@@ -220,18 +245,11 @@ def _processes(jobs: int, experiment: Experiment) -> int:
     cores = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
     fitting = max(1, (cores or 1) // threads)
     if jobs > fitting:
-        typer.echo(
+        say(
             f"{jobs} runs of {threads} thread(s) on {cores} cores: they wait for each other.",
             err=True,
         )
     return jobs or fitting
-
-
-def _trackers(experiment: Experiment, into: Path, tensorboard: bool, mlflow: bool) -> list[Any]:
-    from olss.lab import trackers
-
-    chosen: list[Any] = [trackers.TensorBoardTracker(into)] if tensorboard else []
-    return [*chosen, trackers.MLflowTracker(experiment)] if mlflow else chosen
 
 
 def _console() -> Any:
@@ -240,7 +258,7 @@ def _console() -> Any:
     return Console()
 
 
-@data.command("list")
+@data.command("list", epilog=DATA_EXAMPLES)
 @plain_errors
 def data_list() -> None:
     """Say which data sets olss knows and where each was found."""
@@ -256,7 +274,7 @@ def data_list() -> None:
     _console().print(table)
 
 
-@data.command("get")
+@data.command("get", epilog=DATA_EXAMPLES)
 @plain_errors
 def data_get(
     name: Annotated[str, typer.Argument(help="As `olss data list` names it.", show_default=False)],
@@ -267,4 +285,4 @@ def data_get(
     """Fetch a data set into the cache folder; each file is checked against its sum."""
     from olss.streams import fetch
 
-    typer.echo(f"{name} is in {fetch(name, into)}")
+    say(f"{name} is in {fetch(name, into)}")

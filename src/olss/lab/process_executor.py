@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import logging
 import multiprocessing
 import os
 import signal
@@ -19,6 +20,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, cast
 
+from olss.common.whole_file import write_whole
 from olss.errors import InputError, OlssError
 from olss.lab.executor import Event
 from olss.lab.experiment import RunSpec
@@ -27,6 +29,7 @@ from olss.streams.record import Record
 
 __all__ = ["ProcessExecutor"]
 
+log = logging.getLogger(__name__)
 ATTEMPTS = 3  # for a run whose process died: once may be bad luck
 
 
@@ -132,7 +135,9 @@ class ProcessExecutor:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, self.root), daemon=True)
-        process.start()
+        with _deaf_to_ctrl_c():
+            process.start()
+        log.debug("started process %s for runs", process.pid)
         theirs.close()
         self._processes[ours] = process
         return ours
@@ -166,6 +171,22 @@ class ProcessExecutor:
             return
         self._queue.appendleft((spec, False))
         yield Event("note", spec, text=f"{how}; it goes on from its last task.")
+
+
+@contextlib.contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Start processes that Ctrl-C does not reach, not even while they import; it is ours to answer.
+
+    What is blocked here stays so in them, and comes to this process when the block ends.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _event(kind: Any, spec: RunSpec, content: Any) -> Event:
@@ -237,7 +258,7 @@ def _unexpected(folder: Path, error: Exception) -> str:
     """Keep the traceback of an error nobody expected, and say where it is."""
     told = f"{type(error).__name__}: {error}"
     try:
-        (folder / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+        write_whole(folder / "error.txt", traceback.format_exc().encode())
     except OSError:
         return told
     return f"{told} (see {folder / 'error.txt'})"

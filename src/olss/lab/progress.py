@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from olss.common.number_text import PLUS_MINUS, figures, score
+from olss.common.terminal import printable
 from olss.lab.executor import Event
 from olss.lab.experiment import RunSpec
 from olss.lab.seed_intervals import interval
@@ -119,7 +120,9 @@ class ExperimentProgress:
         for label in dict.fromkeys(spec.label for spec in self.specs):
             lines = [line for line in self.lines.values() if line.spec.label == label]
             table.add_row(
-                escape(label), *_scores(lines), self._doing(lines) if now else _seeds(lines)
+                escape(printable(label)),
+                *_scores(lines),
+                self._doing(lines) if now else _seeds(lines),
             )
         if any(" ± " in str(cell) for column in table.columns for cell in column.cells):
             table.caption = f"{PLUS_MINUS}."

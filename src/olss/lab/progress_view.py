@@ -6,9 +6,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from olss.common.number_text import rough_time
+from olss.common.terminal import printable, say
 from olss.lab.executor import Event
 from olss.lab.progress import ExperimentProgress, said_score
 
@@ -51,10 +50,10 @@ class ProgressLines:
         self.progress.take(event)
         text = self._text(event)
         if text and event.kind == "failed":
-            typer.echo(text, err=True)
+            say(text, err=True)
         elif text:
             # Whole lines whatever the width: somebody may search the log.
-            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
             self.spoke = time.monotonic()
 
     def _text(self, event: Event) -> str:
@@ -104,7 +103,7 @@ class ProgressTable:
         if event.kind in ("failed", "note"):
             colour = "red" if event.kind == "failed" else "yellow"
             who = f"{event.spec.label}, seed {event.spec.seed}"
-            text = Text.assemble((f"{who}: ", colour), event.text)
+            text = Text.assemble((f"{printable(who)}: ", colour), printable(event.text))
             self.live.console.print(text, highlight=False)
 
     def _drawn(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["executor_for", "run_experiment"]
 
+log = logging.getLogger(__name__)
 Watch = Callable[[Event], None]
 
 
@@ -70,6 +72,7 @@ def run_experiment(
     specs = (experiment.only(only) if only else experiment).run_specs()
     progress = ExperimentProgress(specs, processes=max(1, jobs))
     left = _left(progress, root, specs)
+    log.info("%s: %d of %d runs are left to do", experiment.name, len(left), len(specs))
     run_directory.note_experiment(root, experiment)
     if not left:
         return progress
@@ -96,9 +99,14 @@ def _watch(
         for spec in left:
             executor.submit(spec)
         for event in executor.events():
+            log.debug("%s, seed %d: %s %s", *_who(event), event.kind, event.text)
             view.show(event)
             for watch in watchers:
                 watch(event)
+
+
+def _who(event: Event) -> tuple[str, int]:
+    return event.spec.label, event.spec.seed
 
 
 def _left(progress: ExperimentProgress, root: Path, specs: Sequence[RunSpec]) -> list[RunSpec]:

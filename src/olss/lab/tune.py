@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import shutil
 import statistics
 from collections.abc import Iterator
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = ["SettingsSearch", "tune", "tuned"]
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -115,6 +119,7 @@ class SettingsSearch:
         if not self.unfinished():
             return None
         trial = self.study.ask(self._distributions())
+        log.info("%s: trial %d tries %s", self.learner.name, trial.number, trial.params)
         return _Trial(trial, dict(trial.params), list(self.experiment.tune.seeds))
 
     def _distributions(self) -> dict[str, Any]:

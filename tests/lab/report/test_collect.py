@@ -1,9 +1,13 @@
 import json
 
+import numpy as np
 import pytest
 
 from olss.errors import InputError
 from olss.lab.report.collect import collect
+from olss.lab.report.page import render
+from olss.lab.report.report_tables import stream_tables
+from olss.lab.report.summary import summarise
 from tests.lab.report.made import made, saved
 
 
@@ -140,6 +144,7 @@ def test_task_names_that_depend_on_the_seed_become_numbers(tmp_path):
         (lambda text: text[: len(text) // 2], "damaged"),
         (lambda text: json.dumps(json.loads(text) | {"version": 99}), "update olss"),
         (lambda text: '{"format": "other"}', "not a record"),
+        (lambda text: text.replace("0.9", "0.8", 1), "its sum is wrong"),
     ],
 )
 def test_unreadable_records_are_told_and_the_rest_used(tmp_path, spoil, words):
@@ -167,3 +172,56 @@ def test_an_empty_record_is_not_used(tmp_path):
     saved(tmp_path, "gem", 0, done=0)
     collection = collect([tmp_path])
     assert [p.what for p in collection.problems] == ["half-finished: 0 of 8 tasks"]
+
+
+ODD = [None, True, -1, 1.5, 1e308, 10**30, "", "x", [], [1], ["a"], {}, {"name": 5}, [[1, 2], [3]]]
+
+
+def places(content, path=()):
+    """Yield the path of everything in nested JSON."""
+    for key, item in content.items() if isinstance(content, dict) else enumerate(content):
+        yield (*path, key)
+        if isinstance(item, dict | list):
+            yield from places(item, (*path, key))
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN", "ignore:Mean of empty", "ignore:invalid value")
+@pytest.mark.parametrize("seed", range(40))
+def test_no_hand_edited_record_stops_a_report(tmp_path, seed):
+    """Records of version 1 have no sum: whatever stands in them is used or told, never raised."""
+    rng = np.random.default_rng(seed)
+    saved(tmp_path, "sgd", 1, tasks=3)
+    odd = made("olss", tasks=3)
+    odd.config["stream"]["steps"] = [{"name": "label_noise", "share": 0.2}]
+    content = json.loads(json.dumps(odd.content())) | {"version": 1}
+    known = list(places(content))
+    *path, last = known[rng.integers(len(known))]
+    where = content
+    for key in path:
+        where = where[key]
+    where[last] = ODD[rng.integers(len(ODD))]
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "record.json").write_text(json.dumps(content))
+    collection = collect([tmp_path])
+    report = summarise(collection)
+    tables = {stream["id"]: stream_tables(stream) for stream in report["streams"]}
+    page = render(report, tables, {}, [])
+    assert "sgd" in page
+    assert len(collection.problems) + sum(len(g.methods) for g in collection.groups) >= 2
+
+
+def test_runs_of_a_file_are_grouped_by_configuration_and_those_of_python_by_words_too(tmp_path):
+    for place, words in enumerate(("words of the file", "other words")):
+        record = made("sgd", place, protocol=words)
+        record.config["learner"]["label"] = "sgd"
+        record.save(tmp_path / "file" / f"seed-{place}")
+        made("sgd", place, protocol=words).save(tmp_path / "python" / f"seed-{place}")
+    assert len(collect([tmp_path / "file"]).groups) == 1
+    assert len(collect([tmp_path / "python"]).groups) == 2
+
+
+def test_a_stream_has_the_title_its_experiment_gives_it(tmp_path):
+    record = made("sgd")
+    record.config["stream"]["title"] = "Customers by region"
+    record.save(tmp_path)
+    assert collect([tmp_path]).groups[0].title == "Customers by region"

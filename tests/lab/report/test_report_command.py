@@ -1,10 +1,16 @@
+import errno
+import itertools
 import json
+import os
 import subprocess
 import sys
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
+from olss.lab.report import write_report
+from olss.lab.report.plots import PLOTS
 from olss.lab.report.report_command import add_to
 from tests.lab.report.made import saved
 
@@ -67,3 +73,29 @@ def test_missing_packages_are_named(tmp_path, monkeypatch):
         assert done.exit_code == 1
         assert not (tmp_path / "out").exists()
         assert f"needs {package}: pip install 'olss[lab]'" in done.output
+
+
+@pytest.mark.parametrize("works", [0, 1, 3, 9])
+def test_a_full_disk_leaves_every_file_old_or_new_and_none_in_between(tmp_path, monkeypatch, works):
+    plots = {"final": PLOTS["final"]}
+    monkeypatch.setattr("olss.lab.report.figures.PLOTS", plots)
+    saved(tmp_path / "runs", "sgd", 0, tasks=2)
+    page = write_report([tmp_path / "runs"], tmp_path / "old")
+    write_report([tmp_path / "runs"], tmp_path / "out")
+    saved(tmp_path / "runs", "olss", 0, tasks=2)
+    write_report([tmp_path / "runs"], tmp_path / "new")
+    synced, count = os.fsync, itertools.count()
+
+    def fsync(number):
+        if next(count) >= works:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        synced(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match="No space left"):
+        write_report([tmp_path / "runs"], tmp_path / "out")
+    assert (tmp_path / "out" / "index.html").read_bytes() == page.read_bytes()
+    for path in (p for p in (tmp_path / "out").rglob("*") if p.is_file()):
+        name = path.relative_to(tmp_path / "out")
+        kept = [f / name for f in (tmp_path / "old", tmp_path / "new") if (f / name).exists()]
+        assert path.read_bytes() in [other.read_bytes() for other in kept], name

@@ -9,6 +9,7 @@ dropped in silence.
 from __future__ import annotations
 
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from olss.streams.record import Record
 
 __all__ = ["collect"]
 
+log = logging.getLogger(__name__)
 CHECKPOINT = "checkpoint"  # a folder inside a run's own, with records of tasks so far
 
 
@@ -41,6 +43,7 @@ def collect(folders: Sequence[Path]) -> Collection:
     groups = [_group(members, problems) for members in together.values()]
     if not groups:
         raise InputError(_nothing(folders, problems))
+    log.info("%d runs in %d groups, %d problems", len(runs), len(groups), len(problems))
     _distinct(groups)
     groups.sort(key=lambda group: group.title)
     return Collection(groups, problems)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from olss.common.whole_file import whole_file
 from olss.lab.report.plots import INK, PLOTS
 
 __all__ = ["LOOK", "draw_figures"]
@@ -46,8 +47,10 @@ def draw_figures(stream: dict[str, Any], folder: Path) -> list[str]:
             if figure is None:
                 continue
             stem = f"{stream['id']}-{name}"
-            figure.savefig(folder / f"{stem}.svg", metadata={"Date": None})
+            with whole_file(folder / f"{stem}.svg") as file:
+                figure.savefig(file, format="svg", metadata={"Date": None})
             figure.set_layout_engine("none")  # laid out once is enough
-            figure.savefig(folder / f"{stem}.png", dpi=200, metadata={"Software": None})
+            with whole_file(folder / f"{stem}.png") as file:
+                figure.savefig(file, format="png", dpi=200, metadata={"Software": None})
             names.append(stem)
     return names

@@ -15,6 +15,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.common.whole_file import write_whole
 from olss.errors import OlssError
 from olss.lab.report.found_runs import Group, Method
 from olss.streams import Dataset, Stream, from_config, permuted
@@ -44,7 +45,7 @@ def draw_images(group: Group, folder: Path) -> list[dict[str, str]]:
         tasks, image = sheet
         name = f"{group.slug}-images-{len(pictures) + 1}.png"
         # Files are enlarged by whole factors, so that no viewer blurs them; the page does its own.
-        (folder / name).write_bytes(_png(image, max(1, round(900 / image.shape[1]))))
+        write_whole(folder / name, _png(image, max(1, round(900 / image.shape[1]))))
         pictures.append(_picture(method, tasks, _png(image, 1), name))
     return pictures
 

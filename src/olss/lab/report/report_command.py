@@ -9,14 +9,25 @@ from typing import Annotated
 import typer
 
 from olss.common.number_text import PLUS_MINUS
-from olss.common.terminal import plain_errors
+from olss.common.terminal import plain_errors, say
 
 __all__ = ["add_to"]
 
 
+EXAMPLES = """\
+**Examples**
+
+`olss report runs/NAME`  one experiment; the page is report/index.html
+
+`olss report runs --out all`  everything below runs, grouped by stream and protocol
+
+Records made in Python (`olss.learn.run(...).save("runs/mine/seed-0")`) are read like any other.
+"""
+
+
 def add_to(app: typer.Typer) -> None:
     """Register ``olss report``."""
-    app.command()(report)
+    app.command(epilog=EXAMPLES)(report)
 
 
 @plain_errors
@@ -30,5 +41,5 @@ def report(
     page = write_report(runs, out)
     content = json.loads((out / "report.json").read_text(encoding="utf-8"))
     for stream in content["streams"]:
-        typer.echo(stream["winner"])
-    typer.echo(f"{PLUS_MINUS}. The report is in {page}")
+        say(stream["winner"])
+    say(f"{PLUS_MINUS}. The report is in {page}")

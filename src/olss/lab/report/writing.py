@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 from olss.common.sealed_json import write_json
+from olss.common.whole_file import write_whole
 from olss.errors import InputError, MissingExtraError
 from olss.lab.report.figures import draw_figures
 from olss.lab.report.found_runs import Collection
@@ -50,7 +51,7 @@ def write(collection: Collection, out: Path) -> Path:
     if content["claims"]:
         beside += _save(claim_table(content), "claims", out)
     page = out / "index.html"
-    page.write_text(render(content, by_stream, pictures, beside), encoding="utf-8")
+    write_whole(page, render(content, by_stream, pictures, beside).encode())
     return page
 
 
@@ -67,5 +68,5 @@ def _save(table: ReportTable, name: str, out: Path) -> list[str]:
     written = []
     for form, give in FORMS.items():
         written.append(f"tables/{name}.{form}")
-        (out / written[-1]).write_text(give(table), encoding="utf-8")
+        write_whole(out / written[-1], give(table).encode())
     return written

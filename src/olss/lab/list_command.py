@@ -1,0 +1,107 @@
+"""The command ``olss list``: what there is to choose from, a line each."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from olss.common.terminal import plain_errors, printable
+
+__all__ = ["add_to"]
+
+EXAMPLES = """\
+**Examples**
+
+`olss list policies`  for `olss compress --policy`, `Sketch(policy=...)`, `policy = ` in a file
+
+`olss list recipes`  for `recipe = ` in an experiment file, `olss.learn.recipe`
+
+`olss list streams`  for `[stream] name = ` and its `steps`
+
+`olss list datasets`  for `dataset = `, and where each was found
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register ``olss list``."""
+    app.command("list", epilog=EXAMPLES)(list_)
+
+
+class Kind(StrEnum):
+    """What can be listed."""
+
+    POLICIES = "policies"
+    RECIPES = "recipes"
+    STREAMS = "streams"
+    DATASETS = "datasets"
+
+
+@plain_errors
+def list_(kind: Annotated[Kind, typer.Argument(help="What to list.", show_default=False)]) -> None:
+    """List policies, recipes, streams or data sets, a line each."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, words in LISTS[kind]():
+        table.add_row(printable(name), printable(words))
+    Console(markup=False, highlight=False).print(table)
+
+
+def _policies() -> list[tuple[str, str]]:
+    from olss.memory.policies import POLICIES
+
+    orders = {
+        "balanced-leverage": " Inside, by leverage.",
+        "balanced-random": " Inside, at random.",
+    }
+    return [(name, _first(policy) + orders.get(name, "")) for name, policy in POLICIES.items()]
+
+
+def _recipes() -> list[tuple[str, str]]:
+    """Return each recipe with what the documentation of `recipe` says of it."""
+    from olss.learn import recipe
+
+    text = " ".join(line.strip() for line in (inspect.getdoc(recipe) or "").splitlines())
+    bullets = re.findall(r"- ((?:``[\w+-]+``(?:, )?)+): (.*?)(?= - ``| \*\*settings)", text)
+    return [
+        (name, words.replace("`", "").strip())
+        for names, words in bullets
+        for name in re.findall(r"``([^`]+)``", names)
+        if name != "a+b"
+    ]
+
+
+def _streams() -> list[tuple[str, str]]:
+    from olss.streams.stream_config import BUILDERS, STEPS
+
+    found = [(name, _first(make)) for name, make in BUILDERS.items()]
+    return found + [(name, f"A step: {_first(make)}") for name, make in STEPS.items()]
+
+
+def _datasets() -> list[tuple[str, str]]:
+    from olss.streams import list_datasets
+
+    return [
+        (status.name, f"{status.what}: {status.where or f'olss data get {status.name}'}")
+        for status in list_datasets()
+    ]
+
+
+def _first(thing: object) -> str:
+    return (inspect.getdoc(thing) or "").partition("\n")[0]
+
+
+LISTS: dict[Kind, Callable[[], list[tuple[str, str]]]] = {
+    Kind.POLICIES: _policies,
+    Kind.RECIPES: _recipes,
+    Kind.STREAMS: _streams,
+    Kind.DATASETS: _datasets,
+}

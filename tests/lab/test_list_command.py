@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from olss.cli import app
+from olss.learn import recipe_names
+from olss.memory.policies import POLICIES
+from olss.streams import list_datasets
+from olss.streams.stream_config import BUILDERS, STEPS
+
+THERE = {
+    "policies": list(POLICIES),
+    "recipes": recipe_names(),
+    "streams": [*BUILDERS, *STEPS],
+    "datasets": [status.name for status in list_datasets()],
+}
+
+
+@pytest.mark.parametrize("kind", THERE)
+def test_everything_there_is_has_a_line_with_words(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "500")
+    result = CliRunner().invoke(app, ["list", kind])
+    assert result.exit_code == 0
+    lines = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines()}
+    assert list(lines) == THERE[kind]
+    assert all(len(words) >= 3 for words in lines.values())
+
+
+def test_what_cannot_be_listed_is_named() -> None:
+    result = CliRunner().invoke(app, ["list", "things"])
+    assert result.exit_code == 2
+    assert "policies" in result.stderr
