@@ -111,8 +111,6 @@ def _sync_folder(folder: Path) -> None:
             os.close(number)
 
 
-
-
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
     with whole_file(path) as file:

@@ -353,6 +353,11 @@ class DirectionsFactor:
     s: NDArray[np.float64]
     ridge: float
 
+    @property
+    def dimension(self) -> float:
+        """What the scores of all rows sum to inside the directions."""
+        return float((self.s / (self.s + self.ridge)).sum()) if self.ridge else float(len(self.s))
+
     def __call__(self, rows: Any) -> NDArray[np.float64]:
         """Score rows of shape (n, ...)."""
         blocks = Blocks(rows, name="rows")

@@ -117,7 +117,7 @@ def begun(
             "size, the number of rows to keep, must be given to start a new file: "
             f"{path} does not exist or is to be replaced."
         )
-    given = {k: DEFAULTS.get(k) if v is None else v for k, v in asked.items()}
+    given: dict[str, Any] = {k: DEFAULTS.get(k) if v is None else v for k, v in asked.items()}
     settings = checked_settings(**given | {"policy": named(given["policy"])})
     numbers = Numbers(intercept=settings.intercept)
     state = State(new_generator(seed), numbers=numbers)

@@ -75,18 +75,15 @@ class Candidates(Protocol):
 
 
 class Scorer(Protocol):
-    """Leverage in everything the pool stands for.
+    """Leverage in everything the pool stands for."""
 
-    Attributes
-    ----------
-    dimension : float
-        What the leverage of everything sums to.
-    total : float
-        The weight of everything.
-    """
+    @property
+    def dimension(self) -> float:
+        """What the leverage of everything sums to."""
 
-    dimension: float
-    total: float
+    @property
+    def total(self) -> float:
+        """The weight of everything."""
 
     def __call__(self, rows: Array) -> Floats:
         """Return the leverage of each row."""

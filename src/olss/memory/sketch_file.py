@@ -166,8 +166,8 @@ def _content(path: Path, metadata: dict[bytes, bytes]) -> Metadata:
     if KEY not in metadata:
         raise FormatError(
             f"{path} is a Parquet file, but not one of a sketch: its metadata has no entry "
-            f"'{KEY.decode()}'. To sketch the table itself, give it to update or compress; to put a "
-            "sketch into its place, start over with --fresh (fresh=True)."
+            f"'{KEY.decode()}'. To sketch the table itself, give it to update or compress; to put "
+            "a sketch into its place, start over with --fresh (fresh=True)."
         )
     if not is_sealed(path):
         raise FormatError(
