@@ -21,11 +21,12 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from olss.core.gram import Gram
+from olss.memory.numbers import Numbers
+from olss.memory.spectrum import Spectrum
 from olss.tables.frames import from_arrow, to_arrow
 from olss.tables.plan import plan_columns
 from olss.tables.schemas import conform, unified
-from olss.tables.scoring import add_batch, blocks, make_scorer, one_batch
+from olss.tables.scoring import blocks, gram, one_batch
 
 ROWS, KEPT, SAMPLE, TIMES = 100_000, 10_000, 16_384, 7
 
@@ -66,9 +67,9 @@ def main() -> None:
     pq.write_table(table, file)
     turned = table.select(table.schema.names[::-1])
     plan = plan_columns(table.slice(0, SAMPLE))
-    batch, gram = one_batch(table), Gram()
-    add_batch(gram, plan, batch, "rows", 0)
-    scorer = make_scorer(plan, gram, intercept=False, scores="exact", size=KEPT)
+    batch, numbers = one_batch(table), Numbers(plan=plan)
+    seen = numbers.added(Spectrum(), batch, np.ones(ROWS))
+    scorer = numbers.scorer(seen, "exact", KEPT, 0)
     rows = np.sort(np.random.default_rng(1).choice(ROWS, KEPT, replace=False))
     kept = table.take(rows)
 
@@ -81,8 +82,8 @@ def main() -> None:
         f"plan, decided on {SAMPLE:,} rows": lambda: plan_columns(table.slice(0, SAMPLE)),
         "columns as NumPy arrays": lambda: plan.encode(batch),
         f"... as {plan.width} numbers a row": lambda: [None for _ in blocks(plan, batch)],
-        "... and their Gram matrix": lambda: add_batch(Gram(), plan, batch, "rows", 0),
-        "... or their scores": lambda: scorer(batch, "rows", 0),
+        "... and their Gram matrix": lambda: gram(plan, batch),
+        "... or their scores": lambda: scorer(batch),
         f"{KEPT:,} rows taken": lambda: table.take(rows),
         f"{KEPT:,} rows back to pandas": lambda: from_arrow(kept, kind),
     }

@@ -91,6 +91,7 @@ def test_rows_are_those_a_sketch_of_the_same_seed_keeps():
     for pair in range(5):
         rows = np.flatnonzero(y[TRAIN] // 2 == pair)
         sketch.update(X[rows], y[rows], task=pair)
+        assert len(sketch) == 100  # looked at after each update, as the model does
     np.testing.assert_array_equal(model.sketch_.index, sketch.index)
     np.testing.assert_array_equal(model.sketch_.task, sketch.task)
 

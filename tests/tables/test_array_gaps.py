@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 
 from olss import leverage_scores
-from olss.core.gram import Gram
 from olss.errors import DataError
+from olss.memory.numbers import Numbers
+from olss.memory.spectrum import Spectrum
 from olss.tables.array_gaps import ArrayGaps
 from olss.tables.plan import plan_columns
-from olss.tables.scoring import add_batch, make_scorer, one_batch
 
 
 def gappy(n=300, d=4, seed=0, dtype=np.float64):
@@ -25,12 +25,10 @@ def gappy(n=300, d=4, seed=0, dtype=np.float64):
 def test_scores_are_those_of_the_same_columns_in_a_table():
     A = gappy()
     table = pa.table({f"x{i}": A[:, i] for i in range(A.shape[1])})
-    plan, gram = plan_columns(table), Gram()
-    batch = one_batch(table)
-    add_batch(gram, plan, batch, "rows", 0)
-    scorer = make_scorer(plan, gram, intercept=False, scores="exact", size=10**6)
+    numbers = Numbers(plan=plan_columns(table))
+    seen = numbers.added(Spectrum(), table, np.ones(len(A)))
     found = leverage_scores(ArrayGaps.decide(A).numbers(A))
-    np.testing.assert_allclose(found, scorer(batch, "rows", 0), rtol=1e-8)
+    np.testing.assert_allclose(found, numbers.scorer(seen, "exact", 10**6, 0)(table), rtol=1e-8)
 
 
 def test_a_gap_counts_as_the_median_of_the_first_rows_and_is_marked_if_there_was_one():

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from olss import leverage_scores
-from olss.core.gram import Gram
 from olss.errors import DataError, InputError
+from olss.memory.numbers import Numbers
+from olss.memory.spectrum import Spectrum
 from olss.tables.frames import to_arrow
 from olss.tables.plan import Plan, plan_columns
-from olss.tables.scoring import add_batch, blocks, make_scorer, one_batch, weighted_gram
+from olss.tables.scoring import blocks, gram, one_batch
 from tests.tables.test_frames import ARROW, arrow_table
 
 
@@ -28,11 +29,11 @@ def uses(plan):
 
 
 def scores_of(table, plan, intercept=False, batch=300):
-    gram = Gram()
+    numbers, seen = Numbers(plan=plan, intercept=intercept), Spectrum()
     batches = table.to_batches(max_chunksize=batch)
     for part in batches:
-        add_batch(gram, plan, part, "file", 0)
-    scorer = make_scorer(plan, gram, intercept=intercept, scores="exact", size=10**6)
+        seen = numbers.added(seen, part, np.ones(len(part)), "file", 0)
+    scorer = numbers.scorer(seen, "exact", 10**6, 0)
     return np.concatenate([scorer(part, "file", 0) for part in batches])
 
 
@@ -127,10 +128,10 @@ def test_infinity_is_named_with_its_place():
     plan = plan_of(table)
     bad = pa.record_batch({"x": [1.0, 2.0, np.inf], "y": [1.0, 5.0, 2.0]})
     with pytest.raises(DataError, match=r"f\.csv: column 'x' holds an infinite value in row 12"):
-        add_batch(Gram(), plan, bad, "f.csv", 10)
-    gram = Gram()
-    add_batch(gram, plan, one_batch(table), "f.csv", 0)
-    scorer = make_scorer(plan, gram, intercept=False, scores="exact", size=10)
+        gram(plan, bad, None, "f.csv", 10)
+    numbers = Numbers(plan=plan)
+    seen = numbers.added(Spectrum(), table, np.ones(3))
+    scorer = numbers.scorer(seen, "exact", 10, 0)
     with pytest.raises(DataError, match="infinite value in row 2"):
         scorer(bad, "f.csv", 0)
 
@@ -215,21 +216,19 @@ def test_weighted_gram_is_that_of_repeated_rows():
     plan = plan_of(table)
     times = rng.integers(1, 4, 20)
     repeated = table.take(np.repeat(np.arange(20), times))
-    gram = Gram()
-    add_batch(gram, plan, one_batch(repeated), "f", 0)
-    found = weighted_gram(plan, one_batch(table), times.astype(float)).matrix
-    np.testing.assert_allclose(found, gram.matrix, atol=1e-12)
+    found = gram(plan, table, times.astype(float))
+    np.testing.assert_allclose(found, gram(plan, repeated), atol=1e-12)
 
 
 def test_ridge_for_sketches_smaller_than_twice_the_columns():
     rng = np.random.default_rng(7)
     A = rng.standard_normal((200, 30))
     table = pa.table({f"x{i}": A[:, i] for i in range(30)})
-    plan, gram = plan_of(table), Gram()
-    add_batch(gram, plan, one_batch(table), "f", 0)
-    auto = make_scorer(plan, gram, intercept=False, scores="auto", size=40)
+    numbers = Numbers(plan=plan_of(table))
+    seen = numbers.added(Spectrum(), table, np.ones(200))
+    auto = numbers.scorer(seen, "auto", 40, 0)
     assert auto.dimension == pytest.approx(2, rel=1e-3)
-    exact = make_scorer(plan, gram, intercept=False, scores="auto", size=60)
+    exact = numbers.scorer(seen, "auto", 60, 0)
     assert exact.dimension == 30
 
 

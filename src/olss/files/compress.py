@@ -11,7 +11,7 @@ from typing import Any
 from olss.common import checks
 from olss.common.lock import holder, locked
 from olss.errors import InputError, OlssError, OlssWarning
-from olss.files.summary import Summary
+from olss.files.compress_summary import Summary
 from olss.memory.pool import Policy
 
 __all__ = ["Progress", "Summary", "compress"]

@@ -16,11 +16,11 @@ import numpy as np
 from olss.common import checks
 from olss.common.near_names import nearest
 from olss.errors import DataError, FormatError, InputError
+from olss.files.compress_summary import Summary
 from olss.files.engines import Engine
 from olss.files.inputs import Piece, find, survey
 from olss.files.parts import Part, parts_of
 from olss.files.source import Source
-from olss.files.summary import Summary
 from olss.files.work import PIECE_STEP, Drawn, Measured, Work
 from olss.memory import sketch_file
 from olss.memory.absorbing import keeps_spectrum, united

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from olss.memory.forgetting import aged, faded, forgets, time_after, within
-from olss.memory.labels import say_classes
 from olss.memory.numbers import Numbers
 from olss.memory.policies import says
 from olss.memory.pool import Choice, Floats, Pool, Scorer, checked
 from olss.memory.spectrum import Spectrum
 from olss.memory.state import Settings, State, generator
 from olss.memory.store import Array, RowStore
+from olss.memory.target_classes import say_classes
 
 __all__ = [
     "absorbed",

@@ -98,8 +98,7 @@ class Numbers:
             return spectrum.plus(self.of(X), some)
         plan = self._plan()
         new = gram(plan, X, some, place, start)
-        single = plan.dtype == "float32"
-        return spectrum.merged(Spectrum.of(new, X.num_rows, float(weight.sum()), single=single))
+        return spectrum.merged(Spectrum.of(new, X.num_rows, float(weight.sum())))
 
     def scorer(self, spectrum: Spectrum, scores: str | float, size: int, seed: Any) -> SeenScorer:
         """Return leverage in everything a spectrum has seen."""

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from olss.core.leverage import pool_scores
 from olss.core.row_blocks import Blocks, to_numpy
 from olss.errors import InputError
-from olss.memory.labels import classes_of
 from olss.memory.own_columns import EXTRA
 from olss.memory.store import Array, Indices, RowStore, take
+from olss.memory.target_classes import classes_of
 
 __all__ = ["Candidates", "Choice", "Floats", "Policy", "Pool", "Scorer", "checked"]
 

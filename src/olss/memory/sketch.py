@@ -24,7 +24,6 @@ from olss.memory.intake import (
     incoming_weight,
     task_column,
 )
-from olss.memory.labels import classes_of
 from olss.memory.novelty import Familiar
 from olss.memory.numbers import Numbers
 from olss.memory.own_columns import EXTRA, ORIGIN
@@ -35,6 +34,7 @@ from olss.memory.settings import checked_settings
 from olss.memory.state import State, new_generator
 from olss.memory.store import Array, Indices, RowStore, length_of, take
 from olss.memory.table_intake import incoming_table, with_schemas
+from olss.memory.target_classes import classes_of
 from olss.tables.frames import is_table
 
 __all__ = ["Sketch"]

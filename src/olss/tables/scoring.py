@@ -59,7 +59,9 @@ def matrix(plan: Plan, table: Any, place: str = "rows", start: int = 0) -> NDArr
 def gram(
     plan: Plan, table: Any, weight: Floats | None = None, place: str = "rows", start: int = 0
 ) -> Floats:
-    """Return sum w z z' over rows of a table: products in the plan's dtype, sums in float64.
+    """Return sum w z z' over rows of a table, in float64.
+
+    Rows are gone when the sum is used: digits that float32 products lose could not be had back.
 
     Raises `DataError` that names the first infinite value.
     """
@@ -68,10 +70,9 @@ def gram(
     batch = table if isinstance(table, pa.RecordBatch) else one_batch(table)
     for careful in (False, True):
         total = np.zeros((plan.width + 1, plan.width + 1))
-        for part, Z in blocks(plan, batch, careful=careful):
-            if weight is not None:
-                Z *= np.sqrt(weight[part]).astype(Z.dtype)
-            total += Z @ Z.T
+        for part, block in blocks(plan, batch, careful=careful):
+            Z = block.astype(np.float64, copy=False)
+            total += (Z if weight is None else Z * weight[part]) @ Z.T
         if np.isfinite(total.diagonal()).all():
             return total
     raise plan.explain_not_finite(batch, place, start)

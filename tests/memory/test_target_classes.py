@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from olss.memory.labels import classes_of, say_classes
+from olss.memory.target_classes import classes_of, say_classes
 
 ROWS = np.arange(200)
 
