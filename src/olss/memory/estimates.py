@@ -90,7 +90,7 @@ class Estimate(_Numbers):
     >>> estimate(np.repeat([20.0, 2.0], 30), np.arange(60) % 7)
     count  660   95%: 557.2 to 781.7
     total  1,878   95%: 1,407 to 2,507
-    mean   2.845   95%: 2.171 to 3.538
+    mean   2.845   95%: 2.178 to 3.531
     from 60 rows kept
     """
 
