@@ -11,7 +11,8 @@ from olss.core.sampling import inclusion, pivotal
 
 
 def whole(weight, pi, calibration=None):
-    return Draw(weight, pi, np.zeros(len(weight), dtype=np.int64), 1, calibration)
+    code = np.zeros(len(weight), dtype=np.int64)
+    return Draw(weight, pi, code, 1, calibration=calibration)
 
 
 def drawn(q, size, rng):
@@ -162,3 +163,42 @@ def test_an_enumeration_of_all_samples_gives_the_true_spread():
     figures = [whole(np.full(4, 2.0), np.full(4, 0.5)).total(f[list(rows)]) for rows in subsets]
     totals = np.array([figure.value[0] for figure in figures])
     assert np.mean([figure.se[0] ** 2 for figure in figures]) == pytest.approx(totals.var())
+
+
+def test_of_a_stratified_sample_it_is_the_textbook_variance_and_a_row_a_stratum():
+    rng = np.random.default_rng(10)
+    N, n = np.array([400, 600]), np.array([20, 30])
+    strata = np.repeat([0, 1], n)
+    f = rng.standard_normal(50) + 5 * strata
+    w, pi = np.repeat(N / n, n), np.repeat(n / N, n)
+    figure = Draw(w, pi, np.zeros(50, dtype=np.int64), 1, strata).total(f)
+    # Cochran 1977, (5.9), with sums of squares over n - 2 rather than n_h - 1.
+    parts = [f[strata == h] for h in (0, 1)]
+    within = sum(
+        (N[h] / n[h]) ** 2 * (1 - n[h] / N[h]) * n[h] * part.var() for h, part in enumerate(parts)
+    )
+    row = sum((N[h] / n[h] * parts[h].mean()) ** 2 for h in (0, 1))
+    np.testing.assert_allclose(figure.se**2, within * 50 / 48 + row)
+
+
+def test_strata_that_compete_first_are_counted_with_the_error_stated():
+    # Eight draws in a row, each sorted by stratum; 400 repetitions know a variance to 7%.
+    rng = np.random.default_rng(11)
+    N, size = 4_000, 200
+    strata = rng.choice(4, N, p=[0.6, 0.25, 0.1, 0.05])
+    score = rng.lognormal(0, 0.7, N)
+    counts, variances = [], []
+    for _ in range(400):
+        rows, weight = np.arange(0), np.ones(0)
+        for new in np.array_split(np.arange(N), 8):
+            rows, weight = np.append(rows, new), np.append(weight, np.ones(len(new)))
+            line = rng.permutation(len(rows))
+            line = line[np.argsort(strata[rows][line], kind="stable")]
+            pi = inclusion((weight * score[rows])[line], size)
+            kept = pivotal(pi, rng)
+            rows, weight = rows[line[kept]], weight[line[kept]] / pi[kept]
+        figure = Draw(weight, 1 / weight, strata[rows], 4, strata[rows]).total(np.ones(size))
+        counts.append(figure.value)
+        variances.append(figure.se**2)
+    ratio = np.mean(variances, axis=0) / np.var(counts, axis=0)
+    assert (np.abs(ratio - 1) < 4 * np.sqrt(2 / 400)).all(), ratio

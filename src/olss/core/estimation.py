@@ -10,7 +10,13 @@ B = sum(k z) / sum(k),
 The sums run over all rows kept, with f = 0 outside the group asked for. Rows certain to be kept
 (pi = 1) add nothing, and a uniform sample (all z alike for f = 1) knows the number of rows exactly.
 The estimator is that of draws of high entropy; a pivotal draw is one if the rows are shuffled
-first.
+first. If they are shuffled within strata, rows of a stratum compete first, and each stratum gets
+its share within a row or so: z then varies about the B_h of its own stratum, and
+
+    V = sum_h sum k (z - B_h)^2 / (1 - H sum(k^2) / sum(k)^2) + sum_h B_h^2
+
+for H strata, the last sum being for that row. (Measured: over eight draws in a row the variance of
+a stratum's number of rows is 1 within a fifth, whether it has 3 rows or 60.)
 """
 
 from __future__ import annotations
@@ -26,6 +32,8 @@ __all__ = ["Calibration", "Draw", "Figure"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
+
+SHORTEST = 0.25
 
 
 @dataclass(frozen=True)
@@ -121,6 +129,8 @@ class Draw:
         The group of each row, from 0; -1 for rows outside all groups.
     groups : int
         How many groups there are.
+    strata : (n,) int array, optional
+        The stratum each row competed in first, from 0; all in one by default.
     calibration : Calibration, optional
         It costs a look at all rows for each group.
 
@@ -139,9 +149,11 @@ class Draw:
         pi: Floats,
         code: Indices,
         groups: int,
+        strata: Indices | None = None,
         calibration: Calibration | None = None,
     ) -> None:
         self._k = 1 - pi
+        self._strata = np.zeros(len(pi), dtype=np.int64) if strata is None else strata
         self._weight = weight if calibration is None else calibration.weight
         self._calibration = calibration
         self._inside, self._groups = code >= 0, groups
@@ -158,7 +170,10 @@ class Draw:
         value = self._sum(values)
         one_sign = self._sum(np.abs(values)) <= np.abs(value) * (1 + 1e-12)
         kept, total_k = np.count_nonzero(self._k), self._k.sum()
-        short = 1 - (self._k**2).sum() / total_k**2 if total_k > 0 else 1.0
+        count = self._strata.max() + 1
+        short = 1 - count * (self._k**2).sum() / total_k**2 if total_k > 0 else 1.0
+        # Strata of single rows have all their variance in the last sum.
+        short = max(short, SHORTEST) if count > 1 else short
         return self._figure(value, f, kept, short, np.inf, one_sign)
 
     def mean(self, f: Floats) -> Figure:
@@ -184,29 +199,31 @@ class Draw:
         2 (sum c^2)^2 / (sum c^4 - (sum c^2)^2 / n), which is n for normal ones; at most `most`.
         The variance is sum c^2, which is too small by the factor `short`.
         """
-        second, third, fourth = self._moments(f)
+        second, third, fourth = self._moments(f, short)
         with np.errstate(divide="ignore", invalid="ignore"):
-            se = np.sqrt(np.where(second > 0, second / short, 0))
+            se = np.sqrt(np.where(second > 0, second, 0))
             skewness = np.nan_to_num(third / second**1.5)
             freedom = 2 / (fourth / second**2 - 1 / np.asarray(rows, dtype=np.float64))
         freedom = np.where(np.isfinite(freedom) & (freedom > 0), freedom, np.inf)
         freedom = np.clip(np.minimum(freedom, most), 1, 1e6)
         return Figure(value, se, skewness, freedom, np.broadcast_to(one_sign, value.shape))
 
-    def _moments(self, f: Floats) -> list[Floats]:
+    def _moments(self, f: Floats, short: Any) -> list[Floats]:
         """Return the sums of c^2, c^3 and c^4 by group, over all rows, f being 0 outside it."""
+        k, strata = self._k, self._strata
         if self._calibration is None:
             z = (self._weight * f)[self._inside]
-            return _moments(z, self._k, self._inside, self._code, self._groups)
+            return _moments(z, k, strata, self._inside, self._code, self._groups, short)
         everywhere = np.ones(len(f), dtype=bool)
         none = np.zeros(len(f), dtype=np.int64)
+        short = np.broadcast_to(short, self._groups)
         columns = []
         for group in range(self._groups):
             part = np.zeros(len(f))
             mine = np.flatnonzero(self._inside)[self._code == group]
             part[mine] = f[mine]
             z = self._weight * self._calibration.residual(part)
-            columns.append(_moments(z, self._k, everywhere, none, 1))
+            columns.append(_moments(z, k, strata, everywhere, none, 1, short[group]))
         return list(np.array(columns).reshape(self._groups, 3).T)
 
     def _sum(self, values: Floats) -> Floats:
@@ -214,18 +231,34 @@ class Draw:
 
 
 def _moments(
-    z: Floats, k: Floats, inside: NDArray[np.bool_], code: Indices, groups: int
+    z: Floats,
+    k: Floats,
+    strata: Indices,
+    inside: NDArray[np.bool_],
+    code: Indices,
+    groups: int,
+    short: Any,
 ) -> list[Floats]:
-    """Return the sums of (sqrt(k) (z - B))^p, p = 2, 3, 4, by group; z is 0 where not inside."""
-    total_k = k.sum()
-    B = _sums(code, k[inside] * z, groups) / (total_k if total_k > 0 else 1)
-    off = z - B[code]
+    """Return the sums of (sqrt(k) (z - B))^p, p = 2, 3, 4, by group; z is 0 where not inside.
+
+    It adds up parts, each the rows of a group and a stratum.
+    """
+    count = int(strata.max()) + 1
+    parts, part = np.unique(code * count + strata[inside], return_inverse=True)
+    group, stratum = np.divmod(parts, count)
+    total_k = _sums(strata, k, count)[stratum]
+    B = _sums(part, k[inside] * z, len(parts)) / np.where(total_k > 0, total_k, 1)
+    off = z - B[part]
     moments = []
     for power in (2, 3, 4):
         root = k ** (power / 2)
-        within = _sums(code, root[inside] * off**power, groups)
-        outside = np.maximum(root.sum() - _sums(code, root[inside], groups), 0)
-        moments.append(within + (-B) ** power * outside)
+        within = _sums(part, root[inside] * off**power, len(parts))
+        rest = _sums(strata, root, count)[stratum] - _sums(part, root[inside], len(parts))
+        sums = _sums(group, within + (-B) ** power * np.maximum(rest, 0), groups)
+        if power == 2:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                sums = np.where(sums > 0, sums / short, 0)
+        moments.append(sums + (_sums(group, B**power, groups) if count > 1 else 0))
     return moments
 
 

@@ -88,9 +88,9 @@ class Estimate(_Numbers):
     Examples
     --------
     >>> estimate(np.repeat([20.0, 2.0], 30), np.arange(60) % 7)
-    count  660   95%: 557.2 to 781.7
-    total  1,878   95%: 1,407 to 2,507
-    mean   2.845   95%: 2.178 to 3.531
+    count  660   95%: 557.3 to 781.7
+    total  1,878   95%: 1,407 to 2,506
+    mean   2.845   95%: 2.177 to 3.531
     from 60 rows kept
     """
 
@@ -212,6 +212,7 @@ def estimate(
     groups: ArrayLike | Mapping[str, ArrayLike] | None = None,
     where: ArrayLike | None = None,
     pi: ArrayLike | None = None,
+    strata: ArrayLike | None = None,
     calibrate: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Any:
     """Return the count, and the total and mean of values, of everything the rows kept stand for.
@@ -230,6 +231,8 @@ def estimate(
         The probability with which each row was kept. By default 1 / weight, as for rows that
         counted 1 when they came; rows that came with a weight of their own, or count less with
         age, need it.
+    strata : (n,) array, optional
+        What the draw kept apart, if anything: rows of a stratum competed with each other first.
     calibrate : pair of arrays (n, p) and (p,), optional
         Columns of the rows kept and their totals over everything seen, which are known: weights
         are moved so that these come out right (see `olss.core.estimation.Calibration`). It helps
@@ -254,7 +257,9 @@ def estimate(
         f = np.where(gaps, 0.0, f)
     names, code = _coded(groups, inside)
     count = len(next(iter(names.values()))) if names else 1
-    draw = Draw(w, p, code, count, _calibration(calibrate, w, p, count))
+    if strata is not None:
+        (strata,) = _coded({"strata": strata}, np.ones(len(w), dtype=bool))[1:]
+    draw = Draw(w, p, code, count, strata, _calibration(calibrate, w, p, count))
     figures = {"count": draw.total(np.ones(len(w)))}
     if values is not None:
         figures |= {"total": draw.total(f), "mean": draw.mean(f)}
