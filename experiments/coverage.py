@@ -3,7 +3,8 @@
     python experiments/coverage.py [REPETITIONS]
 
 10,000 rows with long tails and rare levels, 500 kept; counts, totals and means of all rows, of
-groups leverage knows of, and of groups it does not. Writes ``experiments/results/coverage/coverage.csv``.
+groups leverage knows of, and of groups it does not. Writes
+``experiments/results/coverage/coverage.csv``.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from olss.streams import rotated
 
 ROWS = 1_000
 BATCH = 100
+SKETCHES = 10
 
 
 def digits() -> Iterator[tuple[str, Floats, Floats]]:
@@ -55,13 +56,14 @@ def main(batches: int) -> None:
     for changes in (digits, months):
         for name, held, new in changes():
             alarms = 0
-            for number in range(batches):
+            for number in range(SKETCHES):
                 rng = np.random.default_rng([1, number])
                 sketch = Sketch(ROWS, seed=number)
                 for part in np.array_split(held[rng.permutation(len(held))[:10_000]], 4):
                     sketch.update(part)
-                rows = new[rng.choice(len(new), BATCH, replace=False)]
-                alarms += drift(sketch.X, sketch.weight, rows, seed=number).alarm
+                for _ in range(batches // SKETCHES):
+                    rows = new[rng.choice(len(new), BATCH, replace=False)]
+                    alarms += drift(sketch.X, sketch.weight, rows, seed=rng).alarm
             lines.append([name, BATCH, batches, alarms])
             print(f"{name}: {alarms} alarms of {batches} batches of {BATCH} rows", flush=True)
     with (RESULTS / "drift.csv").open("w", newline="", encoding="utf-8") as file:

@@ -57,15 +57,31 @@ def linear(X: Floats, y: Floats, w: Floats, ridge: float = 0.0) -> Floats:
     return coefficients
 
 
-def quantile(X: Floats, y: Floats, w: Floats, steps: int = 15) -> Floats:
-    """Return the coefficients of quantile regression, by reweighted least squares."""
-    b = linear(X, y, w)
-    least = 1e-3 * float(np.sqrt(np.average((y - np.average(y, weights=w)) ** 2, weights=w)))
-    for _ in range(steps):
-        off = y - X @ b
-        side = np.where(off > 0, QUANTILE, 1 - QUANTILE)
-        b = linear(X, y, w * side / np.maximum(np.abs(off), least))
-    return b
+def quantile(X: Floats, y: Floats, w: Floats) -> Floats:
+    """Return the coefficients of quantile regression.
+
+    The pinball loss is smoothed, t r + h log(1 + exp(-r / h)), with a width h that shrinks to a
+    hundredth of the spread of the residuals (He et al. 2021), on columns made orthogonal.
+    """
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
+    values, vectors = np.linalg.eigh((X.T * w) @ X / w.sum())
+    good = values > 1e-8 * values[-1]
+    whiten = vectors[:, good] / np.sqrt(values[good])
+    Z, share = X @ whiten, w / w.sum()
+    b = Z.T @ (share * y)
+    spread = float(np.sum(share * np.abs(y - Z @ b)))
+
+    def loss(b: Floats, h: float) -> tuple[float, Floats]:
+        off = y - Z @ b
+        smooth = QUANTILE * off + h * np.logaddexp(0, -off / h)
+        slope = expit(-off / h) - QUANTILE
+        return float(share @ smooth) / spread, Z.T @ (share * slope) / spread
+
+    for width in (0.3, 0.05, 0.01):
+        b = minimize(loss, b, args=(width * spread,), jac=True, method="L-BFGS-B").x
+    return np.asarray(whiten @ b)
 
 
 def logistic(X: Floats, label: Any, w: Floats) -> Any:
