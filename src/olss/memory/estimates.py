@@ -5,22 +5,22 @@ The mathematics is in `olss.core.estimation`.
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olss.common.checks import known_name
-from olss.core.estimation import Calibration, Draw, Figure
-from olss.errors import InputError, MissingExtraError
+from olss.core.estimation import Calibration, Draw
+from olss.errors import InputError
+from olss.memory.estimate_results import Estimate, Estimates
 
 __all__ = ["Estimate", "Estimates", "estimate"]
 
 Floats: TypeAlias = NDArray[np.float64]
-What: TypeAlias = Literal["count", "total", "mean"]
+Groups: TypeAlias = ArrayLike | Mapping[str, ArrayLike]
+Known: TypeAlias = tuple[ArrayLike, ArrayLike]
 
 # Rows an interval needs, of those that might have been missed and in effect. With fewer, 95%
 # intervals of means miss in more than 7 of 100 cases even for values without a long tail.
@@ -29,192 +29,43 @@ LEAST_ROWS = 10
 # A calibrated estimate looks at all rows for each group.
 CALIBRATED_GROUPS = 1_000
 
-SHOWN = 20  # groups a printed table shows
+
+@overload
+def estimate(
+    weight: ArrayLike,
+    values: ArrayLike | None = ...,
+    *,
+    groups: None = ...,
+    where: ArrayLike | None = ...,
+    pi: ArrayLike | None = ...,
+    strata: ArrayLike | None = ...,
+    calibrate: Known | None = ...,
+) -> Estimate: ...
 
 
-@dataclass(frozen=True, repr=False)
-class _Numbers:
-    """What the estimate of one group and that of many have in common."""
-
-    figures: dict[str, Figure]
-    rows: Any
-    too_few: Any
-    missing: int
-
-    count = property(lambda self: self._figure("count").value, doc="Rows seen, by their weights.")
-    count_se = property(lambda self: self._figure("count").se, doc="Standard error of `count`.")
-    total = property(lambda self: self._figure("total").value, doc="Sum of the values.")
-    total_se = property(lambda self: self._figure("total").se, doc="Standard error of `total`.")
-    mean = property(lambda self: self._figure("mean").value, doc="Mean of the values.")
-    mean_se = property(lambda self: self._figure("mean").se, doc="Standard error of `mean`.")
-
-    def interval(self, what: What, level: float = 0.95) -> tuple[Any, Any]:
-        """Return the ends of an interval that holds the true "count", "total" or "mean".
-
-        Both are NaN where there are too few rows to say (`too_few`).
-        """
-        figure = self._figure(what)
-        if not (isinstance(level, int | float) and 0 < level < 1):
-            raise InputError(f"level must be a number between 0 and 1, found {level!r}.")
-        low, high = figure.interval(level)
-        nothing = np.where(self.too_few, np.nan, 0.0)
-        return low + nothing, high + nothing
-
-    def _figure(self, what: str) -> Figure:
-        known_name("what", what, ("count", "total", "mean"))
-        if what not in self.figures:
-            raise InputError(f"there is no {what} without values; give the values to take it of.")
-        return self.figures[what]
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-class Estimate(_Numbers):
-    """A count, total and mean of everything seen; its `str` is to be read.
-
-    Attributes
-    ----------
-    count, count_se, total, total_se, mean, mean_se : float
-        The numbers and their standard errors. A count is of rows, by the weights they came with;
-        there are a total and a mean if values were given.
-    rows : int
-        Rows kept that it is estimated from.
-    too_few : bool
-        Whether these are too few for an interval.
-    missing : int
-        Rows kept that are left out since their value is missing (NaN).
-
-    Examples
-    --------
-    >>> estimate(np.repeat([20.0, 2.0], 30), np.arange(60) % 7)
-    count  660   95%: 557.3 to 781.7
-    total  1,878   95%: 1,407 to 2,506
-    mean   2.845   95%: 2.177 to 3.531
-    from 60 rows kept
-    """
-
-    def __str__(self) -> str:
-        lines = []
-        for what, number, between in self._texts():
-            lines.append(f"{what:<5}  {number}" + ("" if self.too_few else f"   95%: {between}"))
-        few = "; too few for an interval" if self.too_few else ""
-        return "\n".join([*lines, f"from {self.rows:,} rows kept{few}{_left_out(self.missing)}"])
-
-    def _texts(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the name of each number, the number, and its interval."""
-        for what, figure in self.figures.items():
-            low, high = self.interval(what)  # type: ignore[arg-type]
-            between = "too few rows" if self.too_few else f"{_text(low)} to {_text(high)}"
-            yield what, _text(float(figure.value)), between
-
-
-@dataclass(frozen=True, repr=False)
-class Estimates(_Numbers):
-    """Counts, totals and means of everything seen by group; its `str` is a table to read.
-
-    ``estimates["Ulm"]`` is the `Estimate` of one group; iteration gives pairs of name and
-    `Estimate`.
-
-    Attributes
-    ----------
-    groups : dict of str to array
-        The columns that name a group, each with a value a group.
-    count, count_se, total, total_se, mean, mean_se, rows, too_few : arrays, a value a group
-        As in `Estimate`.
-    missing : int
-        Rows kept that are left out since their value is missing (NaN).
-
-    Examples
-    --------
-    >>> city = np.repeat(["Bonn", "Ulm", "Jena"], [30, 26, 4])
-    >>> estimate(np.repeat([20.0, 2.0], 30), groups={"city": city})
-    city  rows  count             95%
-    Bonn    30    600  487.9 to 737.9
-    Jena     4      8    too few rows
-    Ulm     26     52   41.3 to 65.47
-    """
-
-    groups: dict[str, NDArray[Any]]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[tuple[Any, Estimate]]:
-        columns = [column.tolist() for column in self.groups.values()]
-        for number, names in enumerate(zip(*columns, strict=True)):
-            yield names[0] if len(names) == 1 else names, self._at(number)
-
-    def __getitem__(self, group: Any) -> Estimate:
-        names = group if isinstance(group, tuple) else (group,)
-        if len(names) == len(self.groups):
-            same = [
-                column == name for column, name in zip(self.groups.values(), names, strict=True)
-            ]
-            found = np.flatnonzero(np.logical_and.reduce(same))
-            if len(found):
-                return self._at(int(found[0]))
-        raise InputError(f"no row kept has {', '.join(self.groups)} {group!r}.")
-
-    def to_dict(self, level: float = 0.95) -> dict[str, NDArray[Any]]:
-        """Return columns: those of `groups`, ``rows``, and ``mean, mean_se, mean_low, mean_high``.
-
-        So too for count and total.
-        """
-        columns: dict[str, NDArray[Any]] = {**self.groups, "rows": self.rows}
-        for what, figure in self.figures.items():
-            low, high = self.interval(what, level)  # type: ignore[arg-type]
-            columns |= {what: figure.value, f"{what}_se": figure.se}
-            columns |= {f"{what}_low": low, f"{what}_high": high}
-        return columns
-
-    def to_frame(self, library: str = "pandas", level: float = 0.95) -> Any:
-        """Return the columns of `to_dict` as a frame of "pandas" or "polars", or of "pyarrow"."""
-        known_name("library", library, ("pandas", "polars", "pyarrow"))
-        try:
-            module = importlib.import_module(library)
-        except ImportError as error:
-            raise MissingExtraError(library, library, f"a frame of {library}") from error
-        return (module.table if library == "pyarrow" else module.DataFrame)(self.to_dict(level))
-
-    def __str__(self) -> str:
-        shown = np.sort(np.argsort(-self.count, kind="stable")[:SHOWN])
-        head = [*self.groups, "rows"]
-        for what in self.figures:
-            head += [what, "95%"]
-        table = [head]
-        for group in shown:
-            one = self._at(int(group))
-            names = [str(labels[group]) for labels in self.groups.values()]
-            numbers = [text for _, *pair in one._texts() for text in pair]
-            table.append([*names, f"{one.rows:,}", *numbers])
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        sides = [str.ljust] * len(self.groups) + [str.rjust] * (len(head) - len(self.groups))
-        lines = [
-            "  ".join(
-                side(cell, width) for side, cell, width in zip(sides, line, widths, strict=True)
-            )
-            for line in table
-        ]
-        if len(self) > SHOWN:
-            lines.append(f"the {SHOWN} largest of {len(self):,} groups; to_frame() has all")
-        return "\n".join(lines) + _left_out(self.missing, "\n")
-
-    def _at(self, group: int) -> Estimate:
-        figures = {what: figure.at(group) for what, figure in self.figures.items()}
-        return Estimate(figures, int(self.rows[group]), bool(self.too_few[group]), 0)
+@overload
+def estimate(
+    weight: ArrayLike,
+    values: ArrayLike | None = ...,
+    *,
+    groups: Groups,
+    where: ArrayLike | None = ...,
+    pi: ArrayLike | None = ...,
+    strata: ArrayLike | None = ...,
+    calibrate: Known | None = ...,
+) -> Estimates: ...
 
 
 def estimate(
     weight: ArrayLike,
     values: ArrayLike | None = None,
     *,
-    groups: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    groups: Groups | None = None,
     where: ArrayLike | None = None,
     pi: ArrayLike | None = None,
     strata: ArrayLike | None = None,
-    calibrate: tuple[ArrayLike, ArrayLike] | None = None,
-) -> Any:
+    calibrate: Known | None = None,
+) -> Estimate | Estimates:
     """Return the count, and the total and mean of values, of everything the rows kept stand for.
 
     Parameters
@@ -267,7 +118,7 @@ def estimate(
     # others' kind was seen; which of the two, some rows must tell.
     few = (draw.rows < LEAST_ROWS) | ((draw.drawn > 0) & (draw.effective < LEAST_ROWS - 1e-9))
     result = Estimates(figures, draw.rows, few & bool((p < 1).any()), missing, names)
-    return result if names else replace(result._at(0), missing=missing)
+    return result if names else replace(result.at(0), missing=missing)
 
 
 def _column(name: str, values: ArrayLike, rows: int | None = None, gaps: bool = False) -> Floats:
@@ -304,7 +155,7 @@ def _flags(where: ArrayLike, rows: int) -> NDArray[np.bool_]:
 
 
 def _coded(
-    groups: ArrayLike | Mapping[str, ArrayLike] | None, inside: NDArray[np.bool_]
+    groups: Groups | None, inside: NDArray[np.bool_]
 ) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
     """Return the columns that name each group and the number of each row's group, -1 for none."""
     code = np.where(inside, 0, -1)
@@ -343,7 +194,7 @@ def _labels(column: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
 
 
 def _calibration(
-    known: tuple[ArrayLike, ArrayLike] | None, weight: Floats, pi: Floats, groups: int
+    known: Known | None, weight: Floats, pi: Floats, groups: int
 ) -> Calibration | None:
     if known is None:
         return None
@@ -359,12 +210,3 @@ def _calibration(
             "fewer groups or leave it out."
         )
     return Calibration(x, totals, weight, pi)
-
-
-def _left_out(missing: int, between: str = "; ") -> str:
-    return f"{between}{missing:,} rows without a value left out" if missing else ""
-
-
-def _text(value: float) -> str:
-    """Say a number with about four digits, whole ones from 1,000 on."""
-    return f"{value:,.0f}" if 1_000 <= abs(value) < 1e15 else f"{value:.4g}"
