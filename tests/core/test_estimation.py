@@ -156,6 +156,23 @@ def test_calibration_is_the_least_variance_among_regressions():
     np.testing.assert_allclose(best, (metric * (f - x @ b) ** 2).sum())
 
 
+def test_calibration_to_many_columns_does_not_hide_the_error():
+    # 30 columns that say nothing and 150 rows: 600 repetitions know a variance to 6%. That of
+    # the regression itself (some rank / n) is of the second order and not counted.
+    rng = np.random.default_rng(12)
+    N, n = 2_000, 150
+    x, f = rng.standard_normal((N, 30)), rng.standard_normal(N) + 3
+    x[:, 0] = 1
+    totals, variances = [], []
+    for _ in range(600):
+        rows, pi = drawn(np.ones(N), n, rng)
+        calibration = Calibration(x[rows], x.sum(axis=0), 1 / pi[rows], pi[rows])
+        figure = whole(1 / pi[rows], pi[rows], calibration).total(f[rows])
+        totals.append(figure.value[0])
+        variances.append(figure.se[0] ** 2)
+    assert np.mean(variances) / np.var(totals) == pytest.approx(1, abs=0.3)
+
+
 def test_an_enumeration_of_all_samples_gives_the_true_spread():
     # All 4-subsets of 8 rows: the mean of the variance estimates is the variance, exactly.
     f = np.array([1.0, 5.0, 2.0, 9.0, 4.0, 4.0, 0.0, 7.0])

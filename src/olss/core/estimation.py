@@ -101,6 +101,13 @@ class Calibration:
     totals : (p,) array
         Its totals over everything drawn from.
     weight, pi : (n,) arrays
+
+    Attributes
+    ----------
+    weight : (n,) array
+        The weights moved.
+    rank : int
+        How many of the columns say something of their own.
     """
 
     def __init__(self, x: Floats, totals: Floats, weight: Floats, pi: Floats) -> None:
@@ -108,7 +115,9 @@ class Calibration:
         scale[scale == 0] = 1
         self._x = x / scale
         self._metric_x = ((1 - pi) * weight**2)[:, None] * self._x
-        self._inverse = np.linalg.pinv(self._x.T @ self._metric_x, rcond=1e-12, hermitian=True)
+        gram = self._x.T @ self._metric_x
+        self._inverse = np.linalg.pinv(gram, rcond=1e-12, hermitian=True)
+        self.rank = int(np.linalg.matrix_rank(gram, rtol=1e-12, hermitian=True))
         missing = totals / scale - weight @ self._x
         self.weight: Floats = weight + self._metric_x @ (self._inverse @ missing)
 
@@ -199,6 +208,9 @@ class Draw:
         2 (sum c^2)^2 / (sum c^4 - (sum c^2)^2 / n), which is n for normal ones; at most `most`.
         The variance is sum c^2, which is too small by the factor `short`.
         """
+        if self._calibration is not None:  # residuals of a regression are too short as well
+            kept = max(1, int(np.count_nonzero(self._k)))
+            short = short * max(1 - self._calibration.rank / kept, SHORTEST)
         second, third, fourth = self._moments(f, short)
         with np.errstate(divide="ignore", invalid="ignore"):
             se = np.sqrt(np.where(second > 0, second, 0))
