@@ -77,7 +77,7 @@ class Drift:
     spread : (d,) array
         By what its spread changed, in the same measure: above 0 where new rows are further out.
     rows, remembered : int
-        Rows compared.
+        New rows, and rows of equal weight they are compared with.
 
     Examples
     --------
@@ -85,8 +85,8 @@ class Drift:
     >>> held, weight = rng.standard_normal((400, 3)), np.full(400, 10.0)
     >>> new = rng.standard_normal((100, 3)) + [0, 0.8, 0]
     >>> print(drift(held, weight, new, names=["a", "b", "c"], seed=0))
-    drift: p = 0.002, an alarm at 1 in 100 without change
-    17% of the 100 new rows are more novel than 19 of 20 remembered (5% expected)
+    drift: p = 0.002, alarms at 0.01; 100 new rows against 400 remembered
+    17% of the new rows are more novel than 19 of 20 remembered (5% expected)
     column  shift  spread      p
     b       +0.60   +0.18  0.001
     """
@@ -110,14 +110,12 @@ class Drift:
         return self.alarm
 
     def __str__(self) -> str:
-        rate = f"1 in {1 / self.false_alarms:,.0f} without change"
-        verdict = f"drift: p = {self.p:.2g}, an alarm at {rate}"
-        if not self:
-            verdict = f"no drift seen: p = {self.p:.2g} (alarms at {self.false_alarms:g})"
+        found = "drift" if self else "no drift seen"
         lines = [
-            verdict,
-            f"{self.novel:.0%} of the {self.rows:,} new rows are more novel than 19 of 20 "
-            f"remembered ({TAIL:.0%} expected)",
+            f"{found}: p = {self.p:.2g}, alarms at {self.false_alarms:g}; {self.rows:,} new rows "
+            f"against {self.remembered:,} remembered",
+            f"{self.novel:.0%} of the new rows are more novel than 19 of 20 remembered "
+            f"({TAIL:.0%} expected)",
         ]
         moved = np.flatnonzero(self.column_p <= self.false_alarms)
         if len(moved) and self:
