@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from itertools import product
 from statistics import median
 from typing import Any
 
@@ -25,6 +26,13 @@ TABLES = {
 SIZES = ("300", "1,000", "5,000", "1%")
 POLICIES = ("uniform", "weighted", "half uniform", "balanced", "paper")
 SHADES = {**COLOURS, "uniform": COLOURS["reservoir"], "half uniform": "#56B4E9"}
+TARGETED = (
+    ("least squares", "number", "measure", "R²"),
+    ("logistic", "class", "measure", "accuracy"),
+    ("logistic", "class", "loss", "log loss"),
+)
+FLOOR = 5e-4  # of the figure
+TICKS = ["0.1%", "1%", "10%", "100%", "×10", "×100"]
 MODELS = ("least squares", "ridge", "quantile", "logistic", "pca")
 
 
@@ -61,8 +69,8 @@ def _number(text: str) -> Any:
         return text
 
 
-def _of(rows: list[Row], value: str, **wanted: Any) -> list[float]:
-    return [row[value] for row in rows if all(row[key] == want for key, want in wanted.items())]
+def _of(records: list[Row], value: str, **wanted: Any) -> list[float]:
+    return [row[value] for row in records if all(row[key] == want for key, want in wanted.items())]
 
 
 def _measures(fits: list[Row], names: list[str], model: str) -> str:
@@ -78,10 +86,14 @@ def _measures(fits: list[Row], names: list[str], model: str) -> str:
             if not found[0]:
                 continue
             best = max(median(values) for values in found if values)
-            rows = int(_of(fits, "rows", table=name, policy="uniform", size=size)[0])
             cells = [_pair(values, best) for values in found]
-            lines.append([name, f"{rows:,}", *cells, _three(everything)])
+            lines.append([name, _rows(fits, name, size), *cells, _three(everything)])
     return table(["table", "rows", *POLICIES, "all rows"], lines)
+
+
+def _rows(fits: list[Row], name: str, size: str) -> str:
+    rows = int(_of(fits, "rows", table=name, policy="uniform", size=size)[0])
+    return f"{rows:,}" + (" (1%)" if size == "1%" else "")
 
 
 def _pair(values: list[float], best: float) -> str:
@@ -124,26 +136,28 @@ def _certificates(fits: list[Row], names: list[str]) -> str:
                 for policy in POLICIES
             ]
             if found[0]:
-                rows = int(_of(fits, "rows", table=name, policy="uniform", size=size)[0])
                 cells = [f"{median(v):.2f} / {max(v):.2f}" if v else "—" for v in found]
-                lines.append([name, f"{rows:,}", *cells])
+                lines.append([name, _rows(fits, name, size), *cells])
     return table(["table", "rows", *POLICIES], lines)
 
 
 def _targets(fits: list[Row], names: list[str]) -> str:
-    """Give median and worst R² or accuracy of scores that know the target, at 1%."""
+    """Give median and worst of scores that know the target, at 1%."""
     lines = []
-    for name in names:
-        for model, kind in (("least squares", "number"), ("logistic", "class")):
-            columns = ["uniform", "weighted", "half uniform"]
-            columns += [f"target {kind}, {share}" for share in ("0.25", "0.5")]
-            found = [
-                _of(fits, "measure", table=name, policy=policy, size="1%", model=model)
-                for policy in columns
-            ]
-            if all(found):
-                best = max(map(median, found))
-                lines.append([f"{name}, {model}", *(_pair(values, best) for values in found)])
+    for name, (model, kind, value, words) in product(names, TARGETED):
+        columns = ["uniform", "weighted", "half uniform"]
+        columns += [f"target {kind}, {share}" for share in ("0.25", "0.5")]
+        found = [
+            _of(fits, value, table=name, policy=policy, size="1%", model=model)
+            for policy in columns
+        ]
+        if all(found):
+            sign = -1 if value == "loss" else 1  # the less, the better
+            found = [[sign * number for number in values] for values in found]
+            best = max(map(median, found))
+            cells = [_pair(values, best) for values in found]
+            cells = [cell.replace("−", "") for cell in cells] if sign < 0 else cells
+            lines.append([f"{name}, {words}", *cells])
     head = ["1% of the rows", "uniform", "weighted", "half uniform", "target, ¼ uniform"]
     return table([*head, "target, ½ uniform"], lines)
 
@@ -186,28 +200,33 @@ def _drift() -> str:
 
 def _figure(fits: list[Row], names: list[str]) -> Figure:
     """Draw held-out excess loss of least squares by rows kept: median, and up to the worst."""
-    figure = Figure(figsize=(9, 1.1 + 2.4 * ((len(names) + 2) // 3)), layout="constrained")
-    axes = np.atleast_1d(figure.subplots((len(names) + 2) // 3, 3, squeeze=False)).ravel()
+    lines = (len(names) + 2) // 3
+    figure = Figure(figsize=(9, 0.6 + 2.3 * lines), layout="constrained")
+    axes = figure.subplots(lines, 3, squeeze=False, sharey=True).ravel()
+    sizes = [300, 1_000, 5_000]
     for axis, name in zip(axes, names, strict=False):
         for policy in ("uniform", "paper", "weighted"):
-            mine = [
-                row for row in fits
-                if (row["table"], row["policy"], row["model"]) == (name, policy, "least squares")
-            ]  # fmt: skip
-            sizes = sorted({row["rows"] for row in mine})
-            found = [_of(mine, "excess", rows=size) for size in sizes]
-            middle = [max(median(values), 1e-4) for values in found]
-            worst = [max(*values, 1e-4) for values in found]
-            axis.fill_between(sizes, middle, worst, color=SHADES[policy], alpha=0.15, linewidth=0)
-            axis.plot(sizes, worst, color=SHADES[policy], linewidth=0.8, linestyle=":")
-            axis.plot(sizes, middle, color=SHADES[policy], marker="o", markersize=3.5, label=policy)
-        axis.set(xscale="log", yscale="log", title=TABLES[name])
-        axis.set_xticks([300, 1_000, 5_000], ["300", "1,000", "5,000"])
-        axis.minorticks_off()
+            found = {
+                rows: _of(fits, "excess", table=name, policy=policy, rows=rows, model=MODELS[0])
+                for rows in sizes
+            }
+            at = [rows for rows, values in found.items() if values]
+            middle = [max(median(values), FLOOR) for values in found.values() if values]
+            worst = [max(*values, FLOOR) for values in found.values() if values]
+            axis.fill_between(at, middle, worst, color=SHADES[policy], alpha=0.15, linewidth=0)
+            axis.plot(at, worst, color=SHADES[policy], linewidth=0.8, linestyle=":")
+            axis.plot(at, middle, color=SHADES[policy], marker="o", markersize=3.5, label=policy)
+        axis.set_title(TABLES[name], fontsize=9)
         axis.set_xlabel("rows kept", fontsize=8)
+        axis.tick_params(labelsize=8)
+        axis.set(xscale="log", yscale="log", ylim=(FLOOR, 100))
+        axis.set_xticks(sizes, [f"{rows:,}" for rows in sizes])
+        axis.set_yticks(
+            [0.001, 0.01, 0.1, 1, 10, 100], ["0.1%", "1%", "10%", "100%", "×10", "×100"]
+        )
+        axis.minorticks_off()
     for axis in axes[len(names) :]:
         axis.set_visible(False)
-    for axis in axes[::3]:
-        axis.set_ylabel("error above that of all rows", fontsize=8)
+    figure.supylabel("error above that of all rows", fontsize=9)
     pages.legend(figure, ncols=3)
     return figure
