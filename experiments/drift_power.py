@@ -22,7 +22,7 @@ from olss.memory.drift import drift
 from olss.streams import rotated
 
 ROWS = 1_000
-BATCH = 100
+BATCHES = (100, 1_000)
 SKETCHES = 10
 
 
@@ -54,17 +54,17 @@ def main(batches: int) -> None:
     lines: list[list[Any]] = []
     for changes in (months, digits):
         for name, held, new in changes():
-            alarms = 0
+            alarms = dict.fromkeys(BATCHES, 0)
             for number in range(SKETCHES):
                 rng = np.random.default_rng([1, number])
                 sketch = Sketch(ROWS, seed=number)
                 for part in np.array_split(held[rng.permutation(len(held))[:10_000]], 4):
                     sketch.update(part)
-                for _ in range(batches // SKETCHES):
-                    rows = new[rng.choice(len(new), BATCH, replace=False)]
-                    alarms += drift(sketch.X, sketch.weight, rows, seed=rng).alarm
-            lines.append([name, BATCH, batches, alarms])
-            print(f"{name}: {alarms} alarms of {batches} batches of {BATCH} rows", flush=True)
+                for size in sorted(BATCHES * (batches // SKETCHES)):
+                    rows = new[rng.choice(len(new), size, replace=False)]
+                    alarms[size] += drift(sketch.X, sketch.weight, rows, seed=rng).alarm
+            lines += [[name, size, batches, count] for size, count in alarms.items()]
+            print(f"{name}: alarms {alarms} of {batches} batches of so many rows", flush=True)
             write("drift", ["change", "rows", "batches", "alarms"], lines)
 
 

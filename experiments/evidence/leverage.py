@@ -192,10 +192,12 @@ def _drift() -> str:
     if not path.exists():
         return ""
     with path.open(encoding="utf-8") as file:
-        lines = [
-            [row["change"], f"{row['alarms']} of {row['batches']}"] for row in csv.DictReader(file)
-        ]
-    return table(["a batch of 100 rows", "alarms"], lines)
+        rows = list(csv.DictReader(file))
+    lines = []
+    for change in dict.fromkeys(row["change"] for row in rows):
+        mine = [row for row in rows if row["change"] == change]
+        lines.append([change, *(f"{row['alarms']} of {row['batches']}" for row in mine)])
+    return table(["alarms", *(f"batches of {int(r['rows']):,} rows" for r in mine)], lines)
 
 
 def _figure(fits: list[Row], names: list[str]) -> Figure:
@@ -219,7 +221,7 @@ def _figure(fits: list[Row], names: list[str]) -> Figure:
         axis.set_title(TABLES[name], fontsize=9)
         axis.set_xlabel("rows kept", fontsize=8)
         axis.tick_params(labelsize=8)
-        axis.set(xscale="log", yscale="log", ylim=(FLOOR, 100))
+        axis.set(xscale="log", yscale="log", xlim=(260, 5_800), ylim=(FLOOR, 100))
         axis.set_xticks(sizes, [f"{rows:,}" for rows in sizes])
         axis.set_yticks(
             [0.001, 0.01, 0.1, 1, 10, 100], ["0.1%", "1%", "10%", "100%", "×10", "×100"]
