@@ -72,8 +72,11 @@ class Familiar:
 
     def novelty(self, rows: Array) -> Floats:
         """Return, for each new row, the share of remembered rows that are less novel."""
-        scores = np.concatenate([self.factor(block) for _, block in _blocks(rows)])
-        return np.asarray(self.share[np.searchsorted(self.scores, scores)])
+        return np.asarray(self.share[np.searchsorted(self.scores, self.score(rows))])
+
+    def score(self, rows: Array) -> Floats:
+        """Return x' (G + ridge I)^-1 x of new rows."""
+        return np.concatenate([self.factor(block) for _, block in _blocks(rows)])
 
     def chance(self, novelty: Floats) -> float:
         """Return the probability that rows like the remembered ones are as novel as these.

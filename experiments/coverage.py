@@ -1,0 +1,96 @@
+"""Measure how often 95% intervals of estimates hold, and what calibration does to their spread.
+
+    python experiments/coverage.py [REPETITIONS]
+
+10,000 rows with long tails and rare levels, 500 kept; counts, totals and means of all rows, of
+groups leverage knows of, and of groups it does not. Writes
+``experiments/results/coverage/coverage.csv``.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from olss import Sketch
+from olss.memory.estimates import estimate
+
+RESULTS = Path(__file__).resolve().parent / "results" / "coverage"
+N, SIZE = 10_000, 500
+WAYS = ("one update", "ten updates", "two merged", "calibrated", "reservoir")
+
+
+def population() -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Return the rows, values to estimate, and groups."""
+    rng = np.random.default_rng(0)
+    levels = rng.random((N, 3)) < [0.3, 0.05, 0.01]
+    X = np.column_stack([np.ones(N), rng.standard_t(3, (N, 5)), levels]).astype(float)
+    values = {
+        "near the columns": X[:, 1:].sum(axis=1) + rng.standard_normal(N),
+        "far from them": rng.standard_normal(N) + 1,
+        "long tail": rng.lognormal(3, 1, N) - 15,
+    }
+    groups = {
+        "all": np.ones(N, dtype=bool),
+        "level of 30%": levels[:, 0],
+        "level of 1%": levels[:, 2],
+        "unknown 20%": rng.random(N) < 0.2,
+        "unknown 5%": rng.random(N) < 0.05,
+    }
+    return X, values, groups
+
+
+def remembered(X: Any, way: str, seed: int) -> Sketch:
+    """Return a sketch of all rows."""
+    policy = "reservoir" if way == "reservoir" else "weighted"
+    row = np.arange(N)
+    if way == "two merged":
+        halves = []
+        for number, half in enumerate(np.array_split(row, 2)):
+            sketch = Sketch(SIZE, policy, seed=np.random.default_rng([seed, number]))
+            halves.append(sketch.update(X[half], extra={"row": half}))
+        return halves[0].merge(halves[1])
+    sketch = Sketch(SIZE, policy, seed=seed)
+    for part in np.array_split(row, 1 if way == "one update" else 10):
+        sketch.update(X[part], extra={"row": part})
+    return sketch
+
+
+def main(repetitions: int) -> None:
+    """Print and write, for each estimate, how often its interval holds, and its spread."""
+    X, values, groups = population()
+    lines = []
+    for way in WAYS:
+        found: dict[tuple[str, str, str], list[list[float]]] = defaultdict(list)
+        for seed in range(repetitions):
+            sketch = remembered(X, way, seed)
+            rows, weight = sketch.extra["row"], sketch.weight
+            known = (X[rows], X.sum(axis=0)) if way == "calibrated" else None
+            for value, f in values.items():
+                for group, part in groups.items():
+                    one = estimate(weight, f[rows], where=part[rows], calibrate=known)
+                    truth = {"count": part.sum(), "total": f[part].sum(), "mean": f[part].mean()}
+                    for what, true in truth.items():
+                        low, high = one.interval(what)  # type: ignore[arg-type]
+                        holds = np.nan if one.too_few else low - 1e-6 <= true <= high + 1e-6
+                        found[value, group, what].append([getattr(one, what) - true, holds])
+        for (value, group, what), numbers in found.items():
+            off, holds = np.array(numbers).T
+            given = ~np.isnan(holds)
+            share = holds[given].mean() if given.any() else np.nan
+            lines.append([way, value, group, what, given.mean(), share, np.nanstd(off)])
+            print(*lines[-1][:4], f"given {given.mean():.2f} holds {share:.3f}", flush=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    with (RESULTS / "coverage.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["way", "value", "group", "what", "given", "holds", "spread"])
+        writer.writerows([*line[:4], *(f"{x:.5g}" for x in line[4:])] for line in lines)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000)

@@ -1,0 +1,232 @@
+"""Where leverage pays: fits to a few rows of real tables, and rare groups, by policy."""
+
+from __future__ import annotations
+
+import csv
+from itertools import product
+from statistics import median
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from . import pages
+from .gather import Row
+from .pages import COLOURS, RESULTS, table
+
+FOLDER = "leverage-pays"
+TABLES = {
+    "flights": "flights: arrival delay",
+    "diamonds": "diamonds: price",
+    "murders": "counties: murders",
+    "mothers": "mothers: hours worked",
+    "visits": "insured: visits to a doctor",
+}
+SIZES = ("300", "1,000", "5,000", "1%")
+POLICIES = ("uniform", "weighted", "half uniform", "balanced", "paper")
+SHADES = {**COLOURS, "uniform": COLOURS["reservoir"], "half uniform": "#56B4E9"}
+TARGETED = (
+    ("least squares", "number", "measure", "R²"),
+    ("logistic", "class", "measure", "accuracy"),
+    ("logistic", "class", "loss", "log loss"),
+)
+FLOOR = 5e-4  # of the figure
+TICKS = ["0.1%", "1%", "10%", "100%", "×10", "×100"]
+MODELS = ("least squares", "ridge", "quantile", "logistic", "pca")
+
+
+def make() -> None:
+    """Make the tables of the page, and the figure."""
+    fits = _records("fits")
+    if not fits:
+        return
+    names = [name for name in TABLES if any(fit["table"] == name for fit in fits)]
+    for model in ("least squares", "logistic"):
+        pages.fill(f"leverage-{model.replace(' ', '-')}", _measures(fits, names, model))
+    pages.fill("leverage-models", _models(fits, names))
+    pages.fill("leverage-certificate", _certificates(fits, names))
+    pages.fill("leverage-target", _targets(fits, names))
+    pages.fill("leverage-groups", _groups(_records("groups"), names))
+    pages.fill("leverage-drift", _drift())
+    pages.draw(FOLDER, FOLDER, lambda: _figure(fits, names))
+
+
+def _records(kind: str) -> list[Row]:
+    lines: list[Row] = []
+    for path in sorted((RESULTS / FOLDER).glob(f"{kind}-*.csv")):
+        with path.open(encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                lines.append(row | {key: _number(row[key]) for key in row if key != "size"})
+    return lines
+
+
+def _number(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _of(records: list[Row], value: str, **wanted: Any) -> list[float]:
+    return [row[value] for row in records if all(row[key] == want for key, want in wanted.items())]
+
+
+def _measures(fits: list[Row], names: list[str], model: str) -> str:
+    """Give median and worst of what people read, R² or accuracy, by table, size and policy."""
+    lines = []
+    for name in names:
+        everything = _of(fits, "measure", table=name, policy="all rows", model=model)[0]
+        for size in SIZES:
+            found = [
+                _of(fits, "measure", table=name, policy=policy, size=size, model=model)
+                for policy in POLICIES
+            ]
+            if not found[0]:
+                continue
+            best = max(median(values) for values in found if values)
+            cells = [_pair(values, best) for values in found]
+            lines.append([name, _rows(fits, name, size), *cells, _three(everything)])
+    return table(["table", "rows", *POLICIES, "all rows"], lines)
+
+
+def _rows(fits: list[Row], name: str, size: str) -> str:
+    rows = int(_of(fits, "rows", table=name, policy="uniform", size=size)[0])
+    return f"{rows:,}" + (" (1%)" if size == "1%" else "")
+
+
+def _pair(values: list[float], best: float) -> str:
+    if not values:
+        return "—"
+    text = _three(median(values))
+    return f"{f'**{text}**' if median(values) >= best - 5e-4 else text} / {_three(min(values))}"
+
+
+def _three(value: float) -> str:
+    text = f"{value:.3f}" if abs(value) < 100 else f"{value:.0f}"
+    return text.replace("-", "−")
+
+
+def _models(fits: list[Row], names: list[str]) -> str:
+    """Give the excess loss under weighted in parts of that under uniform, at 1,000 rows."""
+    lines = []
+    for name in names:
+        cells = []
+        for model in MODELS:
+            pair = [
+                _of(fits, "excess", table=name, policy=policy, size="1,000", model=model)
+                for policy in ("uniform", "weighted")
+            ]
+            cells.append(f"{_percent(pair[0])} → {_percent(pair[1])}" if all(pair) else "—")
+        lines.append([name, *cells])
+    return table(["table", *MODELS], lines)
+
+
+def _percent(values: list[float]) -> str:
+    return f"{100 * median(values):.1f}".replace("-", "−") + "%"
+
+
+def _certificates(fits: list[Row], names: list[str]) -> str:
+    lines = []
+    for name in names:
+        for size in SIZES:
+            found = [
+                _of(fits, "certificate", table=name, policy=policy, size=size, model="pca")
+                for policy in POLICIES
+            ]
+            if found[0]:
+                cells = [f"{median(v):.2f} / {max(v):.2f}" if v else "—" for v in found]
+                lines.append([name, _rows(fits, name, size), *cells])
+    return table(["table", "rows", *POLICIES], lines)
+
+
+def _targets(fits: list[Row], names: list[str]) -> str:
+    """Give median and worst of scores that know the target, at 1%."""
+    lines = []
+    for name, (model, kind, value, words) in product(names, TARGETED):
+        columns = ["uniform", "weighted", "half uniform"]
+        columns += [f"target {kind}, {share}" for share in ("0.25", "0.5")]
+        found = [
+            _of(fits, value, table=name, policy=policy, size="1%", model=model)
+            for policy in columns
+        ]
+        if all(found):
+            sign = -1 if value == "loss" else 1  # the less, the better
+            found = [[sign * number for number in values] for values in found]
+            best = max(map(median, found))
+            cells = [_pair(values, best) for values in found]
+            cells = [cell.replace("−", "") for cell in cells] if sign < 0 else cells
+            lines.append([f"{name}, {words}", *cells])
+    head = ["1% of the rows", "uniform", "weighted", "half uniform", "target, ¼ uniform"]
+    return table([*head, "target, ½ uniform"], lines)
+
+
+def _groups(groups: list[Row], names: list[str]) -> str:
+    """Give, for the rare group of each table, errors of its count and mean, and intervals."""
+    lines = []
+    for name in names:
+        for policy in ("uniform", "weighted", "half uniform"):
+            mine = [
+                row for row in groups
+                if (row["table"], row["policy"], row["size"]) == (name, policy, "1,000")
+            ]  # fmt: skip
+            if not mine:
+                continue
+            cells = [f"{np.mean([row['group_rows'] for row in mine]):.0f}"]
+            for what in ("count", "mean"):
+                part = [row for row in mine if row["what"] == what]
+                off = [abs(row["estimate"] / row["truth"] - 1) for row in part]
+                given = [row for row in part if row["low"] == row["low"]]
+                held = sum(row["low"] <= row["truth"] <= row["high"] for row in given)
+                error = f"{100 * np.nanmean(off):.0f}%" if not np.isnan(off).all() else "—"
+                cells += [error, f"{held} of {len(given)}"]
+            true = int(mine[0]["truth"])
+            lines.append([f"{name}, {true:,} rows" if policy == "uniform" else "", policy, *cells])
+    head = ["rare group", "policy", "rows kept", "count off by", "intervals right"]
+    return table([*head, "mean off by", "intervals right"], lines)
+
+
+def _drift() -> str:
+    path = RESULTS / FOLDER / "drift.csv"
+    if not path.exists():
+        return ""
+    with path.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    lines = []
+    for change in dict.fromkeys(row["change"] for row in rows):
+        mine = [row for row in rows if row["change"] == change]
+        lines.append([change, *(f"{row['alarms']} of {row['batches']}" for row in mine)])
+    return table(["alarms", *(f"batches of {int(r['rows']):,} rows" for r in mine)], lines)
+
+
+def _figure(fits: list[Row], names: list[str]) -> Figure:
+    """Draw held-out excess loss of least squares by rows kept: median, and up to the worst."""
+    lines = (len(names) + 2) // 3
+    figure = Figure(figsize=(9, 0.6 + 2.3 * lines), layout="constrained")
+    axes = figure.subplots(lines, 3, squeeze=False, sharey=True).ravel()
+    sizes = [300, 1_000, 5_000]
+    for axis, name in zip(axes, names, strict=False):
+        for policy in ("uniform", "paper", "weighted"):
+            found = {
+                rows: _of(fits, "excess", table=name, policy=policy, rows=rows, model=MODELS[0])
+                for rows in sizes
+            }
+            at = [rows for rows, values in found.items() if values]
+            middle = [max(median(values), FLOOR) for values in found.values() if values]
+            worst = [max(*values, FLOOR) for values in found.values() if values]
+            axis.fill_between(at, middle, worst, color=SHADES[policy], alpha=0.15, linewidth=0)
+            axis.plot(at, worst, color=SHADES[policy], linewidth=0.8, linestyle=":")
+            axis.plot(at, middle, color=SHADES[policy], marker="o", markersize=3.5, label=policy)
+        axis.set_title(TABLES[name], fontsize=9)
+        axis.set_xlabel("rows kept", fontsize=8)
+        axis.tick_params(labelsize=8)
+        axis.set(xscale="log", yscale="log", xlim=(260, 5_800), ylim=(FLOOR, 100))
+        axis.set_xticks(sizes, [f"{rows:,}" for rows in sizes])
+        axis.set_yticks(
+            [0.001, 0.01, 0.1, 1, 10, 100], ["0.1%", "1%", "10%", "100%", "×10", "×100"]
+        )
+        axis.minorticks_off()
+    for axis in axes[len(names) :]:
+        axis.set_visible(False)
+    figure.supylabel("error above that of all rows", fontsize=9)
+    pages.legend(figure, ncols=3)
+    return figure

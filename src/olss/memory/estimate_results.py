@@ -1,0 +1,208 @@
+"""What an estimate answers: numbers with standard errors and intervals, for one group or many."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.common.checks import known_name
+from olss.core.estimation import Figure
+from olss.errors import InputError
+
+__all__ = ["Estimate", "Estimates"]
+
+What: TypeAlias = Literal["count", "total", "mean"]
+
+SHOWN = 20  # groups a printed table shows
+
+
+@dataclass(frozen=True, repr=False)
+class _Numbers:
+    """What the estimate of one group and that of many have in common."""
+
+    figures: dict[str, Figure]
+    rows: Any
+    too_few: Any
+    missing: int
+
+    count = property(lambda self: self._figure("count").value, doc="Rows seen, by their weights.")
+    count_se = property(lambda self: self._figure("count").se, doc="Standard error of `count`.")
+    total = property(lambda self: self._figure("total").value, doc="Sum of the values.")
+    total_se = property(lambda self: self._figure("total").se, doc="Standard error of `total`.")
+    mean = property(lambda self: self._figure("mean").value, doc="Mean of the values.")
+    mean_se = property(lambda self: self._figure("mean").se, doc="Standard error of `mean`.")
+
+    def interval(self, what: What, level: float = 0.95) -> tuple[Any, Any]:
+        """Return the ends of an interval that holds the true "count", "total" or "mean".
+
+        Both are NaN where there are too few rows to say (`too_few`).
+        """
+        figure = self._figure(what)
+        if not (isinstance(level, int | float) and 0 < level < 1):
+            raise InputError(f"level must be a number between 0 and 1, found {level!r}.")
+        low, high = figure.interval(level)
+        nothing = np.where(self.too_few, np.nan, 0.0)
+        return low + nothing, high + nothing
+
+    def _figure(self, what: str) -> Figure:
+        known_name("what", what, ("count", "total", "mean"))
+        if what not in self.figures:
+            raise InputError(f"there is no {what} without values; give the values to take it of.")
+        return self.figures[what]
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class Estimate(_Numbers):
+    """A count, total and mean of everything seen; its `str` is to be read.
+
+    Attributes
+    ----------
+    count, count_se, total, total_se, mean, mean_se : float
+        The numbers and their standard errors. A count is of rows, by the weights they came with;
+        there are a total and a mean if values were given.
+    rows : int
+        Rows kept that it is estimated from.
+    too_few : bool
+        Whether these are too few for an interval.
+    missing : int
+        Rows kept that are left out since their value is missing (NaN).
+
+    Examples
+    --------
+    >>> from olss.memory.estimates import estimate
+    >>> estimate(np.repeat([20.0, 2.0], 30), np.arange(60) % 7)
+    count  660   95%: 557.3 to 781.7
+    total  1,878   95%: 1,407 to 2,506
+    mean   2.845   95%: 2.177 to 3.531
+    from 60 rows kept
+    """
+
+    def __str__(self) -> str:
+        lines = []
+        for what, number, between in self._texts():
+            lines.append(f"{what:<5}  {number}" + ("" if self.too_few else f"   95%: {between}"))
+        few = "; too few for an interval" if self.too_few else ""
+        return "\n".join([*lines, f"from {self.rows:,} rows kept{few}{_left_out(self.missing)}"])
+
+    def _texts(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the name of each number, the number, and its interval."""
+        for what, figure in self.figures.items():
+            low, high = self.interval(what)  # type: ignore[arg-type]
+            between = "too few rows" if self.too_few else f"{_text(low)} to {_text(high)}"
+            yield what, _text(float(figure.value)), between
+
+
+@dataclass(frozen=True, repr=False)
+class Estimates(_Numbers):
+    """Counts, totals and means of everything seen by group; its `str` is a table to read.
+
+    ``estimates["Ulm"]`` is the `Estimate` of one group; iteration gives pairs of name and
+    `Estimate`.
+
+    Attributes
+    ----------
+    groups : dict of str to array
+        The columns that name a group, each with a value a group.
+    count, count_se, total, total_se, mean, mean_se, rows, too_few : arrays, a value a group
+        As in `Estimate`.
+    missing : int
+        Rows kept that are left out since their value is missing (NaN).
+
+    Examples
+    --------
+    >>> from olss.memory.estimates import estimate
+    >>> city = np.repeat(["Bonn", "Ulm", "Jena"], [30, 26, 4])
+    >>> estimate(np.repeat([20.0, 2.0], 30), groups={"city": city})
+    city  rows  count             95%
+    Bonn    30    600  487.9 to 737.9
+    Jena     4      8    too few rows
+    Ulm     26     52   41.3 to 65.47
+    """
+
+    groups: dict[str, NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[tuple[Any, Estimate]]:
+        columns = [column.tolist() for column in self.groups.values()]
+        for number, names in enumerate(zip(*columns, strict=True)):
+            yield names[0] if len(names) == 1 else names, self.at(number)
+
+    def __getitem__(self, group: Any) -> Estimate:
+        names = group if isinstance(group, tuple) else (group,)
+        if len(names) == len(self.groups):
+            same = [
+                column == name for column, name in zip(self.groups.values(), names, strict=True)
+            ]
+            found = np.flatnonzero(np.logical_and.reduce(same))
+            if len(found):
+                return self.at(int(found[0]))
+        raise InputError(f"no row kept has {', '.join(self.groups)} {group!r}.")
+
+    def to_dict(self, level: float = 0.95) -> dict[str, NDArray[Any]]:
+        """Return columns: those of `groups`, ``rows``, and ``mean, mean_se, mean_low, mean_high``.
+
+        So too for count and total.
+        """
+        columns: dict[str, NDArray[Any]] = {**self.groups, "rows": self.rows}
+        for what, figure in self.figures.items():
+            low, high = self.interval(what, level)  # type: ignore[arg-type]
+            columns |= {what: figure.value, f"{what}_se": figure.se}
+            columns |= {f"{what}_low": low, f"{what}_high": high}
+        return columns
+
+    def to_frame(self, library: str = "pandas", level: float = 0.95) -> Any:
+        """Return the columns of `to_dict` as a frame of "pandas" or "polars", or of "pyarrow"."""
+        known_name("library", library, ("pandas", "polars", "pyarrow"))
+        try:
+            module = importlib.import_module(library)
+        except ImportError as error:
+            raise InputError(
+                f"library={library!r} is not installed: pip install {library}, or take to_dict()."
+            ) from error
+        return (module.table if library == "pyarrow" else module.DataFrame)(self.to_dict(level))
+
+    def __str__(self) -> str:
+        shown = np.sort(np.argsort(-self.count, kind="stable")[:SHOWN])
+        head = [*self.groups, "rows"]
+        for what in self.figures:
+            head += [what, "95%"]
+        table = [head]
+        for group in shown:
+            one = self.at(int(group))
+            names = [str(labels[group]) for labels in self.groups.values()]
+            numbers = [text for _, *pair in one._texts() for text in pair]
+            table.append([*names, f"{one.rows:,}", *numbers])
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        sides = [str.ljust] * len(self.groups) + [str.rjust] * (len(head) - len(self.groups))
+        lines = [
+            "  ".join(
+                side(cell, width) for side, cell, width in zip(sides, line, widths, strict=True)
+            )
+            for line in table
+        ]
+        if len(self) > SHOWN:
+            lines.append(f"the {SHOWN} largest of {len(self):,} groups; to_frame() has all")
+        return "\n".join(lines) + _left_out(self.missing, "\n")
+
+    def at(self, group: int) -> Estimate:
+        """Return the estimate of one group, by its place."""
+        figures = {what: figure.at(group) for what, figure in self.figures.items()}
+        return Estimate(figures, int(self.rows[group]), bool(self.too_few[group]), 0)
+
+
+def _left_out(missing: int, between: str = "; ") -> str:
+    return f"{between}{missing:,} rows without a value left out" if missing else ""
+
+
+def _text(value: float) -> str:
+    """Say a number with about four digits, whole ones from 1,000 on."""
+    return f"{value:,.0f}" if 1_000 <= abs(value) < 1e15 else f"{value:.4g}"

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import mannwhitneyu
+
+from olss.core.sampling import inclusion, pivotal
+from olss.errors import InputError
+from olss.memory import drift as module
+from olss.memory.drift import drift
+
+
+def table(rng, n):
+    """Normal columns, correlated; long tails; rare levels; a constant."""
+    x = rng.standard_normal((n, 3)) @ [[1, 0.9, 0], [0, 0.4, 0], [0, 0, 1]]
+    tails = np.column_stack([rng.standard_t(2, n), rng.lognormal(0, 2, n)])
+    return np.column_stack([x, tails, rng.random((n, 2)) < [0.1, 0.01], np.ones(n)])
+
+
+NAMES = ["x", "near x", "z", "t", "lognormal", "tenth", "rare", "one"]
+
+
+def weighted(rng, X, size):
+    """Rows and weights of a draw by leverage, a quarter uniform."""
+    leverage = np.einsum("ij,jk,ik->i", X, np.linalg.pinv(X.T @ X), X)
+    pi = inclusion(0.75 * leverage / leverage.sum() + 0.25 / len(X), size)
+    rows = pivotal(pi, rng)
+    return X[rows], 1 / pi[rows]
+
+
+@pytest.mark.parametrize(("size", "batch"), [(300, 60), (100, 300)])
+def test_false_alarms_are_as_rare_as_stated(size, batch, monkeypatch):
+    monkeypatch.setattr(module, "PERMUTATIONS", 199)
+    alarms = []
+    for repetition in range(1_000):
+        rng = np.random.default_rng([1, size, repetition])
+        held, weight = weighted(rng, table(rng, 1_500), size)
+        alarms.append(drift(held, weight, table(rng, batch), false_alarms=0.05, seed=rng).alarm)
+    # Four standard errors; Bonferroni's rule makes it somewhat less than the nominal share.
+    assert 0.02 < np.mean(alarms) < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 1_000)
+
+
+@pytest.mark.parametrize("change", ["z", "lognormal", "rare", "x"])
+def test_a_column_that_moves_is_named(change):
+    rng = np.random.default_rng(2)
+    held, weight = weighted(rng, table(rng, 5_000), 800)
+    new = table(rng, 300)
+    column = NAMES.index(change)
+    if change == "rare":
+        new[:, column] = rng.random(300) < 0.1
+    elif change == "lognormal":
+        new[:, column] *= 3
+    elif change == "x":  # wider only
+        new[:, column] *= 2
+    else:
+        new[:, column] += 0.5
+    answer = drift(held, weight, new, names=NAMES)
+    assert answer
+    assert answer.names[0] == change
+    assert answer.column_p[0] <= 0.01
+    assert f"\n{change} " in str(answer)
+    assert (answer.spread if change == "x" else answer.shift)[0] > 0.05
+
+
+def test_a_change_no_column_shows_is_seen():
+    rng = np.random.default_rng(3)
+    held, weight = weighted(rng, table(rng, 5_000), 800)
+    new = table(rng, 300)
+    new[:, 1] = rng.permutation(new[:, 1])  # no longer near x
+    answer = drift(held, weight, new, names=NAMES)
+    assert answer
+    assert answer.novel > 0.1
+    assert answer.column_p.min() > 0.01
+    assert "changed together" in str(answer)
+
+
+def test_no_change_is_no_alarm():
+    rng = np.random.default_rng(4)
+    held, weight = weighted(rng, table(rng, 5_000), 800)
+    answer = drift(held, weight, table(rng, 300))
+    assert not answer
+    assert "no drift seen" in str(answer)
+    assert answer.names != NAMES
+    assert set(answer.names) == set(map(str, range(8)))
+
+
+def test_shifts_and_their_p_values_are_those_of_mann_and_whitney():
+    rng = np.random.default_rng(5)
+    held, new = rng.standard_normal((150, 1)), rng.standard_normal((90, 1)) + 0.28
+    answer = drift(held, np.full(150, 7.0), new, seed=6)
+    below = (new > held.T).mean() - (new < held.T).mean()
+    np.testing.assert_allclose(answer.shift, below, atol=1e-9)
+    ranks = module._ranks(np.concatenate([held, new]))[0]
+    z, permuted = module._permuted(ranks, 90, 20_000, np.random.default_rng(7))
+    truth = mannwhitneyu(new[:, 0], held[:, 0], method="asymptotic", use_continuity=False)
+    from scipy.stats import norm
+
+    np.testing.assert_allclose(2 * norm.sf(abs(z[0])), truth.pvalue, rtol=1e-5)
+    share = np.mean(permuted[:, 0] >= permuted[0, 0])
+    assert share == pytest.approx(truth.pvalue, abs=4 * np.sqrt(truth.pvalue / 20_000))
+
+
+def test_rows_of_unequal_weight_are_thinned_to_a_uniform_sample():
+    # Half of the rows held are ones and stand for a hundredth of all rows seen; a batch with a
+    # hundredth of ones is nothing new.
+    held = np.repeat([[0.0], [1.0]], 100, axis=0)
+    weight = np.repeat([99.0, 1.0], 100)
+    new = (np.arange(300) % 100 == 0)[:, None].astype(float)
+    answer = drift(held, weight, new)
+    assert answer.p > 0.2
+    assert answer.remembered == 101
+    assert drift(held, np.ones(200), new).alarm
+
+
+def test_wide_rows_and_many_of_them_are_cut_to_what_can_be_compared(monkeypatch):
+    monkeypatch.setattr(module, "NUMBERS", 20_000)
+    rng = np.random.default_rng(8)
+    held, new = rng.standard_normal((3_000, 4, 5)), 1.2 * rng.standard_normal((3_000, 4, 5))
+    answer = drift(held, np.ones(3_000), new)
+    assert answer.remembered == 500
+    assert answer.rows == 3_000
+    assert answer
+
+
+def test_the_same_seed_gives_the_same_answer():
+    rng = np.random.default_rng(9)
+    held, new = rng.standard_normal((50, 3)), rng.standard_normal((20, 3))
+    assert drift(held, np.ones(50), new).p == drift(held, np.ones(50), new).p
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"false_alarms": 0}, "false_alarms must be a number from 0.0001 to 0.5, found 0"),
+        ({"rows": np.ones((0, 2))}, "found 9 remembered and 0 new"),
+        ({"names": ["a"]}, "names must have one for each of the 2 columns"),
+        ({"rows": np.full((3, 2), np.nan)}, "NaN"),
+    ],
+)
+def test_bad_input_is_told(given, message):
+    with pytest.raises(InputError, match=message):
+        drift(**{"remembered": np.eye(9, 2), "weight": np.ones(9), "rows": np.eye(2), **given})

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from olss.core.sampling import inclusion, pivotal
+from olss.errors import InputError
+from olss.memory.estimates import LEAST_ROWS, estimate
+
+REPETITIONS = 1_000
+# Four standard errors of a share of 95% over the repetitions.
+ALLOWED = 4 * np.sqrt(0.95 * 0.05 / REPETITIONS)
+
+
+def remembered(X, updates, size, rng):
+    """Rows and weights of the policy "weighted" over several updates, in plain NumPy.
+
+    Leverage of the pool, a quarter uniform, and rows shuffled before each draw.
+    """
+    rows, weight = np.arange(0), np.ones(0)
+    for new in np.array_split(np.arange(len(X)), updates):
+        rows, weight = np.append(rows, new), np.append(weight, np.ones(len(new)))
+        if len(rows) <= size:
+            continue
+        A = X[rows]
+        inverse = np.linalg.inv((A.T * weight) @ A)
+        q = weight * np.einsum("ij,jk,ik->i", A, inverse, A)
+        line = rng.permutation(len(rows))
+        pi = inclusion((0.75 * q / q.sum() + 0.25 * weight / weight.sum())[line], size)
+        kept = pivotal(pi, rng)
+        rows, weight = rows[line[kept]], weight[line[kept]] / pi[kept]
+    return rows, weight
+
+
+@pytest.mark.parametrize(("updates", "calibrated"), [(1, False), (8, False), (4, True)])
+def test_intervals_hold_as_often_as_they_say(updates, calibrated):
+    rng = np.random.default_rng([1, updates])
+    N = 4_000
+    levels = rng.choice(3, N, p=[0.7, 0.28, 0.02])
+    X = np.column_stack([np.eye(3)[levels], rng.standard_t(4, (N, 3))])
+    value = X @ [1, 2, 3, 1, 1, 1] + rng.standard_normal(N)
+    other = rng.choice(2, N, p=[0.85, 0.15])  # what leverage does not know of
+    hits = {}
+    for _ in range(REPETITIONS):
+        rows, weight = remembered(X, updates, 300, rng)
+        known = (X[rows], X.sum(axis=0)) if calibrated else None
+        for name, labels in (("all", np.zeros(N)), ("level", levels), ("other", other)):
+            result = estimate(weight, value[rows], groups=labels[rows], calibrate=known)
+            for group, one in result:
+                part = value[labels == group]
+                truth = {"count": len(part), "total": part.sum(), "mean": part.mean()}
+                for what, true in truth.items():
+                    low, high = one.interval(what)
+                    hits.setdefault((name, group, what), []).append(
+                        low <= true + 1e-6 <= high + 2e-6
+                    )
+    for key, held in hits.items():
+        exact = calibrated and key[2] == "count" and key[0] in ("all", "level")
+        assert np.mean(held) == 1 if exact else abs(np.mean(held) - 0.95) < ALLOWED, key
+
+
+@pytest.mark.parametrize("rows", [LEAST_ROWS, 15, 30])
+def test_few_rows_are_enough_from_ten_on(rows):
+    # Counts, totals and means of a part of a simple random sample that has about so many rows.
+    rng = np.random.default_rng([2, rows])
+    N, n = 20_000, 400
+    hits = {"count": [], "total": [], "mean": []}
+    given = []
+    for _ in range(2 * REPETITIONS):
+        value = rng.standard_normal(N) + 3
+        part = rng.random(N) < rows / n
+        kept = rng.choice(N, n, replace=False)
+        one = estimate(np.full(n, N / n), value[kept], where=part[kept])
+        given.append(not one.too_few)
+        truth = {"count": part.sum(), "total": value[part].sum(), "mean": value[part].mean()}
+        for what, held in hits.items():
+            low, high = one.interval(what)
+            if not one.too_few:
+                held.append(low <= truth[what] <= high)
+    assert np.mean(given) > 0.5
+    for what, held in hits.items():
+        # That an interval is given at all tells that rows are not few, which moves counts.
+        assert 0.92 < np.mean(held) < 0.985, what
+
+
+def test_calibration_helps_where_values_go_with_the_known_columns():
+    rng = np.random.default_rng(3)
+    N = 4_000
+    X = np.column_stack([np.ones(N), rng.standard_t(4, (N, 3)), rng.random(N) < 0.01])
+    near, far = X.sum(axis=1) + 0.5 * rng.standard_normal(N), rng.standard_normal(N)
+    off = []
+    for _ in range(200):
+        rows, weight = remembered(X, 2, 300, rng)
+        known = X[rows], X.sum(axis=0)
+        rare = X[rows, 4] == 1
+        off.append(
+            [
+                estimate(weight, f[rows], where=where, calibrate=calibrate).total
+                for f in (near, far)
+                for where in (None, rare)
+                for calibrate in (None, known)
+            ]
+        )
+    spread = np.std(off, axis=0).reshape(2, 2, 2)  # values, of all or rare, without and with
+    gain = spread[..., 1] / spread[..., 0]
+    assert gain[0, 0] < 0.5  # near, all
+    assert gain[1, 0] < 1.1  # far, all
+    assert (gain[:, 1] < 1.1).all()  # the rare group is not hurt
+
+
+def test_where_missing_values_and_several_columns_of_groups():
+    weight = np.full(60, 5.0)
+    value = np.arange(60.0)
+    value[:5] = np.nan
+    colour, size = np.tile(["red", "blue"], 30), np.repeat([1, 2, 3], 20)
+    result = estimate(weight, value, groups={"colour": colour, "size": size})
+    assert len(result) == 6
+    assert result.missing == 5
+    assert "5 rows without a value" in str(result)
+    one = result["red", 2]
+    part = (colour == "red") & (size == 2)
+    assert one.total == pytest.approx(5 * value[part].sum())
+    assert one.count == pytest.approx(50)
+    alone = estimate(weight, value, where=part)
+    assert alone.mean_se == pytest.approx(one.mean_se)
+    assert alone.interval("mean") == pytest.approx(one.interval("mean"))
+    # A row without a value counts neither in the count nor in the mean.
+    assert estimate(weight, value).count == pytest.approx(275)
+    assert estimate(weight, value).missing == 5
+    assert dict(result)["blue", 3].rows == 10
+
+
+def test_too_few_rows_are_said_to_be_so():
+    weight, group = np.full(100, 3.0), np.repeat(["many", "few"], [95, 5])
+    result = estimate(weight, np.arange(100), groups=group)
+    assert result.too_few.tolist() == [True, False]
+    assert np.isnan(result["few"].interval("mean")).all()
+    assert result["few"].mean == pytest.approx(97)
+    assert "too few" in str(result)
+    assert "too few" in str(result["few"])
+    # Where no row was ever left out, one row is enough.
+    exact = estimate(np.ones(100), np.arange(100), groups=group)["few"]
+    assert exact.interval("mean") == (97, 97)
+
+
+def test_frames_and_printing():
+    result = estimate(np.full(50, 2.0), np.arange(50), groups={"day": np.arange(50) % 25})
+    for library in ("pandas", "polars", "pyarrow"):
+        frame = result.to_frame(library)
+        assert list(getattr(frame, "column_names", getattr(frame, "columns", None)))[:3] == [
+            "day", "rows", "count",
+        ]  # fmt: skip
+        assert len(frame) == 25
+    assert "20 largest of 25 groups" in str(result)
+    assert len(str(result).splitlines()) == 22
+    gaps = estimate(np.full(4, 2.0), groups=np.array(["a", None, 3, float("nan")], dtype=object))
+    assert gaps.groups["group"].tolist() == [3, "a", None]
+
+
+def test_a_million_groups_take_seconds():
+    weight = np.full(1_000_000, 2.0)
+    start = time.perf_counter()
+    result = estimate(weight, np.ones(1_000_000), groups=np.arange(1_000_000))
+    text = str(result)
+    assert time.perf_counter() - start < 20
+    assert "1,000,000 groups" in text
+    assert result.too_few.all()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"weight": [1.0, -2.0]}, "weight must be positive, found -2"),
+        ({"weight": []}, "weight must be a column of numbers, found shape"),
+        ({"values": ["a", "b"]}, "values must be a column of numbers"),
+        ({"values": [1.0]}, "values must have a value for each of the 2 rows, found 1"),
+        ({"values": [1.0, np.inf]}, "values must be finite, found inf"),
+        ({"where": [0, 1]}, "where must be True or False for each of the 2 rows"),
+        ({"where": [True]}, "where must be True or False for each of the 2 rows"),
+        ({"groups": ["a"]}, "groups must have a value for each of the 2 rows"),
+        ({"groups": ["a", "b"], "where": [False, False]}, "no row to make groups of"),
+        ({"pi": [0.5, 2.0]}, "pi must be above 0 and at most 1"),
+        ({"calibrate": ([[1.0], [1.0]], [1.0, 2.0])}, "calibrate must be columns"),
+    ],
+)
+def test_bad_input_is_told(given, message):
+    with pytest.raises(InputError, match=message):
+        estimate(**{"weight": [2.0, 2.0], **given})
+
+
+def test_what_is_asked_for_must_exist():
+    one = estimate(np.full(20, 2.0))
+    with pytest.raises(InputError, match="no mean without values"):
+        one.interval("mean")
+    with pytest.raises(InputError, match="there is no 'median'"):
+        one.interval("median")
+    with pytest.raises(InputError, match="level must be a number between 0 and 1, found 95"):
+        one.interval("count", level=95)
+    with pytest.raises(InputError, match="no row kept has group 'z'"):
+        estimate(np.full(2, 2.0), groups=["a", "b"])["z"]
+    nothing = estimate(np.full(20, 2.0), np.ones(20), where=np.zeros(20, dtype=bool))
+    assert nothing.rows == 0
+    assert nothing.count == 0
+    assert nothing.too_few
+    weight, known = np.full(2_000, 2.0), (np.ones((2_000, 1)), [1.0])
+    with pytest.raises(InputError, match="at most 1,000 groups"):
+        estimate(weight, groups=np.arange(2_000), calibrate=known)
