@@ -17,7 +17,7 @@ from olss.memory.own_columns import EXTRA
 from olss.memory.store import Array, Indices, RowStore, take
 from olss.memory.target_classes import classes_of
 
-__all__ = ["Candidates", "Choice", "Floats", "Policy", "Pool", "Scorer", "checked"]
+__all__ = ["Candidates", "Choice", "Floats", "Policy", "Pool", "Scorer", "checked", "strata_of"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -187,11 +187,7 @@ class Pool:
     @cached_property
     def strata(self) -> Indices:
         """(n,) number of each row's stratum: its task and class, or its task if without class."""
-        stratum: Indices = np.unique(self.task, return_inverse=True)[1]
-        if self.classes is not None:
-            labels, code = np.unique(self.classes, return_inverse=True)
-            stratum = np.unique(stratum * len(labels) + code, return_inverse=True)[1]
-        return stratum
+        return strata_of(self.task, self.classes)
 
     @property
     def dimension(self) -> float:
@@ -282,6 +278,15 @@ def _some(part: Array, rows: Indices) -> Array:
     """Return some rows, ascending; without a copy if they are all."""
     whole = part.num_rows if hasattr(part, "num_rows") else part.shape[0]
     return part if len(rows) == whole else take(part, rows)
+
+
+def strata_of(task: NDArray[Any], classes: NDArray[Any] | None) -> Indices:
+    """(n,) number of each row's stratum: its task and class, or its task if without class."""
+    stratum: Indices = np.unique(task, return_inverse=True)[1]
+    if classes is not None:
+        labels, code = np.unique(classes, return_inverse=True)
+        stratum = np.unique(stratum * len(labels) + code, return_inverse=True)[1]
+    return stratum
 
 
 def checked(choice: Any, total: int, size: int) -> Choice:

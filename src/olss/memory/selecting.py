@@ -14,8 +14,9 @@ from olss.errors import InputError
 from olss.memory.own_columns import EXTRA
 from olss.memory.state import State
 from olss.memory.store import is_arrow
+from olss.memory.target_classes import labels
 
-__all__ = ["chosen_rows", "column_of", "names_of"]
+__all__ = ["chosen_rows", "column_of", "known_totals", "labels_of", "names_of", "numbers_of"]
 
 
 def chosen_rows(state: State, where: Any) -> NDArray[np.bool_]:
@@ -57,6 +58,41 @@ def column_of(state: State, name: Any, what: str) -> Any:
         if part in rows and is_arrow(rows[part]) and name in rows[part].schema.names:
             return rows[part].column(name)
     return to_numpy(rows[name if name in ("task", "y") else EXTRA + name])
+
+
+def numbers_of(state: State, name: str, what: str) -> NDArray[np.float64]:
+    """Return a column of numbers, or of true and false; NaN where it is missing."""
+    column = column_of(state, name, what)
+    if not isinstance(column, np.ndarray):
+        import pyarrow as pa
+        import pyarrow.types as kinds
+
+        from olss.tables.arrow_types import as_type, value_type
+
+        column = as_type(column, value_type(column.type))
+        kind = column.type
+        if kinds.is_integer(kind) or kinds.is_boolean(kind) or kinds.is_decimal(kind):
+            column = column.cast(pa.float64())
+        column = column.to_numpy() if kinds.is_floating(column.type) else np.empty(0, dtype=object)
+    if column.ndim != 1 or column.dtype.kind not in "biuf":
+        raise InputError(f"{what}: the column {name!r} must hold numbers.")
+    return column.astype(np.float64)
+
+
+def labels_of(state: State, name: str, what: str) -> NDArray[Any]:
+    """Return a column as labels."""
+    column = column_of(state, name, what)
+    return column if isinstance(column, np.ndarray) else labels(column)
+
+
+def known_totals(state: State) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Return numbers of the rows held whose totals over everything seen are known, and these."""
+    if state.spectrum is None or state.numbers.plan is None:
+        raise InputError(
+            "calibrate needs totals that are known: a sketch of tables that keeps its spectrum."
+        )
+    totals: NDArray[np.float64] = state.spectrum.matrix[-1]  # each number times the constant
+    return state.numbers.of(state.rows["X"]), totals
 
 
 def _matches(name: str, column: Any, wanted: Any) -> NDArray[np.bool_]:

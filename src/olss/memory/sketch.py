@@ -18,6 +18,8 @@ from olss.memory import sketch_file
 from olss.memory.absorbing import absorbed, may_wait, merged, settled, waited
 from olss.memory.certificate import Certificate, certify
 from olss.memory.description import Description
+from olss.memory.drift import Drift, drift
+from olss.memory.estimates import Estimate, Estimates, estimate
 from olss.memory.intake import (
     incoming,
     incoming_rows,
@@ -28,8 +30,8 @@ from olss.memory.novelty import Familiar
 from olss.memory.numbers import Numbers
 from olss.memory.own_columns import EXTRA, ORIGIN
 from olss.memory.policies import name_of, named, says
-from olss.memory.pool import Floats, Policy
-from olss.memory.selecting import chosen_rows
+from olss.memory.pool import Floats, Policy, strata_of
+from olss.memory.selecting import chosen_rows, known_totals, labels_of, numbers_of
 from olss.memory.settings import checked_settings
 from olss.memory.state import State, new_generator
 from olss.memory.store import Array, Indices, RowStore, length_of, take
@@ -447,8 +449,7 @@ class Sketch:
         state = self._settled
         if not len(state.rows):
             raise InputError(EMPTY)
-        classes = classes_of([state.rows["y"]]) if state.classes else None
-        return Description.of(state.seen, state.rows["task"], classes, state.rows["weight"])
+        return Description.of(state.seen, state.rows["task"], _classes(state), state.rows["weight"])
 
     def error(self) -> Certificate:
         """Return how far the sketch is from everything seen, and what that promises.
@@ -478,6 +479,102 @@ class Sketch:
             [state.numbers.of(state.rows["X"])],
             [state.rows["weight"]],
             up_to_scale=not says(self.policy, "mergeable"),
+        )
+
+    def estimate(
+        self, values: Any = None, by: Any = None, where: Any = None, *, calibrate: bool = False
+    ) -> Estimate | Estimates:
+        """Return counts, totals and means of everything seen, with standard errors and intervals.
+
+        They are unbiased, and right within the intervals, under ``"weighted"`` and
+        ``"reservoir"``; other policies do not say with which probability a row was kept.
+
+        Parameters
+        ----------
+        values : str, array (len,) or callable, optional
+            What is summed: a column's name, one number a row held, or a function of ``sketch.X``
+            that gives that. Without it rows are counted.
+        by : str or array (len,), optional
+            A column's name, or one label a row held: an estimate for each group.
+        where : mapping of str to value, or boolean array, optional
+            The rows that count, as for `remove`.
+        calibrate : bool
+            Whether to make use of what is known exactly: the totals of the scored columns, which
+            the spectrum of a table has. It helps where values go with those columns, and hurts
+            small groups.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.exponential(size=(10_000, 2))
+        >>> sketch = Sketch(size=500, seed=0).update(x, extra={"late": x[:, 0] > 3})
+        >>> found = sketch.estimate(values=lambda X: X[:, 1], where={"late": True})
+        >>> low, high = found.interval("total")
+        >>> bool(low < x[x[:, 0] > 3, 1].sum() < high)
+        True
+        """
+        state = self._settled
+        if not len(state.rows):
+            raise InputError(EMPTY)
+        if not says(self.policy, "decays"):
+            raise InputError(
+                f"policy {_title(self.policy)!r} does not say with which probability a row was "
+                "kept, so nothing can be estimated; use 'weighted' or 'reservoir'."
+            )
+        rows = state.rows
+        if callable(values):
+            values = values(self.X)
+        elif isinstance(values, str):
+            values = numbers_of(state, values, "values")
+        groups = {by: labels_of(state, by, "by")} if isinstance(by, str) else by
+        apart = says(self.policy, "scored") is not None  # draws by scores keep strata apart
+        return estimate(
+            rows["weight"],
+            values,
+            groups=groups,
+            where=None if where is None else chosen_rows(state, where),
+            pi=np.minimum(rows["base"] / rows["weight"], 1.0),
+            strata=strata_of(rows["task"], _classes(state)) if apart else None,
+            calibrate=known_totals(state) if calibrate else None,
+        )
+
+    def drift(self, rows: Any, *, false_alarms: float = 0.01, seed: int | None = 0) -> Drift:
+        """Return whether rows are unlike those remembered; true in an ``if`` when they are.
+
+        Parameters
+        ----------
+        rows : array (n, ...) or table
+            Rows as for `update`; a target may be among the columns of a table, or not.
+        false_alarms : float
+            The share of batches without a change that may raise an alarm.
+        seed : int, optional
+            Of the permutations the answer rests on.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> sketch = Sketch(size=500, seed=0).update(rng.standard_normal((5_000, 3)))
+        >>> bool(sketch.drift(rng.standard_normal((200, 3)))), bool(
+        ...     sketch.drift(rng.standard_normal((200, 3)) + 1)
+        ... )
+        (False, True)
+        """
+        state = self._settled
+        if not len(state.rows):
+            raise InputError(EMPTY)
+        numbers = state.numbers
+        if state.table is not None and numbers.plan is None:  # a policy that looks at no column
+            numbers = numbers.decided(
+                None, state.rows["X"], self._settings.columns, self._settings.exclude
+            )
+        names = None if numbers.plan is None else [*numbers.plan.owners(), "(constant)"]
+        return drift(
+            numbers.of(state.rows["X"]),
+            state.rows["weight"],
+            numbers.of(self._like_before(state, rows)),
+            names=names,
+            false_alarms=false_alarms,
+            seed=seed,
         )
 
     @property
@@ -697,6 +794,10 @@ class Sketch:
         if state.numbers.stay:
             self._familiar = (state, task, familiar)
         return familiar
+
+
+def _classes(state: State) -> NDArray[Any] | None:
+    return classes_of([state.rows["y"]]) if state.classes else None
 
 
 def _at(state: State, index: Any) -> NDArray[np.bool_]:

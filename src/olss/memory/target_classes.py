@@ -18,7 +18,7 @@ from olss.errors import OlssWarning
 from olss.memory.store import Array, is_arrow
 from olss.tables.class_labels import class_verdict
 
-__all__ = ["classes_of", "say_classes"]
+__all__ = ["classes_of", "labels", "say_classes"]
 
 
 def say_classes(y: Array, before: bool | None = None, *, matters: bool = False) -> bool:
@@ -50,15 +50,15 @@ def classes_of(parts: Sequence[Array]) -> NDArray[Any]:
     if is_arrow(parts[0]):
         import pyarrow as pa
 
-        return _labels(pa.chunked_array([c for y in parts for c in y.column(0).chunks]))
-    labels = []
+        return labels(pa.chunked_array([c for y in parts for c in y.column(0).chunks]))
+    found = []
     for y in map(to_numpy, parts):
         flat = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-        labels.append(np.argmax(flat, axis=1) if flat.ndim == 2 else flat)
-    return np.concatenate(labels)
+        found.append(np.argmax(flat, axis=1) if flat.ndim == 2 else flat)
+    return np.concatenate(found)
 
 
-def _labels(column: Any) -> NDArray[Any]:
+def labels(column: Any) -> NDArray[Any]:
     """Return a column as an array that sorts: numbers, or text; gaps are a class of their own."""
     import pyarrow as pa
     import pyarrow.types as kinds
