@@ -76,7 +76,8 @@ def numbers_of(state: State, name: str, what: str) -> NDArray[np.float64]:
         column = column.to_numpy() if kinds.is_floating(column.type) else np.empty(0, dtype=object)
     if column.ndim != 1 or column.dtype.kind not in "biuf":
         raise InputError(f"{what}: the column {name!r} must hold numbers.")
-    return column.astype(np.float64)
+    numbers: NDArray[np.float64] = column.astype(np.float64)
+    return numbers
 
 
 def labels_of(state: State, name: str, what: str) -> NDArray[Any]:
