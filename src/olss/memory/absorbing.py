@@ -19,6 +19,7 @@ __all__ = [
     "may_wait",
     "merged",
     "pool_of",
+    "scores",
     "settled",
     "together",
     "united",
@@ -82,11 +83,16 @@ def keeps_spectrum(settings: Settings, state: State) -> bool:
     return settings.spectrum
 
 
+def scores(settings: Settings, state: State) -> bool:
+    """Whether rows are looked at as numbers."""
+    return says(settings.policy, "looks") is not False or keeps_spectrum(settings, state)
+
+
 def absorbed(settings: Settings, state: State, new: RowStore) -> State:
     """Return the state after the policy chose among the rows held and the new rows of an update."""
     n, task = len(new), new["task"][-1].item()
     numbers = state.numbers
-    if says(settings.policy, "looks") is not False or keeps_spectrum(settings, state):
+    if scores(settings, state):
         numbers = numbers.decided(state.rows.get("X"), new["X"], settings.columns, settings.exclude)
     held, spectrum, now = state.rows, state.spectrum, float(state.seen + n)
     if forgets(settings):

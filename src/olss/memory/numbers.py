@@ -24,6 +24,7 @@ __all__ = ["Numbers", "SeenScorer"]
 
 FEATURE_BLOCK = 4096  # rows a feature map gets at a time
 SAMPLE_ROWS = 16_384  # by which it is decided what columns are used for
+FEWEST_ROWS = 32  # that tell whether no column can be scored
 NOTHING_TO_SCORE = (
     "no column can be scored: none holds numbers, dates or a few different texts. Use the policy "
     "'reservoir' or 'balanced-random', which need no scores, or name columns to score."
@@ -75,6 +76,17 @@ class Numbers:
             rule = ArrayGaps.decide(to_numpy(held))
             return replace(self, gaps=replace(rule, marked=np.zeros(0, np.int64)))
         return self
+
+    def check(self, X: Any, columns: Collection[str] | None, exclude: Collection[str]) -> None:
+        """Raise `DataError` if rows of a table that wait could not be scored later."""
+        if self.plan is not None:
+            self.of(X)
+            return
+        plan = plan_columns(X, columns=columns, exclude=exclude)
+        if plan.width:
+            matrix(plan, X)
+        elif X.num_rows >= FEWEST_ROWS:
+            raise DataError(NOTHING_TO_SCORE)
 
     def of(self, X: Array, place: str = "rows", start: int = 0) -> Array:
         """Return what scores are taken of, one row of numbers a row.

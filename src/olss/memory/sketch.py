@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from olss.common import checks
 from olss.errors import InputError
 from olss.memory import sketch_file
-from olss.memory.absorbing import absorbed, may_wait, merged, settled, waited
+from olss.memory.absorbing import absorbed, may_wait, merged, scores, settled, waited
 from olss.memory.certificate import Certificate, certify
 from olss.memory.description import Description
 from olss.memory.drift import Drift, drift
@@ -699,6 +699,8 @@ class Sketch:
         own |= {name: np.full(n, -1) for name in ORIGIN if name in state.like}
         store = RowStore(new | own)
         if may_wait(settings, state, store):
+            if state.table is not None and scores(settings, state):
+                state.numbers.check(store["X"], settings.columns, settings.exclude)
             return waited(state, store)
         if state.waiting:
             return settled(settings, waited(state, store))
