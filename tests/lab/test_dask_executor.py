@@ -110,6 +110,7 @@ def test_a_lost_scheduler_ends_the_command_and_lets_go_of_its_runs(tmp_path: Pat
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     executor.close()
+    process.stdout.close()
     with locked(tmp_path / spec.folder / ".lock") as free:
         assert free
 

@@ -262,7 +262,9 @@ def _read(path: Path) -> Any:
 
 def _check_types(content: Any) -> None:
     """Raise a TypeError or ValueError unless everything is of the kind that was written."""
-    kinds = {"seed": int, "tasks": list, "config": dict, "versions": dict, "protocol": str}
+    # Lists become tuples on their way through Dask.
+    kinds: dict[str, Any] = {"seed": int, "config": dict, "versions": dict, "protocol": str}
+    kinds["tasks"] = (list, tuple)
     config = content["config"]
     parts = {f"config.{name}": config.get(name, {}) for name in ("stream", "learner", "training")}
     steps = parts["config.stream"].get("steps", [])

@@ -75,7 +75,7 @@ def test_missing_packages_are_named(tmp_path, monkeypatch):
         assert f"needs {package}: pip install 'olss[lab]'" in done.output
 
 
-@pytest.mark.parametrize("works", [0, 1, 3, 9])
+@pytest.mark.parametrize("works", [0, 1, 3, 9, 28, 29])
 def test_a_full_disk_leaves_every_file_old_or_new_and_none_in_between(tmp_path, monkeypatch, works):
     plots = {"final": PLOTS["final"]}
     monkeypatch.setattr("olss.lab.report.figures.PLOTS", plots)
