@@ -16,13 +16,17 @@ from olss.memory.own_columns import EXTRA, RESERVED
 from olss.memory.store import Array, RowStore, is_arrow
 
 __all__ = [
+    "SingleRows",
     "incoming",
     "incoming_rows",
     "incoming_weight",
+    "is_like",
     "task_column",
 ]
 
 Shape = tuple[int, ...]
+SingleRows = tuple[NDArray[Any], NDArray[Any] | None]  # rows and their targets
+FEW_ROWS = 16
 TaskIds = NDArray[np.int64] | NDArray[np.str_]
 
 
@@ -71,6 +75,16 @@ def incoming_rows(X: Any, *, held: RowStore, pad: Shape | None) -> Array:
         X = _matched("X", X, held["X"])
     _check_no_infinity(X)
     return X
+
+
+def is_like(new: NDArray[Any] | None, held: Array | None) -> bool:
+    """Whether a few rows can be taken in without a further look, being just like those held."""
+    if new is None or held is None:
+        return new is held
+    if type(held) is not np.ndarray or new.dtype != held.dtype or new.dtype.kind not in "biuf":
+        return False
+    few = 0 < len(new) <= FEW_ROWS if new.ndim else False
+    return few and new.shape[1:] == held.shape[1:] and bool(np.isfinite(new).all())
 
 
 def task_column(task: Any, n: int, held: RowStore) -> TaskIds:

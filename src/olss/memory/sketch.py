@@ -21,9 +21,11 @@ from olss.memory.description import Description
 from olss.memory.drift import Drift, drift
 from olss.memory.estimates import Estimate, Estimates, estimate
 from olss.memory.intake import (
+    SingleRows,
     incoming,
     incoming_rows,
     incoming_weight,
+    is_like,
     task_column,
 )
 from olss.memory.novelty import Familiar
@@ -43,6 +45,7 @@ __all__ = ["Sketch"]
 
 EMPTY = "the sketch is empty: give it rows with update(rows, y) first."
 WORKED_OUT = ("_lock", "_familiar")  # of no account in copies
+SINGLES = 256  # updates of a row or a few that are taken together
 FALSE_ALARMS = 1e-3  # share of updates without a change that begin a task under task="auto"
 
 
@@ -183,8 +186,10 @@ class Sketch:
             pad=pad,
             pad_y=pad_y,
         )
-        self._state = State(
-            new_generator(seed), numbers=Numbers(features=features, intercept=intercept)
+        # What the sketch holds, and rows that came singly since: replaced whole, in one step.
+        self._now: tuple[State, tuple[SingleRows, ...]] = (
+            State(new_generator(seed), numbers=Numbers(features=features, intercept=intercept)),
+            (),
         )
         self._forget_what_was_worked_out()
 
@@ -235,10 +240,9 @@ class Sketch:
     def features(self, features: Callable[[Array], Array] | None) -> None:
         settings = checked_settings(self._settings, features=features)
         with self._lock:
-            self._state = self._settled.with_(
-                numbers=replace(self._state.numbers, features=features)
-            )
-            self._settings = settings
+            state = self._settled
+            numbers = replace(state.numbers, features=features)
+            self._now, self._settings = (state.with_(numbers=numbers), ()), settings
 
     @property
     def scores(self) -> str | float:
@@ -286,7 +290,8 @@ class Sketch:
     @property
     def seen(self) -> int:
         """Rows seen so far."""
-        return self._state.seen
+        state, singles = self._now
+        return state.seen + sum(len(rows) for rows, _ in singles)
 
     def update(
         self,
@@ -330,6 +335,8 @@ class Sketch:
         Sketch
             Itself.
         """
+        if task is None and weight is None and extra is None and self._took_single(rows, y):
+            return self
         self._change(lambda state: self._updated(state, rows, y, task, weight, extra))
         return self
 
@@ -649,32 +656,63 @@ class Sketch:
         own = None if policy is None else named(policy)
         state, settings = sketch_file.read(path, own, features, device)
         sketch = cls.__new__(cls)
-        sketch._settings, sketch._state = settings, state
+        sketch._settings, sketch._now = settings, (state, ())
         sketch._forget_what_was_worked_out()
         return sketch
+
+    @property
+    def _state(self) -> State:
+        """What the sketch holds, rows that came singly among those that wait."""
+        if self._now[1]:
+            self._change(lambda state: state)
+        return self._now[0]
 
     @property
     def _settled(self) -> State:
         """The state, in which no rows wait any more."""
         if self._state.waiting:
             self._change(lambda state: settled(self._settings, state))
-        return self._state
+        return self._now[0]
 
     def _change(self, change: Callable[[State], State]) -> None:
         """Put another state in the place of this one, in one step, or leave this one."""
         before = after = None
         try:
             with self._lock:
-                before = self._state
-                after = change(before)
+                before = self._now
+                after = (change(self._with_singles(*before)), ())
                 self._familiar = None
-                self._state = after
+                self._now = after
         except BaseException:
             # What interrupts may come right behind that step.
             if before is not None:
-                self._state = before if self._state is after else self._state
-                before.rows.forget(None)
+                self._now = before if self._now is after else self._now
+                before[0].rows.forget(None)
             raise
+
+    def _took_single(self, rows: Any, y: Any) -> bool:
+        """Take in a few rows that are just like those that wait, at little cost, if they are."""
+        with self._lock:
+            state, singles = self._now
+            if not state.waiting or type(rows) is not np.ndarray or len(singles) >= SINGLES:
+                return False
+            like = state.waiting[0]
+            target = None if y is None else np.array(y)
+            if not (is_like(rows, like.get("X")) and is_like(target, like.get("y"))):
+                return False
+            if target is not None and len(target) != len(rows):
+                return False
+            self._now = (state, (*singles, (rows.copy(), target)))
+            return True
+
+    def _with_singles(self, state: State, singles: tuple[SingleRows, ...]) -> State:
+        """Return the state in which rows that came singly wait like others."""
+        if not singles:
+            return state
+        rows = np.concatenate([rows for rows, _ in singles])
+        targets = [y for _, y in singles if y is not None]
+        y = np.concatenate(targets) if targets else None
+        return self._updated(state, rows, y, None, None, None)
 
     def _updated(
         self, state: State, rows: Any, y: Any, task: Any, weight: Any, extra: Any
