@@ -261,7 +261,7 @@ def plain(values: Any) -> Any:
     if isinstance(values, torch.Tensor):
         values = values.detach()
         values = values.float() if values.dtype == torch.bfloat16 else values
-    return np.asarray(values)
+    return values.toarray() if sp.issparse(values) else np.asarray(values)
 
 
 def taken(X: Any, y: Any) -> str | None:
@@ -272,7 +272,8 @@ def taken(X: Any, y: Any) -> str | None:
     s = sketch().update(X, y)
     given, held = plain(X), plain(s.X)
     places = s.index.astype(int)
-    if not np.array_equal(given[places].astype(held.dtype), held):
+    gaps = held.dtype.kind == "f"
+    if not np.array_equal(given[places].astype(held.dtype), held, equal_nan=gaps):
         return "rows held are not rows given"
     if len(s) != min(20, len(given)) or not (s.weight > 0).all():
         return f"{len(s)} rows, weights {s.weight[:3]}"

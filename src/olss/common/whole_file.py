@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from olss.errors import InputError
 
-__all__ = ["place_of", "whole_file", "write_whole"]
+__all__ = ["is_file", "place_of", "whole_file", "write_whole"]
 
 KINDS = {
     stat.S_IFDIR: "a folder",
@@ -109,6 +109,14 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(number)
         finally:
             os.close(number)
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a file; there is none of a name no file can have."""
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -25,7 +25,8 @@ HUGGING_FACE_ROWS = 10_000
 def as_paths(inputs: Any) -> Iterator[list[str]]:
     """Give the inputs as paths; tables among them are files for as long as the context lasts."""
     alone = isinstance(inputs, str | os.PathLike) or is_table(inputs) or _is_data_set(inputs)
-    items = [inputs] if alone or not isinstance(inputs, Iterable) else inputs
+    many = isinstance(inputs, Iterable) and not hasattr(inputs, "__array__")
+    items = [inputs] if alone or not many else inputs
     with tempfile.TemporaryDirectory(prefix="olss-tables-") as folder:
         yield [_path(item, number, Path(folder)) for number, item in enumerate(items)]
 
@@ -38,7 +39,7 @@ def _path(item: Any, number: int, folder: Path) -> str:
         _write(path, item.with_format("arrow").iter(HUGGING_FACE_ROWS))
     elif is_table(item):
         _write(path, item if hasattr(item, "read_next_batch") else [item])
-    elif isinstance(item, Iterable):
+    elif isinstance(item, Iterable) and not hasattr(item, "__array__"):
         _write(path, item)
     else:
         raise InputError(

@@ -141,15 +141,17 @@ def find(inputs: Sequence[str | os.PathLike[str]]) -> list[Source]:
 
 def _local(item: str) -> Iterator[Source]:
     path = Path(item)
-    if path.is_dir():
+    if os.path.isdir(item):
         names = sorted(str(p) for p in path.rglob("*") if _wanted(p.relative_to(path)))
         files = [name for name in names if os.path.isfile(name)]
-    elif path.exists() or not has_magic(item):
+    elif os.path.exists(item) or not has_magic(item):
         files = [item]
     else:
         files = sorted(name for name in glob(item, recursive=True) if os.path.isfile(name))
     if not files:
-        raise InputError(f"{item}: no {'readable ' if path.is_dir() else ''}file there. {_kinds()}")
+        raise InputError(
+            f"{item}: no {'readable ' if os.path.isdir(item) else ''}file there. {_kinds()}"
+        )
     for name in files:
         if not os.path.isfile(name):
             raise InputError(f"{name}: there is no such file.")

@@ -209,12 +209,13 @@ def _arrow_file(source: Source) -> Iterator[Any]:
 
     local = "://" not in source.address
     with pa.memory_map(source.address) if local else source.open() as file:
-        yield pa.ipc.open_file(file)
+        # Seen as a buffer, the map has an end that damaged offsets cannot reach beyond.
+        yield pa.ipc.open_file(pa.BufferReader(file.read_buffer()) if local else file)
 
 
 def _survey_arrow(source: Source, known: Any) -> Survey:
     with _arrow_file(source) as reader:
-        batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
+        batches = (_whole_batch(reader, i) for i in range(reader.num_record_batches))
         rows = next((None for batch in batches if batch.num_rows), 0)
         return reader.schema, [(None, 0, rows, source.bytes)]
 
@@ -222,13 +223,22 @@ def _survey_arrow(source: Source, known: Any) -> Survey:
 def _read_arrow(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
     with _arrow_file(source) as reader:
         for i in range(reader.num_record_batches):
-            yield from _sliced(reader.get_batch(i))
+            yield from _sliced(_whole_batch(reader, i))
+
+
+def _whole_batch(reader: Any, number: int) -> Any:
+    """Return a batch whose buffers hold what its columns say they hold."""
+    batch = reader.get_batch(number)
+    batch.validate()
+    return batch
 
 
 def _sliced(batch: Any) -> Batches:
     step = _block_rows(batch.nbytes, batch.num_rows)
     for start in range(0, batch.num_rows, step):
-        yield batch.slice(start, step)
+        block = batch.slice(start, step)
+        block.validate(full=True)  # offsets and codes, too, before anything follows them
+        yield block
 
 
 def _survey_arrays(source: Source, known: Any) -> Survey:

@@ -87,12 +87,22 @@ def fsspec_module() -> Any:
 @contextmanager
 def named(place: str) -> Iterator[None]:
     """Say of every error in reading where it happened."""
+    import tokenize
     import zipfile
     import zlib
 
     import pyarrow as pa
 
-    failures = (pa.ArrowException, OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile)
+    failures = (
+        pa.ArrowException,
+        OSError,
+        EOFError,
+        ValueError,
+        SyntaxError,  # a header of .npy that is no dictionary
+        tokenize.TokenError,
+        zlib.error,
+        zipfile.BadZipFile,
+    )
     try:
         yield
     except (DataError, FormatError, InputError):

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.core.row_blocks import Blocks, check_weights, to_numpy
+from olss.core.row_blocks import Blocks, check_weights, dense_array, to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.own_columns import EXTRA, RESERVED
 from olss.memory.store import Array, RowStore, is_arrow
@@ -89,7 +89,7 @@ def is_like(new: NDArray[Any] | None, held: Array | None) -> bool:
 
 def task_column(task: Any, n: int, held: RowStore) -> TaskIds:
     """Return one task id a row: whole numbers or text, of the kind used so far."""
-    ids = np.asarray(task.detach().cpu() if is_torch_array(task) else task)
+    ids = to_numpy(dense_array(task, "task"))
     if ids.dtype.kind not in "iuU":
         raise InputError(
             f"task must be a whole number or a string, or one of them a row, found {task!r}."
@@ -122,31 +122,12 @@ def incoming_weight(weight: Any, n: int) -> NDArray[np.float64]:
 
 
 def _array(name: str, value: Any) -> Array:
-    if is_torch_array(value):
-        if value.layout != _strided():
-            raise DataError(
-                f"{_told(name)} must be a dense tensor, found one of layout {value.layout}; pass "
-                f"{_told(name)}.to_dense(), or sparse rows as a SciPy matrix."
-            )
-        return value.detach()
-    if sp.issparse(value):
-        if name != "X":
-            raise DataError(
-                f"{_told(name)} must be dense, found a sparse {type(value).__name__}; pass "
-                f"{_told(name)}.toarray()."
-            )
+    if sp.issparse(value) and name == "X":
         return sp.csr_array(value)
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise DataError(
-            f"{_told(name)} has masked entries, which an array does not keep; fill them first: "
-            f"{_told(name)}.filled(numpy.nan)."
-        )
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise DataError(
-            f"{_told(name)} must have rows of one shape, found lists of different lengths."
-        ) from error
+    array = dense_array(value, _told(name))
+    if is_torch_array(array):
+        return array.detach()
+    array = np.asarray(array)
     if array.dtype.kind == "O" and all(isinstance(entry, str) for entry in array.flat):
         array = array.astype(np.str_)
     if array.dtype.kind in "OVSc" or array.dtype == np.longdouble:
@@ -229,12 +210,6 @@ def _converted(name: str, new: Array, held: Array) -> Array:
     raise DataError(
         f"{_told(name)} must be of dtype {held.dtype} as before, found {new.dtype}; convert it."
     )
-
-
-def _strided() -> Any:
-    import torch
-
-    return torch.strided
 
 
 def _told(name: str) -> str:

@@ -287,7 +287,7 @@ def named(policy: Any) -> Policy:
     """Return the policy of this name, or the policy itself."""
     if isinstance(policy, str) and policy in POLICIES:
         return POLICIES[policy]
-    if isinstance(policy, str) or not callable(policy):
+    if isinstance(policy, str | type) or not callable(policy):
         raise InputError(
             f"policy must be one of {', '.join(map(repr, POLICIES))} or a function of "
             f"(pool, rng), found {policy!r}. {nearest(str(policy), POLICIES)}"

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.common import checks
+from olss.core.row_blocks import dense_array, to_numpy
 from olss.errors import InputError
 from olss.memory import sketch_file
 from olss.memory.absorbing import absorbed, may_wait, merged, scores, settled, waited
@@ -842,7 +843,7 @@ def _classes(state: State) -> NDArray[Any] | None:
 
 def _at(state: State, index: Any) -> NDArray[np.bool_]:
     """Return which rows held are at these positions of the stream."""
-    positions = np.atleast_1d(np.asarray(index))
+    positions = np.atleast_1d(to_numpy(dense_array(index, "index")))
     if positions.size and positions.dtype.kind not in "iu":
         raise InputError(f"index must be whole numbers, found {index!r}.")
     if positions.size and not (positions.min() >= 0 and positions.max() < state.seen):

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from olss.common.metadata import Metadata
 from olss.common.seal import BLANK, SEAL, Sealing, is_sealed, verify
-from olss.common.whole_file import whole_file
+from olss.common.whole_file import is_file, whole_file
 from olss.core.row_blocks import to_numpy
 from olss.errors import FormatError
 from olss.memory.own_columns import EXTRA, OWN
@@ -134,7 +134,7 @@ def read_table(path: Path) -> tuple[Any, Metadata]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not path.is_file():
+    if not is_file(path):
         raise FileNotFoundError(2, "there is no sketch file", str(path))
     try:
         if is_sealed(path):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from olss.common.near_names import nearest
-from olss.core.row_blocks import to_numpy
+from olss.core.row_blocks import dense_array, to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.own_columns import OWN
 from olss.memory.store import RowStore, take
@@ -137,7 +137,7 @@ def _with_target(table: Any, y: Any, target: str) -> tuple[dict[str, Any], Frame
         frame = y.to_frame(target)
         frame = frame.reset_index(drop=True) if hasattr(frame, "reset_index") else frame
     else:
-        frame = {target: to_numpy(y) if hasattr(y, "detach") else y}
+        frame = {target: to_numpy(dense_array(y, "y")) if hasattr(y, "detach") else y}
     column, kind = to_arrow(frame, place="y")
     if column.num_rows != table.num_rows:
         raise DataError(
