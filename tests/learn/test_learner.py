@@ -7,7 +7,7 @@ from torch import nn
 
 from olss.errors import DataError, FormatError, InputError
 from olss.learn import DivergedError, recipe
-from olss.learn.learner import batches
+from olss.learn.regimes import batches
 from olss.memory.policies import Choice
 
 from .tasks import Tiny, blobs, class_stream, numbers, stream
@@ -168,8 +168,8 @@ def test_replay_is_not_silently_off():
 def test_a_replayed_batch_has_as_many_rows_again():
     learner = make("er", size=80)
     sizes = []
-    original = learner.loss
-    learner.loss = lambda batch, replayed: (
+    original = learner.loss_of
+    learner.loss_of = lambda batch, replayed: (
         sizes.append((len(batch), replayed)) or original(batch, replayed)
     )
     for task in stream(2):
@@ -184,7 +184,7 @@ def test_replay_is_the_mean_over_current_and_remembered_rows():
     current, _ = learner.examples(second)
     batch = current.take(torch.arange(20)).join(learner.memory.held.take(torch.arange(20)))
     expected = nn.functional.cross_entropy(learner.net(batch.X), batch.y)
-    torch.testing.assert_close(learner.loss(batch, 20), expected)
+    torch.testing.assert_close(learner.loss_of(batch, 20), expected)
 
 
 def test_weights_count_in_the_loss_only_when_asked():
@@ -197,10 +197,12 @@ def test_weights_count_in_the_loss_only_when_asked():
     held = weighted.memory.held
     assert held.weight.std() > 0
     rows = nn.functional.cross_entropy(weighted.net(held.X), held.y, reduction="none")
-    torch.testing.assert_close(weighted.loss(held), (rows * held.weight).sum() / held.weight.sum())
+    torch.testing.assert_close(
+        weighted.loss_of(held), (rows * held.weight).sum() / held.weight.sum()
+    )
     held = plain.memory.held
     rows = nn.functional.cross_entropy(plain.net(held.X), held.y, reduction="none")
-    torch.testing.assert_close(plain.loss(held), rows.mean())
+    torch.testing.assert_close(plain.loss_of(held), rows.mean())
 
 
 @pytest.mark.parametrize("features", ["penultimate", "gradient"])

@@ -10,6 +10,7 @@ from olss.learn import recipe
 from olss.learn.nets import mlp
 from olss.learn.parameter_vector import Flat
 from olss.learn.penalties import Ewc, OnlineEwc, Si
+from olss.learn.regimes import TrainingSet
 
 from .tasks import class_stream, stream
 
@@ -49,7 +50,7 @@ def test_the_merged_quadratic_is_the_sum_of_a_penalty_for_each_task():
         pairs = zip(penalty.all, centres, strict=True)
         return 7.0 * sum((F * (theta - c) ** 2).sum() for F, c in pairs)
 
-    penalty.begin_task(learner, None)
+    penalty.begin_task(learner)
     values = []
     for lr in (0.01, 0.3, 100.0):
         flat.theta.normal_()
@@ -68,7 +69,7 @@ def test_a_small_step_of_the_penalty_is_a_step_along_its_gradient():
     flat = Flat(mlp(5, 3, (4,)))
     penalty = Ewc(ewc_strength=3.0)
     penalty.state = {"F": torch.rand_like(flat.theta), "m": torch.randn_like(flat.theta)}
-    penalty.begin_task(None, None)
+    penalty.begin_task(None)
     before = flat.theta.clone()
     penalty.after_step(flat, 1e-4)
     gradient = 2 * 3.0 * (penalty.state["F"] * before - penalty.state["m"])
@@ -84,7 +85,7 @@ def test_online_ewc_decays_and_moves_its_centre():
         flat.theta.normal_()
         penalty.end_task(SimpleNamespace(flat=flat), None)
     assert penalty.state["F"].unique().tolist() == [2 + 0.5 * (2 + 0.5 * 2)]
-    penalty.begin_task(None, None)
+    penalty.begin_task(None)
     before = flat.theta.clone()
     penalty.after_step(flat, 1.0)
     torch.testing.assert_close(flat.theta, before)  # the centre is where the last task ended
@@ -125,7 +126,7 @@ def test_si_path_integral_on_a_quadratic():
     penalty = Si(si_strength=2.0, si_damping=damping)
     learner = SimpleNamespace(flat=flat)
     penalty.start(learner)
-    penalty.begin_task(learner, None)
+    penalty.begin_task(learner)
     for _ in range(steps):
         flat.gradient.copy_(a * (flat.theta - b))
         flat.theta.sub_(lr * flat.gradient)
@@ -145,7 +146,7 @@ def test_si_counts_the_loss_of_the_task_and_not_its_own_penalty():
     learner = SimpleNamespace(flat=flat)
     penalty.start(learner)
     penalty.state = {"F": torch.ones_like(flat.theta), "m": torch.zeros_like(flat.theta)}
-    penalty.begin_task(learner, None)
+    penalty.begin_task(learner)
     flat.gradient.fill_(1.0)
     before = flat.theta.clone()
     flat.theta.sub_(0.1 * flat.gradient)
@@ -167,7 +168,7 @@ def test_der_plus_plus_loss_by_hand():
     current, present = learner.examples(second)
     learner.head.open(present)
     new, held = current.take(torch.arange(20)), learner.memory.held.take(torch.arange(15))
-    found = learner.loss(new.join(held), replayed=15)
+    found = learner.loss_of(new.join(held), replayed=15)
 
     def cross_entropy(rows):
         logs = learner.net(rows.X).log_softmax(1)
@@ -209,7 +210,7 @@ def test_distillation_in_the_sketch_regime_counts_rows_of_past_tasks_only():
         labels = torch.nn.functional.cross_entropy(z, held.y)
         distance = (z - held.outputs)[past].square().mean(1).sum() / len(held)
     assert distance > 0.1
-    torch.testing.assert_close(learner.loss(held), labels + distance)
+    torch.testing.assert_close(learner.loss_of(held), labels + distance)
 
 
 def test_icarl_keeps_old_answers_as_targets():
@@ -219,9 +220,10 @@ def test_icarl_keeps_old_answers_as_targets():
     learner.fit_task(first)
     current, present = learner.examples(second)
     learner.head.open(present)
-    rows = learner.penalties[0].begin_task(learner, current.join(learner.memory.held))
+    training = TrainingSet(current.join(learner.memory.held), 20)
+    rows = learner.loss.begin_task(learner, training).rows
     torch.testing.assert_close(rows.outputs, learner.outputs(rows.X))
-    assert learner.penalties[0].old.tolist() == [True, True, False, False, False, False]
+    assert learner.loss.old.tolist() == [True, True, False, False, False, False]
 
 
 def test_what_a_step_reads_does_not_grow_with_the_number_of_tasks():
@@ -237,11 +239,11 @@ def test_what_a_step_reads_does_not_grow_with_the_number_of_tasks():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Ewc(ewc_strength=-1), "ewc_strength must be a number from 0 up, found -1"),
+        (lambda: Ewc(ewc_strength=-1), "ewc_strength must be a number of 0 or more, found -1"),
         (lambda: Ewc(ewc_strength=math.nan), "found nan"),
-        (lambda: Ewc(fisher="batch"), "fisher must be 'example' or 'mean', found 'batch'"),
-        (lambda: OnlineEwc(ewc_decay=2), "ewc_decay must be between 0 and 1, found 2"),
-        (lambda: Si(si_damping=0), "si_damping must be above 0, found 0"),
+        (lambda: Ewc(fisher="batch"), "fisher: there is no 'batch'"),
+        (lambda: OnlineEwc(ewc_decay=2), "ewc_decay must be a number from 0 to 1, found 2"),
+        (lambda: Si(si_damping=0), "si_damping must be a number above 0, found 0"),
     ],
 )
 def test_bad_settings(make, message):

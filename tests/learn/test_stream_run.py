@@ -260,7 +260,7 @@ def test_any_iterable_of_tasks_is_a_stream():
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "a", True])
 def test_a_bad_seed_is_refused(seed):
-    with pytest.raises(InputError, match="seed must be a whole number from 0 up"):
+    with pytest.raises(InputError, match="seed must be a whole number, not negative"):
         run(stream(1), make("sgd"), seed)
 
 

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from olss.errors import DivergedError, InputError
 from olss.learn import losses
+from olss.learn.answers import Answer
+from olss.learn.augmentation import Augmentation
 from olss.learn.batch import Examples, as_tensor
 from olss.learn.checkpoint import load_state, save_state, save_whole
-from olss.learn.heads import nearest_mean
+from olss.learn.clock import Clock
+from olss.learn.losses import Loss
 from olss.learn.memories import Memory
 from olss.learn.model import Model
-from olss.learn.penalties import Distillation, Penalty
+from olss.learn.penalties import Penalty
 from olss.learn.projections import Projection
-from olss.learn.regimes import Regime
+from olss.learn.regimes import Regime, TrainingSet
 from olss.learn.training import Training
 
 __all__ = ["Effort", "Learner"]
@@ -31,19 +35,31 @@ __all__ = ["Effort", "Learner"]
 
 @dataclass(frozen=True)
 class Effort:
-    """What a task cost: optimiser steps, seconds of selection and of training."""
+    """What a task cost.
+
+    Attributes
+    ----------
+    steps : int
+        Of the optimiser.
+    row_passes : int
+        Rows that went through the net in them, each counted as often as it did.
+    seconds, cpu_seconds : dict
+        Of "select" and "train": by the clock, and of the processor.
+    """
 
     steps: int
-    select: float
-    train: float
+    row_passes: int
+    seconds: dict[str, float]
+    cpu_seconds: dict[str, float]
 
 
 class Learner(Model):
     """A net that learns task after task; made by `recipe`.
 
     Parts, each one decision: the *memory* is what is remembered, the *regime* what is trained
-    on, *penalties* are added to the loss, the *projection* is done to the gradient, the
-    *head* (in `training`) is how it answers.
+    on, the *augmentation* what is done to images in a step, the *loss* what is learned from
+    labels, *penalties* what is added to it, the *projection* what is done to the gradient, the
+    *answer* how it answers.
 
     Examples
     --------
@@ -61,6 +77,9 @@ class Learner(Model):
         self,
         name: str,
         training: Training,
+        loss: Loss,
+        answer: Answer,
+        augmentation: Augmentation,
         memory: Memory,
         regime: Regime,
         penalties: Sequence[Penalty] = (),
@@ -71,6 +90,9 @@ class Learner(Model):
     ) -> None:
         self.name = name
         self.training = training
+        self.loss = loss
+        self.answer = answer
+        self.augmentation = augmentation
         self.memory = memory
         self.regime = regime
         self.penalties = tuple(penalties)
@@ -100,7 +122,7 @@ class Learner(Model):
         self.begin(classes, seed, device)
         self.tasks = 0
         self.seen = 0
-        self.remembered: Tensor | None = None
+        self._answer_fitted = False
         self.memory.start(self.seeds, self.device)
         for penalty in self.penalties:
             penalty.start(self)
@@ -137,93 +159,95 @@ class Learner(Model):
         return effort
 
     def _fit(self, current: Examples) -> Effort:
-        begin = time.perf_counter()
-        flat, setting, rng = self.flat, self.training, self.seeds.rng("order", self.tasks)
+        clock = Clock()
+        rng = self.seeds.rng("order", self.tasks)
         if self.restart:
-            flat.load(self.first)
+            self.flat.load(self.first)
         if self.regime.takes_in_first:
             self.memory.take_in(current, self.tasks, self.features)
-        rows, replay = self.regime.rows(current, self.memory.held, self.memory.size, rng)
-        select = time.perf_counter() - begin
+        held, size = self.memory.held, self.memory.size
+        training = self.regime.training_set(current, held, size, self.training.batch, rng)
+        clock.stop("select")
 
+        training = self.loss.begin_task(self, training)
         for penalty in self.penalties:
-            rows = penalty.begin_task(self, rows)
+            penalty.begin_task(self)
         if self.projection:
             self.projection.begin_task(self)
-        bounds = batches(len(rows), setting.batch)
-        optimiser, schedule = setting.optimiser(flat.theta, setting.epochs * len(bounds))
+        self._chance = self.seeds.rng("augment", self.tasks)
+        steps, passes = self._train(training, self.training.epochs, rng)
+        clock.stop("train")
+
+        if not self.regime.takes_in_first:
+            self.memory.take_in(current, self.tasks, self.features)
+        clock.stop("select")
+        held = self.memory.held
+        if self.training.finish_epochs and held is not None:
+            finish = self.loss.begin_task(self, TrainingSet(held, self.training.batch))
+            more = self._train(
+                finish, self.training.finish_epochs, rng, self.training.finish_rate, steps
+            )
+            steps, passes = steps + more[0], passes + more[1]
+        for penalty in self.penalties:
+            penalty.end_task(self, training.rows)
+        if any(penalty.stores_outputs for penalty in self.penalties):
+            self.memory.store_outputs(self.outputs)
+        clock.stop("train")
+        self._answer_fitted = False
+        return Effort(steps, passes, clock.wall, clock.cpu)
+
+    def _train(
+        self,
+        training: TrainingSet,
+        epochs: int,
+        rng: np.random.Generator,
+        rate: float = 1.0,
+        done: int = 0,
+    ) -> tuple[int, int]:
+        """Train, and return the steps taken and how many rows went through the net."""
+        flat, passes, step = self.flat, 0, done
+        optimiser, schedule = self.training.optimiser(flat.theta, epochs * training.count, rate)
         self.net.train()
-        step = 0
-        for _ in range(setting.epochs):
-            order = self.tensor(rng.permutation(len(rows)))
-            for start, stop in bounds:
-                batch, replayed = rows.take(order[start:stop]), 0
-                if replay is not None:
-                    replayed = stop - start
-                    batch = batch.join(
-                        replay.take(self.tensor(rng.integers(len(replay), size=replayed)))
-                    )
-                flat.gradient.zero_()
-                loss = self.loss(batch, replayed)
-                torch.autograd.backward(loss)
-                if not math.isfinite(loss.item()):
-                    raise self.diverged(step, loss.item())
-                if self.projection:
-                    self.projection(self)
-                optimiser.step()
-                for penalty in self.penalties:
-                    penalty.after_step(flat, optimiser.param_groups[0]["lr"])
-                if schedule:
-                    schedule.step()
-                step += 1
+        for step, (batch, replayed) in enumerate(training.steps(epochs, rng), start=done + 1):
+            passes += len(batch)
+            flat.gradient.zero_()
+            loss = self.loss_of(self._augmented(batch), replayed)
+            torch.autograd.backward(loss)
+            if not math.isfinite(loss.item()):
+                raise self.diverged(step, loss.item())
+            if self.projection:
+                self.projection(self)
+            optimiser.step()
+            for penalty in self.penalties:
+                penalty.after_step(flat, optimiser.param_groups[0]["lr"])
+            if schedule:
+                schedule.step()
         self.net.eval()
         if not flat.theta.isfinite().all():
             raise self.diverged(step, math.nan)
+        return step - done, passes
 
-        trained = time.perf_counter()
-        if not self.regime.takes_in_first:
-            self.memory.take_in(current, self.tasks, self.features)
-        select += time.perf_counter() - trained
-        for penalty in self.penalties:
-            penalty.end_task(self, rows)
-        if any(penalty.stores_outputs for penalty in self.penalties):
-            self.memory.store_outputs(self.outputs)
-        self.remembered = None
-        return Effort(step, select, time.perf_counter() - begin - select)
+    def _augmented(self, batch: Examples) -> Examples:
+        return dataclasses.replace(batch, X=self.augmentation(batch.X, self._chance))
 
-    def loss(self, batch: Examples, replayed: int = 0) -> Tensor:
-        """Give the loss of a batch whose last `replayed` rows come from the memory."""
+    def loss_of(self, batch: Examples, replayed: int = 0) -> Tensor:
+        """Return the loss of a batch whose last `replayed` rows come from the memory."""
         outputs = self.forward(self.inputs(batch.X))
-        terms = [penalty.loss(self, outputs, batch, replayed) for penalty in self.penalties]
-        if not any(penalty.replaces_loss for penalty in self.penalties):
-            shares = self._shares(batch, replayed)
-            masked = self.head.mask(outputs, batch.task)
-            terms.append(losses.mean_loss(self.training.loss, masked, batch.y, shares))
-        first, *rest = (term for term in terms if term is not None)
-        return sum(rest, first)
+        total = self.loss(self, outputs, batch, replayed)
+        for penalty in self.penalties:
+            term = penalty.loss(self, outputs, batch, replayed)
+            total = total if term is None else total + term
+        return total
 
     def label_loss(self, batch: Examples) -> Tensor:
-        """Give the mean loss of rows at their labels, whatever else is in the learner's loss."""
+        """Return the mean loss of rows at their labels, whatever else is in the learner's loss."""
         outputs = self.head.mask(self.forward(self.inputs(batch.X)), batch.task)
-        return losses.mean_loss(self.training.loss, outputs, batch.y)
-
-    def _shares(self, batch: Examples, replayed: int) -> Tensor | None:
-        """Give what each row counts in the loss; None: all the same."""
-        weighted = self.training.weighted_loss and batch.weight is not None
-        betas = [p.beta for p in self.penalties if isinstance(p, Distillation)]
-        if not weighted and not (betas and replayed):
-            return None
-        weight = batch.weight if weighted else torch.ones(len(batch), device=self.device)
-        assert weight is not None
-        if not (betas and replayed):
-            return weight / weight.sum()
-        own, past = weight[:-replayed], weight[-replayed:]
-        return torch.cat([own / own.sum(), betas[0] * past / past.sum()])
+        return losses.loss_of_rows(self.loss.kind, outputs, batch.y).mean()
 
     def diverged(self, step: int, loss: float) -> DivergedError:
         """Make the error for a loss that is no longer a number."""
         return DivergedError(
-            f"the loss became {loss} in task {self.tasks + 1} at step {step + 1}. Choose a smaller "
+            f"the loss became {loss} in task {self.tasks + 1} at step {step}. Choose a smaller "
             f"learning rate than lr={self.training.lr:g}"
             + ". The learner is as it was before this task."
         )
@@ -278,24 +302,25 @@ class Learner(Model):
         if not self.started or self.shape is None:
             raise InputError("the learner has learned nothing yet: call fit_task first.")
         answers = self.answers(as_tensor(X, self.device), task)
-        if self.training.regression:
+        if self.loss.regression:
             values: NDArray[Any] = answers.cpu().numpy()
             return values[:, 0] if self.flat_targets else values
         return self.labels.decode(answers.argmax(1).cpu().numpy())
 
     def answers(self, X: Tensor, task: int | None) -> Tensor:
-        """Give a score for each output that may answer, (n, outputs)."""
+        """Return a score for each output that may answer, (n, outputs)."""
         held = self.memory.held
-        if self.training.head != "nearest-mean" or held is None:
+        if held is None:
             return self.head.mask(self.outputs(X), task)
-        if self.remembered is None:
-            self.remembered = self.features(held.X)
-        return nearest_mean(self.features(X), self.remembered, held.y, self.out)
+        if not self._answer_fitted:
+            self.answer.fit(self, held)
+            self._answer_fitted = True
+        return self.answer(self, X, task)
 
     def score(self, X: Tensor, y: Tensor, task: int | None) -> float:
         """Give the accuracy on rows `checked`, or R squared with a loss for numbers."""
         answers = self.answers(X, task)
-        if not self.training.regression:
+        if not self.loss.regression:
             return float((answers.argmax(1) == y).double().mean())
         y = y.double()
         spread = (y - y.mean(0)).square().sum()
@@ -313,19 +338,3 @@ class Learner(Model):
         self.flat.load(now)
         self.head.load(table)
         return ahead, initial
-
-
-def batches(rows: int, size: int) -> list[tuple[int, int]]:
-    """Cut rows into steps; a single row left over joins the step before it.
-
-    Batch normalisation cannot work on one row.
-
-    Examples
-    --------
-    >>> batches(5, 2)
-    [(0, 2), (2, 5)]
-    """
-    starts = list(range(0, rows, size))
-    if len(starts) > 1 and rows - starts[-1] == 1 and size > 1:
-        starts.pop()
-    return list(zip(starts, [*starts[1:], rows], strict=True))

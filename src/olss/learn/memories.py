@@ -13,11 +13,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from olss.common.checks import whole
 from olss.errors import InputError
 from olss.learn.batch import Examples, as_tensor
 from olss.learn.seeds import Seeds
 
-__all__ = ["Everything", "Exemplars", "Memory", "Ring", "SketchMemory", "herd", "positive"]
+__all__ = ["Everything", "Exemplars", "Memory", "Ring", "SketchMemory", "herd"]
 
 Features = Callable[..., Tensor]
 """Gives the features (n, k) of rows, and of which kind, under the net as it is."""
@@ -117,7 +118,7 @@ class Ring(Memory):
     """
 
     def __init__(self, gem_rows: int = 256) -> None:
-        self.gem_rows = positive("gem_rows", gem_rows)
+        self.gem_rows = whole("gem_rows", gem_rows)
 
     def _chosen(self, new: Examples, task: int, features: Features) -> Examples:
         # Shuffled, since a task's rows may come sorted by class.
@@ -137,7 +138,7 @@ class Exemplars(Memory):
     """
 
     def __init__(self, size: int = 1280) -> None:
-        self.size: int = positive("size", size)
+        self.size: int = whole("size", size)
 
     def check(self, classes: int) -> None:
         """Say so if there is not a row for each class."""
@@ -185,7 +186,7 @@ class SketchMemory(Memory):
         features: str | None = None,
     ) -> None:
         if size != "task":
-            positive("size", size, " or 'task'")
+            whole("size", size, more=" or 'task'")
         if features not in (None, "penultimate", "gradient"):
             raise InputError(
                 f"features must be None, 'penultimate' or 'gradient', found {features!r}."
@@ -288,11 +289,3 @@ def _carried(before: Tensor, outputs: Tensor, now: Tensor) -> Tensor:
     old = order[place]
     found = before[old] == now
     return outputs[old].masked_fill(~found[:, None], torch.nan)
-
-
-def positive(name: str, value: Any, more: str = "") -> int:
-    """Give a whole number from 1 up, or say what is wrong with it."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or value < 1:
-        raise InputError(f"{name} must be a positive whole number{more}, found {value!r}.")
-    return int(value)

@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 from olss.errors import DataError, InputError
+from olss.learn.answers import Answer
+from olss.learn.augmentation import Augmentation
 from olss.learn.batch import as_tensor
 from olss.learn.heads import Head
 from olss.learn.labels import Labels
+from olss.learn.losses import Loss
 from olss.learn.nets import build, penultimate
 from olss.learn.parameter_vector import Flat
 from olss.learn.seeds import Seeds
@@ -28,12 +31,15 @@ class Model:
     """A net that is made when the first rows come, and asked through here."""
 
     training: Training
+    loss: Loss
+    answer: Answer
+    augmentation: Augmentation
 
     def begin(self, classes: Any, seed: int, device: str) -> None:
         """Forget the net and take the labels, the seed and the device of a new one."""
         self.seeds = Seeds(seed)
         self.device = torch.device(device)
-        self.labels = Labels(None if self.training.regression else classes)
+        self.labels = Labels(None if self.loss.regression else classes)
         self.flat_targets = True
         self.shape: tuple[int, ...] | None = None
 
@@ -44,13 +50,34 @@ class Model:
         self.net.to(self.device).eval()
         self.flat = Flat(self.net)
         self.first = self.flat.state()
-        self.head = Head(self.training.head, outputs, self.device)
+        self.head = Head(self.answer.compete, outputs, self.device)
+        self.augmentation.check(shape)
+        self._standard = self._standardisation(shape)
         wide = self.net(self.inputs(torch.zeros((2, *shape), device=self.device)))
         if wide.dim() != 2 or wide.shape[1] < outputs:
             raise InputError(
                 f"the net must answer with {outputs} numbers a row, one for each class (or "
                 f"target), found shape {tuple(wide.shape[1:])}."
             )
+
+    def _standardisation(self, shape: tuple[int, ...]) -> tuple[Tensor, Tensor] | None:
+        """Return what is taken off the inputs and what they are divided by, or None."""
+        setting = self.training
+        if setting.input_mean is None and setting.input_std is None:
+            return None
+        wide = (shape[0], *(1,) * (len(shape) - 1)) if len(shape) == 3 else (shape[-1],)
+        both = []
+        for name, blank in (("input_mean", 0.0), ("input_std", 1.0)):
+            values = getattr(setting, name)
+            values = [blank] if values is None else values
+            if len(values) not in (1, wide[0]):
+                raise InputError(
+                    f"{name} must have one number for each of the {wide[0]} channels or columns "
+                    f"of a row, or one for all, found {len(values)}."
+                )
+            numbers = torch.tensor(values, dtype=self.flat.theta.dtype, device=self.device)
+            both.append(numbers.expand(wide[0]).reshape(wide))
+        return both[0], both[1]
 
     def checked(self, task: Any, X: Any, y: Any, part: str) -> tuple[Tensor, Tensor, Tensor]:
         """Give inputs and targets as tensors and the classes a task holds, or say what is wrong."""
@@ -62,7 +89,7 @@ class Model:
             )
         if X.is_floating_point() and not X.isfinite().all():
             raise DataError(f"X{part} holds NaN or infinite values; fill or drop those rows.")
-        if self.training.regression:
+        if self.loss.regression:
             targets: Any = np.asarray(y, np.float32).reshape(len(y), -1)
             if not np.isfinite(targets).all():
                 raise DataError(f"y{part} holds NaN or infinite values; fill or drop those rows.")
@@ -95,11 +122,18 @@ class Model:
         x = X.to(self.flat.theta.dtype) if X.dtype != self.flat.theta.dtype else X
         if self.scale != 1:
             x = x / self.scale if x is X else x.div_(self.scale)
+        if self._standard is not None:
+            mean, std = self._standard
+            x = (x - mean).div_(std)
         return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 
     def forward(self, x: Tensor) -> Tensor:
         """Ask the net, and drop outputs beyond the number of classes."""
-        outputs: Tensor = self.net(x)
+        if self.training.precision == "float32":
+            outputs: Tensor = self.net(x)
+        else:
+            with torch.autocast(self.device.type, torch.bfloat16):
+                outputs = self.net(x).float()
         return outputs if outputs.shape[1] == self.out else outputs[:, : self.out]
 
     @torch.no_grad()
@@ -116,16 +150,20 @@ class Model:
         ``(p - onehot) x [h, 1]`` (Ash et al. 2020), projected to few columns by signs at
         random, which keeps inner products on average.
         """
+        hidden, outputs = self.hidden(self.tensor(X))
+        return self._gradient_features(hidden, outputs) if kind == "gradient" else hidden
+
+    @torch.no_grad()
+    def hidden(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what goes into the net's last layer, (n, k), and its outputs, (n, outputs)."""
         training = self.net.training
         self.net.eval()
         found = []
-        for block in torch.split(self.tensor(X), BLOCK):
-            hidden, outputs = penultimate(self.net, self.inputs(block))
-            if kind == "gradient":
-                hidden = self._gradient_features(hidden, outputs[:, : self.out])
-            found.append(hidden)
+        for block in torch.split(X, BLOCK):
+            found.append(penultimate(self.net, self.forward, self.inputs(block)))
         self.net.train(training)
-        return torch.cat(found)
+        hidden, outputs = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return hidden.float(), outputs
 
     def _gradient_features(self, hidden: Tensor, outputs: Tensor) -> Tensor:
         p = outputs.softmax(1)

@@ -147,12 +147,14 @@ def last_linear(net: nn.Module) -> nn.Linear:
     return linears[-1]
 
 
-def penultimate(net: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Give what goes into the last linear layer, (n, k), and the net's outputs."""
+def penultimate(
+    net: nn.Module, ask: Callable[[Tensor], Tensor], x: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return what goes into the last linear layer, (n, k), and what `ask` makes of the net."""
     caught: list[Tensor] = []
     hook = last_linear(net).register_forward_pre_hook(lambda _, args: caught.append(args[0]))
     try:
-        outputs = net(x)
+        outputs = ask(x)
     finally:
         hook.remove()
     return caught[-1].flatten(1), outputs

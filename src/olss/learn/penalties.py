@@ -6,13 +6,12 @@ same however many tasks there were.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from olss.errors import InputError
+from olss.common.checks import known_name, number, share, whole
 from olss.learn import losses
 from olss.learn.fisher import fisher_diagonal, squared_mean_gradient
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from olss.learn.learner import Learner
     from olss.learn.parameter_vector import Flat
 
-__all__ = ["Distillation", "Ewc", "IcarlDistillation", "OnlineEwc", "Penalty", "Si"]
+__all__ = ["Distillation", "Ewc", "OnlineEwc", "Penalty", "Si"]
 
 
 class Penalty:
@@ -32,15 +31,13 @@ class Penalty:
 
     state: dict[str, Tensor]
     stores_outputs = False
-    replaces_loss = False
 
     def start(self, learner: Learner) -> None:
         """Begin a run."""
         self.state = {}
 
-    def begin_task(self, learner: Learner, rows: Examples) -> Examples:
-        """See the training set of a task; it may be given more columns."""
-        return rows
+    def begin_task(self, learner: Learner) -> None:
+        """Begin a task."""
 
     def loss(
         self, learner: Learner, outputs: Tensor, batch: Examples, replayed: int
@@ -67,10 +64,9 @@ class _Quadratic(Penalty):
 
     strength: float
 
-    def begin_task(self, learner: Learner, rows: Examples) -> Examples:
+    def begin_task(self, learner: Learner) -> None:
         """Forget the divisor of the task before."""
         self.divisor: tuple[float, Tensor] | None = None
-        return rows
 
     def after_step(self, flat: Flat, lr: float) -> None:
         """Pull the parameters towards where past tasks want them."""
@@ -109,10 +105,9 @@ class Ewc(_Quadratic):
     def __init__(
         self, ewc_strength: float = 1.0, fisher_rows: int = 1000, fisher: str = "example"
     ) -> None:
-        if fisher not in ("example", "mean"):
-            raise InputError(f"fisher must be 'example' or 'mean', found {fisher!r}.")
-        self.strength = not_negative("ewc_strength", ewc_strength)
-        self.fisher_rows, self.fisher = int(not_negative("fisher_rows", fisher_rows)), fisher
+        self.fisher = known_name("fisher", fisher, ("example", "mean"))
+        self.strength = number("ewc_strength", ewc_strength, least=0)
+        self.fisher_rows = whole("fisher_rows", fisher_rows)
 
     def information(self, learner: Learner, rows: Examples) -> Tensor:
         """Give the Fisher diagonal on some of the rows."""
@@ -121,7 +116,7 @@ class Ewc(_Quadratic):
 
         def row_loss(outputs: Tensor, numbers: Tensor) -> Tensor:
             outputs = learner.head.mask(outputs, chosen.task[numbers])
-            return losses.loss_of_rows(learner.training.loss, outputs, chosen.y[numbers])
+            return losses.loss_of_rows(learner.loss.kind, outputs, chosen.y[numbers])
 
         measure = fisher_diagonal if self.fisher == "example" else squared_mean_gradient
         return measure(learner.flat, learner.inputs(chosen.X), row_loss)
@@ -149,9 +144,7 @@ class OnlineEwc(Ewc):
         ewc_decay: float = 0.9,
     ) -> None:
         super().__init__(ewc_strength, fisher_rows, fisher)
-        if not 0 <= ewc_decay <= 1:
-            raise InputError(f"ewc_decay must be between 0 and 1, found {ewc_decay!r}.")
-        self.decay = ewc_decay
+        self.decay = share("ewc_decay", ewc_decay)
 
     def end_task(self, learner: Learner, rows: Examples) -> None:
         """Fold the task into the running penalty."""
@@ -171,17 +164,15 @@ class Si(_Quadratic):
     """
 
     def __init__(self, si_strength: float = 1.0, si_damping: float = 0.1) -> None:
-        self.strength = not_negative("si_strength", si_strength)
-        if not si_damping > 0:
-            raise InputError(f"si_damping must be above 0, found {si_damping!r}.")
-        self.damping = si_damping
+        self.strength = number("si_strength", si_strength, least=0)
+        self.damping = number("si_damping", si_damping, above=0)
 
-    def begin_task(self, learner: Learner, rows: Examples) -> Examples:
+    def begin_task(self, learner: Learner) -> None:
         """Begin the path of a task."""
         self.origin = learner.flat.theta.clone()
         self.earned = torch.zeros_like(self.origin)
         self.before = self.origin.clone()
-        return super().begin_task(learner, rows)
+        super().begin_task(learner)
 
     def after_step(self, flat: Flat, lr: float) -> None:
         """Pull, then add what the whole step earned."""
@@ -209,16 +200,14 @@ class Distillation(Penalty):
     Parameters
     ----------
     alpha : float
-        Weight of the distance to the stored outputs.
-    beta : float
-        Weight of the replayed rows' labels; 0 is DER.
+        Weight of the distance to the stored outputs. `Loss.beta` weighs the replayed rows'
+        labels; 0 is DER.
     """
 
     stores_outputs = True
 
-    def __init__(self, alpha: float = 0.5, beta: float = 0.5) -> None:
-        self.alpha = not_negative("alpha", alpha)
-        self.beta = not_negative("beta", beta)
+    def __init__(self, alpha: float = 0.5) -> None:
+        self.alpha = number("alpha", alpha, least=0)
 
     def loss(
         self, learner: Learner, outputs: Tensor, batch: Examples, replayed: int
@@ -228,34 +217,3 @@ class Distillation(Penalty):
             return None
         rows = replayed or len(batch)
         return self.alpha * losses.stored_output_loss(outputs, batch.outputs, rows)
-
-
-class IcarlDistillation(Penalty):
-    """iCaRL's loss in place of the learner's: labels for new classes, old answers for old ones.
-
-    What the net answers before a task is asked once for all rows of its training set; see
-    `losses.old_class_loss`.
-    """
-
-    replaces_loss = True
-
-    def begin_task(self, learner: Learner, rows: Examples) -> Examples:
-        """Ask the net as it is for its answers."""
-        self.old = learner.head.seen & ~learner.head.table[-1]
-        if not self.old.any():
-            return rows
-        return dataclasses.replace(rows, outputs=learner.outputs(rows.X))
-
-    def loss(
-        self, learner: Learner, outputs: Tensor, batch: Examples, replayed: int
-    ) -> Tensor | None:
-        """Give the whole loss of a batch."""
-        before = outputs.detach() if batch.outputs is None else batch.outputs
-        return losses.old_class_loss(outputs, batch.y, before, learner.head.seen, self.old)
-
-
-def not_negative(name: str, value: float) -> float:
-    """Give a number from 0 up, or say what is wrong with it."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-        raise InputError(f"{name} must be a number from 0 up, found {value!r}.")
-    return float(value)

@@ -11,8 +11,7 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 from torch import Tensor
 
-from olss.errors import InputError
-from olss.learn.memories import positive
+from olss.common.checks import number, whole
 
 if TYPE_CHECKING:
     from olss.learn.batch import Examples
@@ -52,9 +51,8 @@ class Gem(Projection):
     """
 
     def __init__(self, gem_rows: int = 256, gem_margin: float = 0.5) -> None:
-        if not gem_margin >= 0:
-            raise InputError(f"gem_margin must be a number from 0 up, found {gem_margin!r}.")
-        self.gem_rows, self.margin = positive("gem_rows", gem_rows), gem_margin
+        self.gem_rows = whole("gem_rows", gem_rows)
+        self.margin = number("gem_margin", gem_margin, least=0)
 
     def begin_task(self, learner: Learner) -> None:
         """Group the remembered rows by task."""
@@ -84,7 +82,7 @@ class AGem(Projection):
     """
 
     def __init__(self, reference_rows: int = 256) -> None:
-        self.reference_rows = positive("reference_rows", reference_rows)
+        self.reference_rows = whole("reference_rows", reference_rows)
 
     def begin_task(self, learner: Learner) -> None:
         """Take all remembered rows of past tasks."""

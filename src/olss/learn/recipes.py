@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from olss.common.checks import known_name
 from olss.common.near_names import nearest
 from olss.errors import InputError
+from olss.learn.answers import ANSWERS
+from olss.learn.augmentation import Augmentation
 from olss.learn.learner import Learner
+from olss.learn.losses import LOSSES
 from olss.learn.memories import Everything, Exemplars, Memory, Ring, SketchMemory
 from olss.learn.nets import describe
-from olss.learn.penalties import Distillation, Ewc, IcarlDistillation, OnlineEwc, Penalty, Si
+from olss.learn.penalties import Distillation, Ewc, OnlineEwc, Penalty, Si
 from olss.learn.projections import AGem, Gem, Projection
 from olss.learn.regimes import Regime
 from olss.learn.training import Training
@@ -34,6 +38,7 @@ class Ingredient:
 
 
 RESERVOIR = {"policy": "reservoir", "size": 2_000}
+BALANCED = {"policy": "balanced-random", "size": 2_000, "take_in": "before"}
 
 INGREDIENTS = {
     "sgd": Ingredient(),
@@ -45,10 +50,12 @@ INGREDIENTS = {
     "icarl": Ingredient(
         memory=Exemplars,
         regime="union",
-        penalty=IcarlDistillation,
-        defaults={"head": "nearest-mean"},
+        defaults={"head": "nearest-mean", "loss": "icarl"},
     ),
     "er": Ingredient(memory=SketchMemory, regime="replay", defaults=RESERVOIR),
+    "er-ace": Ingredient(
+        memory=SketchMemory, regime="replay", defaults=BALANCED | {"loss": "er-ace"}
+    ),
     "der": Ingredient(
         memory=SketchMemory,
         lends=True,
@@ -57,7 +64,11 @@ INGREDIENTS = {
         defaults=RESERVOIR | {"beta": 0.0},
     ),
     "der++": Ingredient(
-        memory=SketchMemory, lends=True, regime="replay", penalty=Distillation, defaults=RESERVOIR
+        memory=SketchMemory,
+        lends=True,
+        regime="replay",
+        penalty=Distillation,
+        defaults=RESERVOIR | {"beta": 0.5},
     ),
     "gdumb": Ingredient(
         memory=SketchMemory,
@@ -66,6 +77,11 @@ INGREDIENTS = {
         defaults={"policy": "balanced", "size": 2_000},
     ),
     "joint": Ingredient(memory=Everything, regime="sketch"),
+    "olss-replay": Ingredient(
+        memory=SketchMemory,
+        regime="replay",
+        defaults=BALANCED | {"loss": "logit-adjusted", "head": "ridge"},
+    ),
     "olss": Ingredient(
         memory=SketchMemory, regime="sketch", defaults={"policy": "paper", "size": "task"}
     ),
@@ -113,42 +129,53 @@ def recipe(name: str, **settings: Any) -> Learner:
     _check_fit(names)
     chosen = [INGREDIENTS[part] for part in names]
     lender = _memory_lender(chosen)
-    memory_type = lender.memory if lender and lender.memory else Memory
-    penalty_types = [i.penalty for i in chosen if i.penalty]
-    projection_types = [i.projection for i in chosen if i.projection]
-    parts: list[type] = [Training, memory_type, Regime, *penalty_types, *projection_types]
-
-    known = {key: default for part in parts for key, default in _settings_of(part).items()}
-    if memory_type is not SketchMemory:
-        del known["regime"], known["share"]  # theirs is fixed
-    for key in settings:
-        if key not in known:
-            raise InputError(_unknown(name, key, known))
-
     # The defaults of the method whose memory is used come before those of the others.
     values = {"regime": lender.regime if lender else "task"}
     for ingredient in sorted(chosen, key=lambda i: i is lender):
         values |= ingredient.defaults
     values |= settings
 
+    memory_type = lender.memory if lender and lender.memory else Memory
+    penalty_types = [i.penalty for i in chosen if i.penalty]
+    projection_types = [i.projection for i in chosen if i.projection]
+    loss_type = LOSSES[known_name("loss", values.get("loss", "cross-entropy"), LOSSES)]
+    answer_type = ANSWERS[known_name("head", values.get("head", "seen"), ANSWERS)]
+    trained: list[Any] = [Training, loss_type, answer_type, Augmentation]
+    parts = [*trained, memory_type, Regime, *penalty_types, *projection_types]
+
+    known = {key: default for part in parts for key, default in _settings_of(part).items()}
+    known |= {"loss": "cross-entropy", "head": "seen"}
+    if memory_type is not SketchMemory:
+        for key in _settings_of(Regime):
+            del known[key]  # theirs is fixed
+    for key in settings:
+        if key not in known:
+            raise InputError(_unknown(name, key, known))
+
     def make(part: Callable[..., Any]) -> Any:
         return part(**{key: values[key] for key in _settings_of(part) if key in values})
 
-    training = make(Training)
-    if training.head == "nearest-mean" and memory_type is Memory:
-        raise InputError(f"head='nearest-mean' needs remembered rows, and {name!r} has none.")
+    loss, answer = make(loss_type), make(answer_type)
+    if answer.needs_memory and memory_type is Memory:
+        raise InputError(f"head={values['head']!r} needs remembered rows, and {name!r} has none.")
+    if answer.needs_memory and loss.regression:
+        raise InputError(f"head={values['head']!r} is for classes, found a loss for numbers.")
     plain = {key: _plain(values.get(key, default)) for key, default in known.items()}
     net = plain.pop("net")
-    trained = {key: plain.pop(key) for key in _settings_of(Training) if key in plain}
+    training_keys = {"loss", "head"}.union(*(_settings_of(part) for part in trained))
+    config_training = {key: plain.pop(key) for key in list(plain) if key in training_keys}
     return Learner(
         name,
-        training,
+        make(Training),
+        loss,
+        answer,
+        make(Augmentation),
         make(memory_type),
         make(Regime),
         [make(penalty) for penalty in penalty_types],
         make(projection_types[0]) if projection_types else None,
         restart=any(i.restart for i in chosen),
-        config={"learner": {"recipe": name, **plain}, "net": net, "training": trained},
+        config={"learner": {"recipe": name, **plain}, "net": net, "training": config_training},
     )
 
 

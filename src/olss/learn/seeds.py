@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from olss.errors import InputError
+from olss.common.checks import whole
 
 __all__ = ["Seeds"]
 
 # The numbers are part of what a seed means: never change one, only add.
-PURPOSES = {"init": 0, "order": 1, "memory": 2, "net": 3, "parts": 4, "features": 5}
+PURPOSES = {"init": 0, "order": 1, "memory": 2, "net": 3, "parts": 4, "features": 5, "augment": 6}
 
 
 class Seeds:
@@ -26,9 +26,7 @@ class Seeds:
     """
 
     def __init__(self, seed: int) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise InputError(f"seed must be a whole number from 0 up, found {seed!r}.")
-        self.seed = int(seed)
+        self.seed = whole("seed", seed, least=0)
 
     def rng(self, purpose: str, task: int = 0) -> np.random.Generator:
         """Give the generator for a purpose in a task."""

@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import sys
-import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.metadata import version
@@ -20,8 +19,8 @@ from numpy.typing import NDArray
 
 from olss.errors import InputError
 from olss.learn.checkpoint import load_run, save_run
-from olss.learn.heads import HEADS
-from olss.learn.learner import Learner
+from olss.learn.clock import Clock
+from olss.learn.learner import Effort, Learner
 from olss.streams.record import Record
 
 __all__ = ["run"]
@@ -83,17 +82,14 @@ def run(
             disturbed.append(_disturbed(task))
             if i < learner.tasks:
                 continue
-            begin = time.perf_counter()
+            clock = Clock()
             ahead = learner.score_ahead(X, y, present)
-            evaluate = time.perf_counter() - begin
+            clock.stop("evaluate")
             effort = learner.fit_task(task)
-            begin = time.perf_counter()
+            clock.stop("fit")
             scores = [learner.score(*test, j) for j, test in enumerate(tests)]
-            evaluate += time.perf_counter() - begin
-            seconds = {"select": effort.select, "train": effort.train, "evaluate": evaluate}
-            record = _extended(
-                record, task, learner, scores, ahead, effort.steps, seconds, disturbed
-            )
+            clock.stop("evaluate")
+            record = _extended(record, task, learner, scores, ahead, effort, clock, disturbed)
             if folder:
                 save_run(folder, learner, record)
             if on_task:
@@ -104,7 +100,7 @@ def run(
 
 
 def _blank(stream: Any, learner: Learner, seed: int, protocol: str) -> Record:
-    regression = learner.training.regression
+    regression = learner.loss.regression
     config = {"stream": getattr(stream, "config", {"name": type(stream).__name__})}
     return Record(
         accuracy=np.empty((0, 0)),
@@ -115,7 +111,7 @@ def _blank(stream: Any, learner: Learner, seed: int, protocol: str) -> Record:
             "python": platform.python_version(),
             **{name: version(name) for name in ("olss", "numpy", "scipy", "torch")},
         },
-        protocol=protocol or ("" if regression else HEADS[learner.training.head]),
+        protocol=protocol or ("" if regression else learner.answer.words),
         metric="r2" if regression else "accuracy",
     )
 
@@ -126,8 +122,8 @@ def _extended(
     learner: Learner,
     scores: list[float],
     ahead: tuple[float, float],
-    steps: int,
-    seconds: dict[str, float],
+    effort: Effort,
+    clock: Clock,
     disturbed: list[NDArray[np.bool_]],
 ) -> Record:
     """Give the record with one task more."""
@@ -145,7 +141,8 @@ def _extended(
         memory_rows=memory_rows,
         stored_examples=np.append(record.stored_examples, 0 if held is None else len(held)),
         stored_bytes=np.append(record.stored_bytes, learner.stored_bytes),
-        steps=np.append(record.steps, steps),
+        steps=np.append(record.steps, effort.steps),
+        row_passes=np.append(record.row_passes, effort.row_passes),
         disturbed_rows=np.append(record.disturbed_rows, noisy),
         tasks=[*record.tasks, str(getattr(task, "name", f"task {count}"))],
         seed=record.seed,
@@ -153,12 +150,16 @@ def _extended(
         versions=record.versions,
         protocol=record.protocol,
         metric=record.metric,
-        task_seconds={
-            phase: np.append(values, seconds[phase])
-            for phase, values in record.task_seconds.items()
-        },
+        task_seconds=_more(record.task_seconds, clock.wall | effort.seconds),
+        task_cpu_seconds=_more(record.task_cpu_seconds, clock.cpu | effort.cpu_seconds),
         peak_memory=max(record.peak_memory, _peak_memory()),
     )
+
+
+def _more(
+    before: dict[str, NDArray[np.float64]], task: dict[str, float]
+) -> dict[str, NDArray[np.float64]]:
+    return {phase: np.append(values, task[phase]) for phase, values in before.items()}
 
 
 def _disturbed(task: Any) -> NDArray[np.bool_]:
