@@ -138,6 +138,7 @@ class Learner(Model):
         """
         current, present = self.examples(task)
         net, table = self.flat.state(), self.head.table
+        self._answer_fitted = False
         memory, kept = self.memory.snapshot(), [penalty.state for penalty in self.penalties]
         try:
             self.head.open(present)
@@ -192,8 +193,10 @@ class Learner(Model):
             penalty.end_task(self, training.rows)
         if any(penalty.stores_outputs for penalty in self.penalties):
             self.memory.store_outputs(self.outputs)
+        if self.memory.held is not None:
+            self.answer.fit(self, self.memory.held)
+        self._answer_fitted = True
         clock.stop("train")
-        self._answer_fitted = False
         return Effort(steps, passes, clock.wall, clock.cpu)
 
     def _train(

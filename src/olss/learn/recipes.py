@@ -80,7 +80,7 @@ INGREDIENTS = {
     "olss-replay": Ingredient(
         memory=SketchMemory,
         regime="replay",
-        defaults=BALANCED | {"loss": "logit-adjusted", "head": "ridge"},
+        defaults=BALANCED | {"loss": "logit-adjusted", "head": "discriminant"},
     ),
     "olss": Ingredient(
         memory=SketchMemory, regime="sketch", defaults={"policy": "paper", "size": "task"}
