@@ -7,6 +7,7 @@ Every error names the argument, what was found and the remedy. All of them deriv
 from __future__ import annotations
 
 __all__ = [
+    "DamagedCheckpointError",
     "DataError",
     "DivergedError",
     "FormatError",
@@ -31,6 +32,10 @@ class DataError(InputError):
 
 class FormatError(OlssError, ValueError):
     """A file is truncated, foreign, damaged or of a newer version."""
+
+
+class DamagedCheckpointError(FormatError):
+    """A checkpoint is damaged or incomplete."""
 
 
 class DivergedError(OlssError):

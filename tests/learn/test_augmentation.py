@@ -77,11 +77,11 @@ def test_only_training_sees_changed_images():
         learner.fit_task(task)
     held = [learner.memory.held.X for learner in (plain, changed)]
     assert torch.equal(*held)
-    assert not torch.equal(plain.flat.theta, changed.flat.theta)
+    assert not torch.equal(plain.model.flat.theta, changed.model.flat.theta)
     answers = changed.predict(task.X)
     np.testing.assert_array_equal(answers, changed.predict(task.X))
     # Training on flipped rows would give another net than training on the rows as they are.
-    changed.flat.load(plain.flat.state())
+    changed.model.flat.load(plain.model.flat.state())
     np.testing.assert_array_equal(changed.predict(task.X), plain.predict(task.X))
 
 
@@ -93,6 +93,8 @@ def test_inputs_are_standardised_channel_by_channel():
     learner.fit_task(task)
     wide = np.float32(mean)[:, None, None], np.float32(std)[:, None, None]
     by_hand.fit_task(Tiny((np.float32(task.X) / 255 - wide[0]) / wide[1], task.y))
-    torch.testing.assert_close(learner.flat.theta, by_hand.flat.theta, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        learner.model.flat.theta, by_hand.model.flat.theta, rtol=1e-4, atol=1e-6
+    )
     with pytest.raises(InputError, match=r"for each of the 3 channels.*found 2"):
         recipe("sgd", input_mean=[0.1, 0.2]).fit_task(task)

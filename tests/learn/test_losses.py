@@ -7,15 +7,14 @@ import torch
 from olss.learn.batch import Examples
 from olss.learn.heads import Head
 from olss.learn.losses import (
-    ROW_LOSSES,
     AsymmetricLoss,
     LogitAdjustedLoss,
     Loss,
-    loss_of_rows,
     old_class_loss,
-    stored_output_loss,
 )
+from olss.learn.penalties import stored_output_loss
 from olss.learn.regimes import TrainingSet
+from olss.learn.row_losses import ROW_LOSSES, loss_of_rows
 
 
 def model(*tasks, outputs=4):

@@ -20,7 +20,7 @@ def fitted(name, tasks=3, **settings):
     snapshots = []
     for task in stream(tasks):
         learner.fit_task(task)
-        snapshots.append(learner.flat.theta.clone())
+        snapshots.append(learner.model.flat.theta.clone())
     return learner, snapshots
 
 
@@ -38,13 +38,13 @@ def test_the_merged_quadratic_is_the_sum_of_a_penalty_for_each_task():
     flat = Flat(mlp(5, 3, (4,)))
     penalty = Given(ewc_strength=7.0)
     learner = SimpleNamespace(flat=flat, tasks=0)
-    penalty.start(learner)
+    penalty.start()
     centres = []
     for task in range(4):
         learner.tasks = task
         flat.theta.normal_()
         centres.append(flat.theta.clone())
-        penalty.end_task(learner, None)
+        penalty.end_task(learner, None, None)
 
     def sum_of_penalties(theta):
         pairs = zip(penalty.all, centres, strict=True)
@@ -80,10 +80,10 @@ def test_online_ewc_decays_and_moves_its_centre():
     flat = Flat(mlp(5, 3, (4,)))
     penalty = OnlineEwc(ewc_strength=1.0, ewc_decay=0.5)
     penalty.information = lambda learner, rows: torch.full_like(flat.theta, 2.0)
-    penalty.start(None)
+    penalty.start()
     for _ in range(3):
         flat.theta.normal_()
-        penalty.end_task(SimpleNamespace(flat=flat), None)
+        penalty.end_task(SimpleNamespace(flat=flat), None, None)
     assert penalty.state["F"].unique().tolist() == [2 + 0.5 * (2 + 0.5 * 2)]
     penalty.begin_task(None)
     before = flat.theta.clone()
@@ -94,7 +94,7 @@ def test_online_ewc_decays_and_moves_its_centre():
 @pytest.mark.parametrize("name", ["ewc", "online-ewc", "si"])
 def test_importances_are_there_after_training(name):
     learner, _ = fitted(name)
-    F = learner.penalties[0].state["F"]
+    F = learner.parts.penalties[0].state["F"]
     assert (F >= 0).all()
     assert (F > 0).double().mean() > 0.5
 
@@ -111,7 +111,7 @@ def test_strength_zero_is_plain_sgd():
     plain, _ = fitted("sgd")
     for name, setting in (("ewc", "ewc_strength"), ("si", "si_strength")):
         other, _ = fitted(name, **{setting: 0.0})
-        assert torch.equal(other.flat.theta, plain.flat.theta)
+        assert torch.equal(other.model.flat.theta, plain.model.flat.theta)
 
 
 def test_si_path_integral_on_a_quadratic():
@@ -125,13 +125,13 @@ def test_si_path_integral_on_a_quadratic():
     start = flat.theta.double()
     penalty = Si(si_strength=2.0, si_damping=damping)
     learner = SimpleNamespace(flat=flat)
-    penalty.start(learner)
+    penalty.start()
     penalty.begin_task(learner)
     for _ in range(steps):
         flat.gradient.copy_(a * (flat.theta - b))
         flat.theta.sub_(lr * flat.gradient)
         penalty.after_step(flat, lr)
-    penalty.end_task(learner, None)
+    penalty.end_task(learner, None, None)
     r = 1 - lr * a
     earned = lr * a**2 * (start - b) ** 2 * (1 - r ** (2 * steps)) / (1 - r**2)
     way = (r**steps - 1) * (start - b)
@@ -144,7 +144,7 @@ def test_si_counts_the_loss_of_the_task_and_not_its_own_penalty():
     flat = Flat(mlp(2, 2, ()))
     penalty = Si(si_strength=5.0)
     learner = SimpleNamespace(flat=flat)
-    penalty.start(learner)
+    penalty.start()
     penalty.state = {"F": torch.ones_like(flat.theta), "m": torch.zeros_like(flat.theta)}
     penalty.begin_task(learner)
     flat.gradient.fill_(1.0)
@@ -164,18 +164,20 @@ def test_der_plus_plus_loss_by_hand():
     learner = recipe("der++", net="mlp-16", batch=20, size=50, alpha=0.3, beta=0.7)
     first, second = stream(2)
     learner.fit_task(first)
-    learner.flat.theta.mul_(1.5)  # move the net away from what it was when outputs were stored
-    current, present = learner.examples(second)
-    learner.head.open(present)
+    learner.model.flat.theta.mul_(
+        1.5
+    )  # move the net away from what it was when outputs were stored
+    current, present = learner._examples(second)
+    learner.model.head.open(present)
     new, held = current.take(torch.arange(20)), learner.memory.held.take(torch.arange(15))
-    found = learner.loss_of(new.join(held), replayed=15)
+    found = learner._loss(new.join(held), replayed=15)
 
     def cross_entropy(rows):
-        logs = learner.net(rows.X).log_softmax(1)
+        logs = learner.model.net(rows.X).log_softmax(1)
         return -sum(logs[i, y] for i, y in enumerate(rows.y)) / len(rows)
 
     distance = sum(
-        ((learner.net(x[None])[0] - s) ** 2).mean()
+        ((learner.model.net(x[None])[0] - s) ** 2).mean()
         for x, s in zip(held.X, held.outputs, strict=True)
     )
     assert distance > 0.1
@@ -188,7 +190,7 @@ def test_stored_outputs_are_those_of_the_net_when_the_task_ended():
     outputs = []
     for task in stream(3):
         learner.fit_task(task)
-        outputs.append(learner.outputs(learner.tensor(task.X)))
+        outputs.append(learner.model.outputs(learner.model.tensor(task.X)))
     held = learner.memory.held
     assert len(held.task.unique()) == 3
     for row in range(len(held)):
@@ -200,17 +202,17 @@ def test_distillation_in_the_sketch_regime_counts_rows_of_past_tasks_only():
     learner = recipe("olss+der++", net="mlp-16", batch=20, size=100, policy="reservoir", alpha=1.0)
     first, second = stream(2)
     learner.fit_task(first)
-    learner.flat.theta.mul_(1.5)
-    learner.memory.take_in(learner.examples(second)[0], 1, learner.features)
+    learner.model.flat.theta.mul_(1.5)
+    learner.memory.take_in(learner._examples(second)[0], 1, learner.model.features)
     held = learner.memory.held
     past = held.task == 0
     assert torch.equal(held.outputs.isnan().any(1), ~past)
     with torch.no_grad():
-        z = learner.net(held.X)
+        z = learner.model.net(held.X)
         labels = torch.nn.functional.cross_entropy(z, held.y)
         distance = (z - held.outputs)[past].square().mean(1).sum() / len(held)
     assert distance > 0.1
-    torch.testing.assert_close(learner.loss_of(held), labels + distance)
+    torch.testing.assert_close(learner._loss(held), labels + distance)
 
 
 def test_icarl_keeps_old_answers_as_targets():
@@ -218,21 +220,21 @@ def test_icarl_keeps_old_answers_as_targets():
     first, second, _ = class_stream(3)
     learner.start(classes=range(6))
     learner.fit_task(first)
-    current, present = learner.examples(second)
-    learner.head.open(present)
+    current, present = learner._examples(second)
+    learner.model.head.open(present)
     training = TrainingSet(current.join(learner.memory.held), 20)
-    rows = learner.loss.begin_task(learner, training).rows
-    torch.testing.assert_close(rows.outputs, learner.outputs(rows.X))
-    assert learner.loss.old.tolist() == [True, True, False, False, False, False]
+    rows = learner.parts.loss.begin_task(learner.model, training).rows
+    torch.testing.assert_close(rows.outputs, learner.model.outputs(rows.X))
+    assert learner.parts.loss.old.tolist() == [True, True, False, False, False, False]
 
 
 def test_what_a_step_reads_does_not_grow_with_the_number_of_tasks():
     flat = Flat(mlp(8, 3, (4,)))
     for penalty in (Ewc(), OnlineEwc()):
         penalty.information = lambda learner, rows: torch.rand_like(flat.theta)
-        penalty.start(None)
+        penalty.start()
         for _ in range(60):
-            penalty.end_task(SimpleNamespace(flat=flat), None)
+            penalty.end_task(SimpleNamespace(flat=flat), None, None)
         assert sum(v.numel() for v in penalty.state.values()) == 2 * flat.theta.numel()
 
 
@@ -254,13 +256,13 @@ def test_bad_settings(make, message):
 def test_fisher_rows_are_drawn_from_what_was_trained_on():
     learner = recipe("olss+ewc", net="mlp-16", batch=20, size=40, fisher_rows=25)
     seen = []
-    original = learner.penalties[0].information
+    original = learner.parts.penalties[0].information
 
     def spy(learner, rows):
         seen.append(rows)
         return original(learner, rows)
 
-    learner.penalties[0].information = spy
+    learner.parts.penalties[0].information = spy
     for task in stream(2):
         learner.fit_task(task)
     assert len(seen[1]) == 40

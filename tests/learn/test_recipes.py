@@ -29,7 +29,7 @@ def test_every_recipe_learns_and_answers(name, make):
         held = learner.memory.held
         if settings:
             assert len(held) <= 60
-    assert learner.tasks == 3
+    assert learner.model.tasks == 3
     # Better than chance on the newest task, one in three or six.
     assert (answers == tasks[-1].y_test).mean() > 0.4
 
@@ -53,7 +53,7 @@ def test_the_order_of_a_combination_does_not_matter():
     for learner in (a, b):
         for task in stream(2):
             learner.fit_task(task)
-    assert torch.equal(a.flat.theta, b.flat.theta)
+    assert torch.equal(a.model.flat.theta, b.model.flat.theta)
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_optimisers_and_schedules_by_name(optimizer, schedule):
     )  # fmt: skip
     task = stream(1)[0]
     learner.fit_task(task)
-    first = learner.flat.theta.clone()
+    first = learner.model.flat.theta.clone()
     learner.fit_task(task)
-    assert not torch.equal(first, learner.flat.theta)
+    assert not torch.equal(first, learner.model.flat.theta)
 
 
 def test_a_setting_the_optimiser_does_not_take_is_named():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from olss.errors import FormatError, InputError
+from olss.errors import DamagedCheckpointError, InputError, OlssWarning
 from olss.learn import DivergedError, Record, recipe, run
 from olss.streams import label_noise, permuted
 
@@ -66,11 +66,11 @@ def test_what_is_stored_is_counted():
 def test_scores_before_learning_are_of_the_net_then_and_of_the_first_weights():
     tasks = class_stream(3)
     first = make("sgd").start(range(6), seed=4)
-    first.examples(tasks[0])
+    first._examples(tasks[0])
     learner = make("sgd", epochs=3)
     record = run(tasks, learner, seed=4)
     for i, task in enumerate(tasks):
-        outputs = first.outputs(first.tensor(task.X_test))[:, : 2 * i + 2]
+        outputs = first.model.outputs(first.model.tensor(task.X_test))[:, : 2 * i + 2]
         expected = (outputs.argmax(1).numpy() == task.y_test).mean()
         assert record.initial[i] == pytest.approx(expected)
     assert record.ahead[0] == record.initial[0]
@@ -97,14 +97,14 @@ def test_the_seed_is_that_of_weights_and_order_and_each_has_its_own():
     a, b = (make("sgd", net="mlp-16", epochs=e) for e in (1, 2))
     for learner in (a, b):
         learner.start(range(3), seed=0)
-        learner.examples(blobs())
-    assert torch.equal(a.first["theta"], b.first["theta"])
+        learner._examples(blobs())
+    assert torch.equal(a.model.first["theta"], b.model.first["theta"])
     other = make("sgd").start(range(3), seed=1)
-    other.examples(blobs())
-    assert not torch.equal(a.first["theta"], other.first["theta"])
+    other._examples(blobs())
+    assert not torch.equal(a.model.first["theta"], other.model.first["theta"])
     # More epochs draw more orders, and move neither the weights nor the next task's order.
-    first = a.seeds.rng("order", 1).permutation(9)
-    np.testing.assert_array_equal(b.seeds.rng("order", 1).permutation(9), first)
+    first = a.model.seeds.rng("order", 1).permutation(9)
+    np.testing.assert_array_equal(b.model.seeds.rng("order", 1).permutation(9), first)
 
 
 @pytest.mark.parametrize("name", ["sgd", "olss", "gem"])
@@ -117,7 +117,7 @@ def test_the_record_does_not_depend_on_the_threads_of_the_process(name):
         for threads in (1, 2):
             torch.set_num_threads(threads)
             learner = make(name, net="mlp-400-400", batch=100, **size)
-            texts.append(text(run(tasks, learner)) + str(learner.flat.theta.tolist()))
+            texts.append(text(run(tasks, learner)) + str(learner.model.flat.theta.tolist()))
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
@@ -223,12 +223,38 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
             run(stream(2), learner, seed, checkpoint=tmp_path)
 
 
-def test_a_damaged_checkpoint_is_refused(tmp_path):
-    run(stream(2), make("sgd"), checkpoint=tmp_path)
-    path = tmp_path / "after-0002" / "state.json"
-    path.write_text(path.read_text()[:40])
-    with pytest.raises(FormatError, match="damaged"):
-        run(stream(2), make("sgd"), checkpoint=tmp_path)
+def finished(folder, **settings):
+    """Make a checkpointed run with every kind of file in its states; return its text."""
+    learner = make("olss+der++", policy="reservoir", **settings)
+    return text(run(stream(3), learner, checkpoint=folder))
+
+
+def test_a_damaged_state_is_left_for_the_one_before_it(tmp_path):
+    whole = finished(tmp_path)
+    files = sorted(p for p in (tmp_path / "after-0003").rglob("*") if p.is_file())
+    assert {path.suffix for path in files} == {".json", ".safetensors", ".parquet"}
+    for path in files:
+        good = path.read_bytes()
+        spoiled = bytearray(good)
+        spoiled[len(good) // 2] ^= 4
+        for bad in (bytes(spoiled), good[: len(good) // 2], None):
+            path.unlink()
+            if bad is not None:
+                path.write_bytes(bad)
+            with pytest.warns(OlssWarning, match="after-0003.* Going back a task"):
+                assert finished(tmp_path) == whole  # and the state after task 3 is new
+            assert path.read_bytes() == good or path.name in ("timing.json", "checksums.json")
+
+
+def test_where_no_state_is_whole_the_run_says_so(tmp_path):
+    finished(tmp_path)
+    for folder in tmp_path.glob("after-*"):
+        (folder / "learner" / "state.json").unlink()
+    with (
+        pytest.warns(OlssWarning, match="Going back a task"),
+        pytest.raises(DamagedCheckpointError, match=r"learner/state\.json is missing"),
+    ):
+        finished(tmp_path)
 
 
 def test_a_diverged_run_keeps_the_state_before(tmp_path):

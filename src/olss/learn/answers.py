@@ -7,19 +7,16 @@ know of it. A head fitted on remembered rows, each class counting alike, answers
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from olss.common.checks import known_name, number, share
+from olss.learn.batch import Examples
 from olss.learn.heads import COMPETING
+from olss.learn.model import Model
 from olss.learn.nets import last_linear
-
-if TYPE_CHECKING:
-    from olss.learn.batch import Examples
-    from olss.learn.model import Model
 
 __all__ = [
     "ANSWERS",
@@ -44,15 +41,14 @@ class Answer:
         task, which must then be known; "all", every output from the start.
     """
 
-    words = ""
     needs_memory = False
 
     def __init__(self, head: str = "seen") -> None:
         self.compete = known_name("head", head, COMPETING)
         self.words = COMPETING[head]
 
-    def fit(self, model: Model, held: Examples) -> None:
-        """Get ready to answer, after a task."""
+    def fit(self, model: Model, held: Examples | None) -> None:
+        """Get ready to answer for the net as it is now, with these rows remembered."""
 
     def __call__(self, model: Model, X: Tensor, task: int | None) -> Tensor:
         """Return a score for each output, (n, outputs); minus infinity where it may not answer."""
@@ -60,27 +56,34 @@ class Answer:
 
 
 class _Fitted(Answer):
-    """Fitted on remembered rows whenever a task was learned; all classes seen compete."""
+    """Fitted on remembered rows whenever a task was learned; all classes seen compete.
+
+    As long as there are none, the net's own outputs answer.
+    """
 
     needs_memory = True
+    labels: Tensor | None = None
 
     def __init__(self) -> None:
         super().__init__("seen")
         kind = type(self).__doc__ or ""
         self.words = f"{self.words}, answered by {kind.split('.')[0].split(' (')[0].lower()}"
 
-    def fit(self, model: Model, held: Examples) -> None:
+    def fit(self, model: Model, held: Examples | None) -> None:
         """Fit the head to the remembered rows as the net sees them."""
-        hidden, outputs = model.hidden(held.X)
-        self.labels = held.y
-        self.learn(model, hidden.double(), outputs.double())
+        self.labels = None if held is None else held.y
+        if held is not None:
+            hidden, outputs = model.hidden(held.X)
+            self.learn(model, hidden.double(), outputs.double(), held.y)
 
-    def learn(self, model: Model, hidden: Tensor, outputs: Tensor) -> None:
-        """Fit to features (n, k), outputs (n, c) and `self.labels` of the remembered rows."""
+    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
+        """Fit to features (n, k), outputs (n, c) and labels (n,) of the remembered rows."""
         raise NotImplementedError
 
     def __call__(self, model: Model, X: Tensor, task: int | None) -> Tensor:
         """Return the score of each class; minus infinity for those not remembered."""
+        if self.labels is None:
+            return super().__call__(model, X, task)
         hidden, outputs = model.hidden(X)
         scores = self.scores(hidden.double(), outputs.double())
         absent = torch.bincount(self.labels, minlength=model.out) == 0
@@ -90,22 +93,17 @@ class _Fitted(Answer):
         """Return the score of each class, (n, c)."""
         raise NotImplementedError
 
-    def class_weights(self, classes: int) -> Tensor:
-        """Return the weights of the remembered rows: each class counts alike, the sum is 1."""
-        counts = torch.bincount(self.labels, minlength=classes).double()
-        return 1 / (counts[self.labels] * (counts > 0).sum())
-
 
 class NearestMean(_Fitted):
     """The nearest mean of remembered rows (Rebuffi et al. 2017)."""
 
-    def learn(self, model: Model, hidden: Tensor, outputs: Tensor) -> None:
+    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
         """Keep the remembered features."""
-        self.remembered, self.classes = hidden, model.out
+        self.remembered, self.of, self.classes = hidden, labels, model.out
 
     def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
         """Return minus the squared distance to each mean."""
-        return nearest_mean(hidden, self.remembered, self.labels, self.classes)
+        return nearest_mean(hidden, self.remembered, self.of, self.classes)
 
 
 class _Linear(_Fitted):
@@ -136,11 +134,11 @@ class Ridge(_Linear):
         super().__init__()
         self.ridge = number("ridge", ridge, above=0)
 
-    def learn(self, model: Model, hidden: Tensor, outputs: Tensor) -> None:
+    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
         """Solve for the weights."""
-        weight = self.class_weights(model.out)[:, None]
+        weight = class_weights(labels)[:, None]
         unit = functional.normalize(hidden)
-        targets = functional.one_hot(self.labels, model.out).to(unit)
+        targets = functional.one_hot(labels, model.out).to(unit)
         centre, share = (weight * unit).sum(0), (weight * targets).sum(0)
         H = unit - centre
         gram = H.T @ (weight * H)
@@ -166,14 +164,14 @@ class Discriminant(_Linear):
         super().__init__()
         self.shrinkage = share("shrinkage", shrinkage)
 
-    def learn(self, model: Model, hidden: Tensor, outputs: Tensor) -> None:
+    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
         """Take means and the covariance around them."""
-        weight = self.class_weights(model.out)[:, None]
+        weight = class_weights(labels)[:, None]
         unit = functional.normalize(hidden)
-        means = unit.new_zeros((model.out, unit.shape[1])).index_add_(0, self.labels, weight * unit)
-        present = torch.bincount(self.labels, minlength=model.out) > 0
+        means = unit.new_zeros((model.out, unit.shape[1])).index_add_(0, labels, weight * unit)
+        present = torch.bincount(labels, minlength=model.out) > 0
         means *= present.sum()
-        around = unit - means[self.labels]
+        around = unit - means[labels]
         S = around.T @ (weight * around)
         level = S.diagonal().mean() + 1e-12
         S = (1 - self.shrinkage) * S
@@ -193,18 +191,18 @@ class Logistic(_Linear):
         super().__init__()
         self.decay = number("logistic_decay", logistic_decay, above=0)
 
-    def learn(self, model: Model, hidden: Tensor, outputs: Tensor) -> None:
+    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
         """Solve for the weights."""
-        present = torch.bincount(self.labels, minlength=model.out) > 0
+        present = torch.bincount(labels, minlength=model.out) > 0
         shut = torch.zeros(model.out, dtype=hidden.dtype, device=hidden.device)
         shut[~present] = -torch.inf
-        unit, rows = functional.normalize(hidden), self.class_weights(model.out)
+        unit, rows = functional.normalize(hidden), class_weights(labels)
         weight = unit.new_zeros((model.out, unit.shape[1])).requires_grad_()
         bias = unit.new_zeros(model.out).requires_grad_()
 
         def loss() -> Tensor:
             scores = unit @ weight.T + bias + shut
-            losses = functional.cross_entropy(scores, self.labels, reduction="none")
+            losses = functional.cross_entropy(scores, labels, reduction="none")
             return (rows * losses).sum() + 0.5 * self.decay * weight.square().sum()
 
         minimise(loss, [weight, bias])
@@ -218,7 +216,7 @@ class WeightAligned(_Fitted):
     weights in the last layer over that of the new ones; biases stay.
     """
 
-    def learn(self, model: Model, hidden: Tensor, outputs: Tensor) -> None:
+    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
         """Compare the lengths of the weights."""
         layer = last_linear(model.net)
         norms = layer.weight.detach()[: model.out].double().norm(dim=1)
@@ -242,17 +240,17 @@ class BiasCorrected(_Fitted):
     cross-entropy of the remembered rows, each class counting alike.
     """
 
-    def learn(self, model: Model, hidden: Tensor, outputs: Tensor) -> None:
+    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
         """Fit the scale and the bias."""
         self.new = model.head.table[-1]
         self.scale_bias = torch.tensor([1.0, 0.0], dtype=outputs.dtype, device=outputs.device)
         if not (model.head.seen & ~self.new).any():
             return
-        rows, fitted = self.class_weights(model.out), self.scale_bias.clone().requires_grad_()
+        rows, fitted = class_weights(labels), self.scale_bias.clone().requires_grad_()
 
         def loss() -> Tensor:
             scores = model.head.mask(self._corrected(outputs, fitted), None)
-            losses = functional.cross_entropy(scores, self.labels, reduction="none")
+            losses = functional.cross_entropy(scores, labels, reduction="none")
             return (rows * losses).sum()
 
         minimise(loss, [fitted])
@@ -288,6 +286,12 @@ def nearest_mean(features: Tensor, remembered: Tensor, labels: Tensor, classes: 
     distances = -torch.cdist(unit(features), unit(sums)).square()
     empty = torch.bincount(labels, minlength=classes) == 0
     return distances.masked_fill(empty, -torch.inf)
+
+
+def class_weights(labels: Tensor) -> Tensor:
+    """Return a weight for each row, (n,): each class counts alike, the sum is 1."""
+    counts = torch.bincount(labels).double()
+    return 1 / (counts[labels] * (counts > 0).sum())
 
 
 def minimise(loss: Callable[[], Tensor], values: list[Tensor], steps: int = 200) -> None:

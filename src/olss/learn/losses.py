@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,11 +11,10 @@ from torch.nn import functional
 
 from olss.common.checks import known_name, number
 from olss.errors import InputError
-
-if TYPE_CHECKING:
-    from olss.learn.batch import Examples
-    from olss.learn.model import Model
-    from olss.learn.regimes import TrainingSet
+from olss.learn.batch import Examples
+from olss.learn.model import Model
+from olss.learn.regimes import TrainingSet
+from olss.learn.row_losses import ROW_LOSSES, loss_of_rows
 
 __all__ = [
     "LOSSES",
@@ -24,23 +22,8 @@ __all__ = [
     "IcarlLoss",
     "LogitAdjustedLoss",
     "Loss",
-    "loss_of_rows",
     "old_class_loss",
-    "stored_output_loss",
 ]
-
-ROW_LOSSES: dict[str, Callable[..., Tensor]] = {
-    "cross-entropy": functional.cross_entropy,
-    "l1": functional.l1_loss,
-    "l2": functional.mse_loss,
-    "huber": functional.huber_loss,
-}
-
-
-def loss_of_rows(name: str, outputs: Tensor, y: Tensor) -> Tensor:
-    """Return the loss of each row, (n,). Regression averages over a row's targets."""
-    values = ROW_LOSSES[name](outputs, y, reduction="none")
-    return values if values.dim() == 1 else values.flatten(1).mean(1)
 
 
 class Loss:
@@ -178,17 +161,6 @@ LOSSES: dict[str, Callable[..., Loss]] = {
 
 def _mean(values: Tensor, weight: Tensor | None) -> Tensor:
     return values.mean() if weight is None else (values * weight).sum() / weight.sum()
-
-
-def stored_output_loss(outputs: Tensor, stored: Tensor, rows: int) -> Tensor:
-    """Squared distance to stored outputs: the alpha term of DER (Buzzega et al. 2020).
-
-    ``sum_i mean_c (z_ic - s_ic)^2 / rows`` over the rows i that have stored outputs (NaN marks
-    those that have none) and all outputs c: those of classes to come too, which keeps new
-    classes from taking over old rows.
-    """
-    known = ~stored[:, :1].isnan()
-    return (outputs - stored).where(known, 0.0).square().mean(1).sum() / rows
 
 
 def old_class_loss(outputs: Tensor, y: Tensor, before: Tensor, seen: Tensor, old: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from olss.learn.seeds import Seeds
 __all__ = ["Everything", "Exemplars", "Memory", "Ring", "SketchMemory", "herd"]
 
 Features = Callable[..., Tensor]
-"""Gives the features (n, k) of rows, and of which kind, under the net as it is."""
+"""Returns the features (n, k) of rows, and of which kind, under the net as it is."""
 
 
 class Memory:
@@ -57,11 +57,11 @@ class Memory:
             self.held = dataclasses.replace(now, outputs=_carried(index, before.outputs, now.index))
 
     def _chosen(self, new: Examples, task: int, features: Features) -> Examples | None:
-        """Give what is held after a task's rows came."""
+        """Return what is held after a task's rows came."""
         return None
 
     def snapshot(self) -> Any:
-        """Give what `restore` takes to undo the next `take_in`."""
+        """Return what `restore` takes to undo the next `take_in`."""
         return self.held
 
     def restore(self, snapshot: Any) -> None:

@@ -49,7 +49,7 @@ class Flat:
         ]
 
     def buffers(self) -> dict[str, Tensor]:
-        """Give what the net keeps beside its trainable parameters, such as running means."""
+        """Return what the net keeps beside its trainable parameters, such as running means."""
         frozen = {name: p for name, p in self.net.named_parameters() if not p.requires_grad}
         return frozen | dict(self.net.named_buffers())
 

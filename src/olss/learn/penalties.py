@@ -6,21 +6,18 @@ same however many tasks there were.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from olss.common.checks import known_name, number, share, whole
-from olss.learn import losses
+from olss.learn.batch import Examples
 from olss.learn.fisher import fisher_diagonal, squared_mean_gradient
+from olss.learn.memories import Memory
+from olss.learn.model import Model
+from olss.learn.parameter_vector import Flat
+from olss.learn.row_losses import loss_of_rows
 
-if TYPE_CHECKING:
-    from olss.learn.batch import Examples
-    from olss.learn.learner import Learner
-    from olss.learn.parameter_vector import Flat
-
-__all__ = ["Distillation", "Ewc", "OnlineEwc", "Penalty", "Si"]
+__all__ = ["Distillation", "Ewc", "OnlineEwc", "Penalty", "Si", "stored_output_loss"]
 
 
 class Penalty:
@@ -30,26 +27,23 @@ class Penalty:
     """
 
     state: dict[str, Tensor]
-    stores_outputs = False
 
-    def start(self, learner: Learner) -> None:
+    def start(self) -> None:
         """Begin a run."""
         self.state = {}
 
-    def begin_task(self, learner: Learner) -> None:
+    def begin_task(self, model: Model) -> None:
         """Begin a task."""
 
-    def loss(
-        self, learner: Learner, outputs: Tensor, batch: Examples, replayed: int
-    ) -> Tensor | None:
-        """Give a term for the loss of a batch, whose last `replayed` rows are from memory."""
-        return None
+    def loss(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor | float:
+        """Return a term for the loss of a step whose last `replayed` rows are from memory."""
+        return 0.0
 
     def after_step(self, flat: Flat, lr: float) -> None:
         """Act on the parameters after the optimiser's step with the loss's gradient."""
 
-    def end_task(self, learner: Learner, rows: Examples) -> None:
-        """Learn from a task that was trained on `rows`."""
+    def end_task(self, model: Model, rows: Examples, memory: Memory) -> None:
+        """Learn from a task that was trained on `rows`; the memory holds what stays of it."""
 
 
 class _Quadratic(Penalty):
@@ -64,7 +58,7 @@ class _Quadratic(Penalty):
 
     strength: float
 
-    def begin_task(self, learner: Learner) -> None:
+    def begin_task(self, model: Model) -> None:
         """Forget the divisor of the task before."""
         self.divisor: tuple[float, Tensor] | None = None
 
@@ -78,7 +72,7 @@ class _Quadratic(Penalty):
         flat.theta.add_(self.state["m"], alpha=scale).div_(self.divisor[1])
 
     def value(self, flat: Flat) -> float:
-        """Give the penalty up to a constant that does not depend on the parameters."""
+        """Return the penalty up to a constant that does not depend on the parameters."""
         if not self.state:
             return 0.0
         theta = flat.theta.double()
@@ -109,22 +103,22 @@ class Ewc(_Quadratic):
         self.strength = number("ewc_strength", ewc_strength, least=0)
         self.fisher_rows = whole("fisher_rows", fisher_rows)
 
-    def information(self, learner: Learner, rows: Examples) -> Tensor:
-        """Give the Fisher diagonal on some of the rows."""
-        rng = learner.seeds.rng("parts", learner.tasks)
-        chosen = rows.take(learner.tensor(rng.permutation(len(rows))[: self.fisher_rows]))
+    def information(self, model: Model, rows: Examples) -> Tensor:
+        """Return the Fisher diagonal on some of the rows."""
+        rng = model.seeds.rng("parts", model.tasks)
+        chosen = rows.take(model.tensor(rng.permutation(len(rows))[: self.fisher_rows]))
 
         def row_loss(outputs: Tensor, numbers: Tensor) -> Tensor:
-            outputs = learner.head.mask(outputs, chosen.task[numbers])
-            return losses.loss_of_rows(learner.loss.kind, outputs, chosen.y[numbers])
+            outputs = model.head.mask(outputs, chosen.task[numbers])
+            return loss_of_rows(model.kind, outputs, chosen.y[numbers])
 
         measure = fisher_diagonal if self.fisher == "example" else squared_mean_gradient
-        return measure(learner.flat, learner.inputs(chosen.X), row_loss)
+        return measure(model.flat, model.inputs(chosen.X), row_loss)
 
-    def end_task(self, learner: Learner, rows: Examples) -> None:
+    def end_task(self, model: Model, rows: Examples, memory: Memory) -> None:
         """Add the task's quadratic."""
-        F = self.information(learner, rows)
-        m = F * learner.flat.theta
+        F = self.information(model, rows)
+        m = F * model.flat.theta
         if self.state:
             F, m = F + self.state["F"], m + self.state["m"]
         self.state = {"F": F, "m": m}
@@ -146,12 +140,12 @@ class OnlineEwc(Ewc):
         super().__init__(ewc_strength, fisher_rows, fisher)
         self.decay = share("ewc_decay", ewc_decay)
 
-    def end_task(self, learner: Learner, rows: Examples) -> None:
+    def end_task(self, model: Model, rows: Examples, memory: Memory) -> None:
         """Fold the task into the running penalty."""
-        F = self.information(learner, rows)
+        F = self.information(model, rows)
         if self.state:
             F = F + self.decay * self.state["F"]
-        self.state = {"F": F, "m": F * learner.flat.theta}
+        self.state = {"F": F, "m": F * model.flat.theta}
 
 
 class Si(_Quadratic):
@@ -167,12 +161,12 @@ class Si(_Quadratic):
         self.strength = number("si_strength", si_strength, least=0)
         self.damping = number("si_damping", si_damping, above=0)
 
-    def begin_task(self, learner: Learner) -> None:
+    def begin_task(self, model: Model) -> None:
         """Begin the path of a task."""
-        self.origin = learner.flat.theta.clone()
+        self.origin = model.flat.theta.clone()
         self.earned = torch.zeros_like(self.origin)
         self.before = self.origin.clone()
-        super().begin_task(learner)
+        super().begin_task(model)
 
     def after_step(self, flat: Flat, lr: float) -> None:
         """Pull, then add what the whole step earned."""
@@ -180,13 +174,13 @@ class Si(_Quadratic):
         self.earned.addcmul_(flat.gradient, self.before.sub_(flat.theta))
         self.before.copy_(flat.theta)
 
-    def end_task(self, learner: Learner, rows: Examples) -> None:
+    def end_task(self, model: Model, rows: Examples, memory: Memory) -> None:
         """Turn what was earned into importance."""
-        way = learner.flat.theta - self.origin
+        way = model.flat.theta - self.origin
         F = self.earned.clamp(min=0) / (way.square() + self.damping)
         if self.state:
             F += self.state["F"]
-        self.state = {"F": F, "m": F * learner.flat.theta}
+        self.state = {"F": F, "m": F * model.flat.theta}
 
 
 class Distillation(Penalty):
@@ -204,16 +198,27 @@ class Distillation(Penalty):
         labels; 0 is DER.
     """
 
-    stores_outputs = True
-
     def __init__(self, alpha: float = 0.5) -> None:
         self.alpha = number("alpha", alpha, least=0)
 
-    def loss(
-        self, learner: Learner, outputs: Tensor, batch: Examples, replayed: int
-    ) -> Tensor | None:
-        """Give the alpha term."""
+    def loss(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor | float:
+        """Return the alpha term."""
         if batch.outputs is None:
-            return None
+            return 0.0
         rows = replayed or len(batch)
-        return self.alpha * losses.stored_output_loss(outputs, batch.outputs, rows)
+        return self.alpha * stored_output_loss(outputs, batch.outputs, rows)
+
+    def end_task(self, model: Model, rows: Examples, memory: Memory) -> None:
+        """Store what the net answers now to the rows that have no stored outputs yet."""
+        memory.store_outputs(model.outputs)
+
+
+def stored_output_loss(outputs: Tensor, stored: Tensor, rows: int) -> Tensor:
+    """Squared distance to stored outputs: the alpha term of DER (Buzzega et al. 2020).
+
+    ``sum_i mean_c (z_ic - s_ic)^2 / rows`` over the rows i that have stored outputs (NaN marks
+    those that have none) and all outputs c: those of classes to come too, which keeps new
+    classes from taking over old rows.
+    """
+    known = ~stored[:, :1].isnan()
+    return (outputs - stored).where(known, 0.0).square().mean(1).sum() / rows

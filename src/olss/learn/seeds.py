@@ -29,10 +29,10 @@ class Seeds:
         self.seed = whole("seed", seed, least=0)
 
     def rng(self, purpose: str, task: int = 0) -> np.random.Generator:
-        """Give the generator for a purpose in a task."""
+        """Return the generator for a purpose in a task."""
         key = (PURPOSES[purpose], task)
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
 
     def number(self, purpose: str, task: int = 0) -> int:
-        """Give a seed for something that takes a number."""
+        """Return a seed for something that takes a number."""
         return int(self.rng(purpose, task).integers(2**63))

@@ -6,7 +6,9 @@ import contextlib
 import json
 import os
 import platform
+import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.metadata import version
@@ -17,8 +19,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from olss.errors import InputError
-from olss.learn.checkpoint import load_run, save_run
+from olss.errors import DamagedCheckpointError, InputError, OlssWarning
+from olss.learn.checkpoint import save_whole, verify
 from olss.learn.clock import Clock
 from olss.learn.learner import Effort, Learner
 from olss.streams.record import Record
@@ -72,18 +74,17 @@ def run(
     """
     folder = None if checkpoint is None else Path(checkpoint)
     record = _blank(stream, learner, seed, protocol)
-    with _threads(learner.training.threads):
+    with _threads(learner.parts.training.threads):
         learner.start(_classes(stream), seed, device)
-        record = (folder and load_run(folder, learner, record, device)) or record
+        record = (folder and _loaded(folder, learner, record, device)) or record
         tests, disturbed = [], []
         for i, task in enumerate(stream):
-            X, y, present = learner.checked(task, task.X_test, task.y_test, "_test")
-            tests.append((X, y))
+            tests.append((task.X_test, task.y_test))
             disturbed.append(_disturbed(task))
-            if i < learner.tasks:
+            if i < learner.model.tasks:
                 continue
             clock = Clock()
-            ahead = learner.score_ahead(X, y, present)
+            ahead = _scores_ahead(learner, task)
             clock.stop("evaluate")
             effort = learner.fit_task(task)
             clock.stop("fit")
@@ -91,7 +92,7 @@ def run(
             clock.stop("evaluate")
             record = _extended(record, task, learner, scores, ahead, effort, clock, disturbed)
             if folder:
-                save_run(folder, learner, record)
+                _save(folder, learner, record)
             if on_task:
                 on_task(i, record)
     if not tests:
@@ -99,8 +100,61 @@ def run(
     return record
 
 
+def _scores_ahead(learner: Learner, task: Any) -> tuple[float, float]:
+    """Score a task not yet learned, its classes allowed: now, and with the first weights."""
+    model = learner.model
+    X, y, present = model.checked(task, task.X_test, task.y_test, "_test")
+    with model.looking_ahead(present):
+        ahead = learner.score(task.X_test, task.y_test, model.tasks)
+        model.flat.load(model.first)
+        return ahead, model.score(model.head.mask(model.outputs(X), model.tasks), y)
+
+
+def _save(folder: Path, learner: Learner, record: Record) -> None:
+    """Save the state after a task, and drop all but the one before it, in case this is damaged."""
+
+    def write(place: Path) -> None:
+        learner.save(place / "learner")
+        record.save(place)
+
+    save_whole(folder / f"after-{learner.model.tasks:04d}", write)
+    for other in _saved(folder)[2:]:
+        shutil.rmtree(other, ignore_errors=True)
+
+
+def _saved(folder: Path) -> list[Path]:
+    """Return the folders of saved states, the newest first."""
+    found = folder.glob("after-*")
+    return sorted((p for p in found if p.name[6:].isdecimal()), reverse=True)
+
+
+def _loaded(folder: Path, learner: Learner, like: Record, device: str) -> Record | None:
+    """Load the newest state that is whole, if there is one, and check that it is of this run."""
+    damaged = None
+    for place in _saved(folder):
+        try:
+            verify(place)
+        except DamagedCheckpointError as error:
+            warnings.warn(f"{error} Going back a task.", OlssWarning, stacklevel=3)
+            damaged = error
+            continue
+        record = Record.load(place)
+        for name in ("config", "seed", "protocol"):
+            if getattr(record, name) != getattr(like, name):
+                raise InputError(
+                    f"checkpoint {folder} belongs to another run: its {name} is "
+                    f"{getattr(record, name)}, this run's is {getattr(like, name)}. Choose "
+                    "another directory or delete it."
+                )
+        learner.load(place / "learner", device)
+        return record
+    if damaged:
+        raise damaged
+    return None
+
+
 def _blank(stream: Any, learner: Learner, seed: int, protocol: str) -> Record:
-    regression = learner.loss.regression
+    regression = learner.parts.loss.regression
     config = {"stream": getattr(stream, "config", {"name": type(stream).__name__})}
     return Record(
         accuracy=np.empty((0, 0)),
@@ -111,7 +165,7 @@ def _blank(stream: Any, learner: Learner, seed: int, protocol: str) -> Record:
             "python": platform.python_version(),
             **{name: version(name) for name in ("olss", "numpy", "scipy", "torch")},
         },
-        protocol=protocol or ("" if regression else learner.answer.words),
+        protocol=protocol or ("" if regression else learner.parts.answer.words),
         metric="r2" if regression else "accuracy",
     )
 
@@ -126,8 +180,8 @@ def _extended(
     clock: Clock,
     disturbed: list[NDArray[np.bool_]],
 ) -> Record:
-    """Give the record with one task more."""
-    count = learner.tasks
+    """Return the record with one task more."""
+    count = learner.model.tasks
     accuracy = np.full((count, count), np.nan)
     memory_rows = np.zeros((count, count), np.int64)
     accuracy[:-1, :-1], accuracy[-1] = record.accuracy, scores
@@ -169,7 +223,7 @@ def _disturbed(task: Any) -> NDArray[np.bool_]:
 
 
 def _classes(stream: Any) -> Any:
-    """Give all labels of a stream, if it can say or is a list that can be looked through."""
+    """Return all labels of a stream, if it can say or is a list that can be looked through."""
     if hasattr(stream, "classes"):
         return stream.classes
     if isinstance(stream, (list, tuple)) and stream:
@@ -178,7 +232,7 @@ def _classes(stream: Any) -> Any:
 
 
 def _peak_memory() -> int:
-    """Give the largest resident size of the process so far, in bytes; 0 where unknown."""
+    """Return the largest resident size of the process so far, in bytes; 0 where unknown."""
     try:
         import resource
     except ImportError:  # Windows has none

@@ -105,7 +105,7 @@ class Training:
             number("input_mean", value)
 
     def optimiser(self, theta: Tensor, steps: int, rate: float = 1.0) -> tuple[Any, Any]:
-        """Return the optimiser of a task and the schedule of its learning rate, or None.
+        """Return the optimiser of a task and the schedule of its learning rate.
 
         `rate` multiplies the learning rate.
         """
@@ -126,4 +126,11 @@ class Training:
             return optimiser, schedulers.OneCycleLR(
                 optimiser, rate * self.lr, total_steps=max(2, steps), cycle_momentum=cycles
             )
-        return optimiser, None
+        return optimiser, _Constant()
+
+
+class _Constant:
+    """Leaves the learning rate as it is."""
+
+    def step(self) -> None:
+        """Do nothing."""
