@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from olss.errors import InputError
-from olss.learn import recipe
+from olss.learn import DivergedError, recipe, run
 from olss.learn.nets import mlp
 from olss.learn.parameter_vector import Flat
 from olss.learn.penalties import Ewc, OnlineEwc, Si
 from olss.learn.regimes import TrainingSet
+from olss.streams import permuted
 
 from .tasks import class_stream, stream
 
@@ -160,8 +161,11 @@ def test_a_huge_strength_holds_the_net_instead_of_blowing_up():
     assert (last - first).abs().max() < 1e-3
 
 
-def test_der_plus_plus_loss_by_hand():
-    learner = recipe("der++", net="mlp-16", batch=20, size=50, alpha=0.3, beta=0.7)
+@pytest.mark.parametrize("distance", ["squared", "scaled"])
+def test_der_plus_plus_loss_by_hand(distance):
+    learner = recipe(
+        "der++", net="mlp-16", batch=20, size=50, alpha=0.3, beta=0.7, distance=distance
+    )
     first, second = stream(2)
     learner.fit_task(first)
     learner.model.flat.theta.mul_(
@@ -176,13 +180,34 @@ def test_der_plus_plus_loss_by_hand():
         logs = learner.model.net(rows.X).log_softmax(1)
         return -sum(logs[i, y] for i, y in enumerate(rows.y)) / len(rows)
 
-    distance = sum(
+    far = sum(
         ((learner.model.net(x[None])[0] - s) ** 2).mean()
         for x, s in zip(held.X, held.outputs, strict=True)
     )
-    assert distance > 0.1
-    expected = cross_entropy(new) + 0.7 * cross_entropy(held) + 0.3 * distance / 15
-    torch.testing.assert_close(found, expected)
+    assert far > 0.1
+    if distance == "scaled":
+        far = far / max(1.0, np.mean([s.numpy().var() for s in held.outputs]) ** 0.5)
+    labels = (cross_entropy(new) + 0.7 * cross_entropy(held)) / 1.7
+    torch.testing.assert_close(found, (labels + 0.3 * far / 15) / 1.3)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_rate_that_trains_plainly_does_not_blow_distillation_up(seed):
+    # The paper's form adds its terms, which with these weights is a step twice as long as that of
+    # their mean, and takes squared distances as they are. At this rate it ends at 18 to 42% where
+    # plain replay has 89 to 91%.
+    def accuracy(name, **settings):
+        learner = recipe(name, net="mlp-100", batch=20, epochs=4, size=300, **settings)
+        return run(permuted("digits", tasks=6, seed=seed), learner, seed=seed).average_accuracy[-1]
+
+    plain = accuracy("er", lr=0.5)
+    assert plain > 0.85
+    assert accuracy("der++", lr=0.5) > plain
+    try:
+        published = accuracy("der++", lr=2 * 0.5, distance="squared")
+    except DivergedError:
+        published = 0.0
+    assert published < plain - 0.2
 
 
 def test_stored_outputs_are_those_of_the_net_when_the_task_ended():
@@ -199,7 +224,15 @@ def test_stored_outputs_are_those_of_the_net_when_the_task_ended():
 
 
 def test_distillation_in_the_sketch_regime_counts_rows_of_past_tasks_only():
-    learner = recipe("olss+der++", net="mlp-16", batch=20, size=100, policy="reservoir", alpha=1.0)
+    learner = recipe(
+        "olss+der++",
+        net="mlp-16",
+        batch=20,
+        size=100,
+        policy="reservoir",
+        alpha=1.0,
+        distance="squared",
+    )
     first, second = stream(2)
     learner.fit_task(first)
     learner.model.flat.theta.mul_(1.5)
@@ -212,7 +245,7 @@ def test_distillation_in_the_sketch_regime_counts_rows_of_past_tasks_only():
         labels = torch.nn.functional.cross_entropy(z, held.y)
         distance = (z - held.outputs)[past].square().mean(1).sum() / len(held)
     assert distance > 0.1
-    torch.testing.assert_close(learner._loss(held), labels + distance)
+    torch.testing.assert_close(learner._loss(held), (labels + distance) / 2)
 
 
 def test_icarl_keeps_old_answers_as_targets():

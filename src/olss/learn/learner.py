@@ -249,10 +249,12 @@ class Learner:
         """Return the loss of a step whose last `replayed` rows come from the memory."""
         model = self.model
         outputs = model.forward(model.inputs(rows.X))
-        loss = self.parts.loss(model, outputs, rows, replayed)
+        loss, weights = self.parts.loss(model, outputs, rows, replayed), 1.0
         for penalty in self.parts.penalties:
-            loss = loss + penalty.loss(model, outputs, rows, replayed)
-        return loss
+            term = penalty.loss(model, outputs, rows, replayed)
+            if term is not None:
+                loss, weights = loss + penalty.weight * term, weights + penalty.weight
+        return loss / weights if weights != 1 else loss
 
     def _diverged(self, step: int, loss: float) -> DivergedError:
         return DivergedError(

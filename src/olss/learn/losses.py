@@ -36,8 +36,8 @@ class Loss:
     weighted_loss : bool
         Whether rows count by their weight in the memory.
     beta : float, optional
-        What the mean over replayed rows counts beside the mean over the others. None: all rows
-        of a step count alike.
+        What the mean over replayed rows counts beside the mean over the others, which counts 1:
+        the loss is the mean of the two. None: all rows of a step count alike.
     """
 
     def __init__(
@@ -65,13 +65,14 @@ class Loss:
         return loss_of_rows(self.kind, model.head.mask(outputs, batch.task), batch.y)
 
     def joined(self, values: Tensor, batch: Examples, replayed: int) -> Tensor:
-        """Return the mean of the rows' losses, or the new rows' and beta times the replayed's."""
+        """Return the mean of the rows' losses, the replayed ones weighing beta in all."""
         weight = batch.weight if self.weighted else None
         if self.beta is None or not replayed:
             return _mean(values, weight)
         cut = len(values) - replayed
         parts = (None, None) if weight is None else (weight[:cut], weight[cut:])
-        return _mean(values[:cut], parts[0]) + self.beta * _mean(values[cut:], parts[1])
+        own, past = _mean(values[:cut], parts[0]), _mean(values[cut:], parts[1])
+        return (own + self.beta * past) / (1 + self.beta)
 
 
 class LogitAdjustedLoss(Loss):
@@ -120,7 +121,8 @@ class AsymmetricLoss(Loss):
         """Return the sum of the two means."""
         new = torch.arange(len(batch), device=outputs.device) < len(batch) - replayed
         shut = new[:, None] & ~model.head.table[-1]
-        return super().__call__(model, outputs.masked_fill(shut, -torch.inf), batch, replayed)
+        means = super().__call__(model, outputs.masked_fill(shut, -torch.inf), batch, replayed)
+        return 2 * means if replayed else means
 
 
 class IcarlLoss(Loss):

@@ -23,10 +23,13 @@ __all__ = ["Distillation", "Ewc", "OnlineEwc", "Penalty", "Si", "stored_output_l
 class Penalty:
     """Does nothing at each of the moments a penalty may act: the base of those that do.
 
-    `state` names the tensors that live on from task to task.
+    `state` names the tensors that live on from task to task. `weight` is what its term of the
+    loss counts beside the labels' loss, which counts 1: they are averaged, so that a rate that
+    suits the labels suits the whole.
     """
 
     state: dict[str, Tensor]
+    weight = 1.0
 
     def start(self) -> None:
         """Begin a run."""
@@ -35,9 +38,9 @@ class Penalty:
     def begin_task(self, model: Model) -> None:
         """Begin a task."""
 
-    def loss(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor | float:
+    def loss(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor | None:
         """Return a term for the loss of a step whose last `replayed` rows are from memory."""
-        return 0.0
+        return None
 
     def after_step(self, flat: Flat, lr: float) -> None:
         """Act on the parameters after the optimiser's step with the loss's gradient."""
@@ -184,29 +187,39 @@ class Si(_Quadratic):
 
 
 class Distillation(Penalty):
-    """Stay near the outputs stored with remembered rows: DER and DER++ (Buzzega et al. 2020).
+    """Stay near the outputs stored with remembered rows, as DER and DER++ (Buzzega et al. 2020).
 
-    With replayed rows the loss is ``L(current) + beta L(replayed) + alpha mse(replayed)``,
-    from one replayed batch (the paper's code draws two). Where remembered rows are part of the
-    training set itself, their labels already count like all others, and alpha times the mean
-    squared distance is added.
+    With replayed rows the loss is the mean of ``L(current)``, ``L(replayed)`` with weight beta
+    and ``D(replayed)`` with weight alpha, all from one replayed batch (the paper's code draws
+    two). Where remembered rows are part of the training set itself, their labels count like all
+    others.
+
+    The paper adds the three instead of averaging them, so that a step is up to twice as long as
+    that of plain replay with the same rate, and takes squared distances as they are. Outputs
+    grow as a net becomes sure; the curvature of the cross-entropy then falls, that of the
+    squared distance stays: a rate that trains plainly may blow up. Hence the mean, and distances
+    over the stored outputs' own spread.
 
     Parameters
     ----------
     alpha : float
         Weight of the distance to the stored outputs. `Loss.beta` weighs the replayed rows'
         labels; 0 is DER.
+    distance : {"scaled", "squared"}
+        Squared distances over the standard deviation of the stored outputs where that is above
+        1, or as they are.
     """
 
-    def __init__(self, alpha: float = 0.5) -> None:
-        self.alpha = number("alpha", alpha, least=0)
+    def __init__(self, alpha: float = 0.5, distance: str = "scaled") -> None:
+        self.weight = number("alpha", alpha, least=0)
+        self.scaled = known_name("distance", distance, ("scaled", "squared")) == "scaled"
 
-    def loss(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor | float:
-        """Return the alpha term."""
+    def loss(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor | None:
+        """Return the distance."""
         if batch.outputs is None:
-            return 0.0
-        rows = replayed or len(batch)
-        return self.alpha * stored_output_loss(outputs, batch.outputs, rows)
+            return None
+        distance = stored_output_loss(outputs, batch.outputs, replayed or len(batch))
+        return distance / output_spread(batch.outputs).clamp(min=1) if self.scaled else distance
 
     def end_task(self, model: Model, rows: Examples, memory: Memory) -> None:
         """Store what the net answers now to the rows that have no stored outputs yet."""
@@ -214,7 +227,7 @@ class Distillation(Penalty):
 
 
 def stored_output_loss(outputs: Tensor, stored: Tensor, rows: int) -> Tensor:
-    """Squared distance to stored outputs: the alpha term of DER (Buzzega et al. 2020).
+    """Return the squared distance to stored outputs.
 
     ``sum_i mean_c (z_ic - s_ic)^2 / rows`` over the rows i that have stored outputs (NaN marks
     those that have none) and all outputs c: those of classes to come too, which keeps new
@@ -222,3 +235,10 @@ def stored_output_loss(outputs: Tensor, stored: Tensor, rows: int) -> Tensor:
     """
     known = ~stored[:, :1].isnan()
     return (outputs - stored).where(known, 0.0).square().mean(1).sum() / rows
+
+
+def output_spread(stored: Tensor) -> Tensor:
+    """Return the standard deviation of stored outputs around the mean of their row."""
+    known = ~stored[:, :1].isnan()
+    around = (stored - stored.mean(1, keepdim=True)).where(known, 0.0)
+    return (around.square().mean(1).sum() / known.sum().clamp(min=1)).sqrt()
