@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from . import der, gather, headline, memory, noise, paper
+from . import class_incremental, der, gather, headline, memory, noise, paper
 
 
 def make() -> None:
     """Make every table and figure there are results for."""
-    for part in (headline, paper, memory, der, noise):
+    for part in (headline, paper, memory, der, noise, class_incremental):
         part.make()
 
 

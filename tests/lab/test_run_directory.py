@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from olss.errors import FormatError, InputError
+from olss.errors import FormatError, InputError, OlssWarning
 from olss.lab.run_directory import finished_record
 from olss.lab.single_run import Watched, perform, perform_in, stream_of
 from olss.learn import Record
@@ -119,13 +119,24 @@ def test_a_damaged_record_is_set_aside_and_made_again(tmp_path: Path, whole: Pat
 
 
 @pytest.mark.parametrize("name", ["net.safetensors", "state.json", "memory.parquet"])
-def test_a_damaged_checkpoint_begins_again(tmp_path: Path, whole: Path, name: str) -> None:
+def test_a_damaged_checkpoint_is_not_gone_on_from(tmp_path: Path, whole: Path, name: str) -> None:
     with pytest.raises(Killed):
         perform_in(tmp_path, small_job(), stop_after(2))
-    path = tmp_path / "checkpoint" / "after-0002" / name
+    path = tmp_path / "checkpoint" / "after-0002" / "learner" / name
     path.write_bytes(path.read_bytes()[:50])
+    with pytest.warns(OlssWarning, match="Going back a task"):
+        perform_in(tmp_path, small_job())
+    assert (tmp_path / "record.json").read_bytes() == (whole / "record.json").read_bytes()
+
+
+def test_where_no_checkpoint_is_whole_the_run_begins_again(tmp_path: Path, whole: Path) -> None:
+    with pytest.raises(Killed):
+        perform_in(tmp_path, small_job(), stop_after(2))
+    for path in tmp_path.glob("checkpoint/after-*/learner/state.json"):
+        path.unlink()
     notes: list[str] = []
-    perform_in(tmp_path, small_job(), say=notes.append)
+    with pytest.warns(OlssWarning, match="Going back a task"):
+        perform_in(tmp_path, small_job(), say=notes.append)
     assert "begins again" in notes[0]
     assert (tmp_path / "record.json").read_bytes() == (whole / "record.json").read_bytes()
 
