@@ -29,7 +29,17 @@ SHOWN = {  # label in the experiment: words, colour
     "ewc": ("EWC", "#CC79A7"),
     "sgd": ("SGD", "#999999"),
 }
-COLUMNS = "method,rows,row_passes,seeds,average,ci,task1,newest,seconds_ratio".split(",")
+COLUMNS = [
+    "method",
+    "rows",
+    "row_passes",
+    "seeds",
+    "average",
+    "ci",
+    "task1",
+    "newest",
+    "seconds_ratio",
+]
 FIGURE = (
     "![Accuracy over all classes so far, and on the first task, task after task]"
     "(images/class-incremental.png)"

@@ -16,6 +16,7 @@ from torch.nn.functional import normalize
 from olss.common.checks import whole
 from olss.errors import InputError
 from olss.learn.batch import Examples, as_tensor
+from olss.learn.own_parts import imported
 from olss.learn.seeds import Seeds
 
 __all__ = ["Everything", "Exemplars", "Memory", "Ring", "SketchMemory", "herd"]
@@ -169,8 +170,8 @@ class SketchMemory(Memory):
     ----------
     size : int or "task"
         Rows kept in all; "task" is as many as the newest task has, as in the paper.
-    policy : str
-        What stays in a full sketch: see `olss.Sketch`.
+    policy : str or callable
+        What stays in a full sketch: see `olss.Sketch`; one's own also as "module:Name".
     scores : str or float
         How leverage is computed: see `olss.Sketch`.
     features : str, optional
@@ -181,7 +182,7 @@ class SketchMemory(Memory):
     def __init__(
         self,
         size: int | str = "task",
-        policy: str = "paper",
+        policy: Any = "paper",
         scores: str | float = "auto",
         features: str | None = None,
     ) -> None:
@@ -191,6 +192,8 @@ class SketchMemory(Memory):
             raise InputError(
                 f"features must be None, 'penultimate' or 'gradient', found {features!r}."
             )
+        if isinstance(policy, str) and ":" in policy:
+            policy = imported("policy", policy)
         self.size, self.policy, self.scores = size, policy, scores
         self.features = features
         self._sketch(0)  # says at once what is wrong with the other settings

@@ -163,8 +163,20 @@ def recipe(name: str | Sequence[str], **settings: Any) -> Learner:
         if key not in known:
             raise InputError(_unknown(names, key, known))
 
+    for key, default in known.items():
+        if default is inspect.Parameter.empty and key not in values:
+            raise InputError(
+                f"recipe {'+'.join(names)!r} needs the setting {key!r}; it has no default."
+            )
+
+    # A part of one's own, built on ours, does not go by one of our names.
+    given = dict(values)
+    for key, ours in (("loss", LOSSES), ("head", ANSWERS)):
+        if given[key] not in ours:
+            del given[key]
+
     def make(part: Callable[..., Any]) -> Any:
-        return part(**{key: values[key] for key in _settings_of(part) if key in values})
+        return part(**{key: given[key] for key in _settings_of(part) if key in given})
 
     joined = "+".join(names)
     made = Parts(
@@ -244,8 +256,10 @@ def _memory_lender(chosen: list[Ingredient]) -> Ingredient | None:
 
 
 def _settings_of(part: Callable[..., Any]) -> dict[str, Any]:
-    """Return the settings a part takes with their defaults; every one of them has one."""
-    return {p.name: p.default for p in inspect.signature(part).parameters.values()}
+    """Return the settings a part takes with their defaults; one's own may have none."""
+    parameters = inspect.signature(part).parameters.values()
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return {p.name: p.default for p in named}
 
 
 def _plain(value: Any) -> Any:

@@ -33,7 +33,8 @@ class Training:
     ----------
     net : str, nn.Module or callable
         "mlp" (two layers of 400, as in the paper), "mlp-100-100" (any widths), "resnet18"
-        (20, 40, 80 and 160 maps), a module, or a function that makes one.
+        (20, 40, 80 and 160 maps), a module, a function that makes one, or its name as
+        "module:Name".
     lr : float
         Learning rate.
     epochs : int
