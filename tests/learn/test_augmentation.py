@@ -98,3 +98,34 @@ def test_inputs_are_standardised_channel_by_channel():
     )
     with pytest.raises(InputError, match=r"for each of the 3 channels.*found 2"):
         recipe("sgd", input_mean=[0.1, 0.2]).fit_task(task)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_saved_learner_goes_on_with_the_same_chance(precision, tmp_path):
+    def make():
+        return recipe(
+            "olss-replay", net="resnet18-4", size=40, batch=10, replay_rows=5, lr=0.05, epochs=2,
+            augment="crop-flip", finish_epochs=1, precision=precision,
+        )  # fmt: skip
+
+    tasks = [picture_task(seed) for seed in range(3)]
+    learner = make()
+    learner.start(range(3), seed=7)
+    for task in tasks[:2]:
+        learner.fit_task(task)
+    learner.save(tmp_path / "state")
+    other = make().load(tmp_path / "state")
+    for one in (learner, other):
+        one.fit_task(tasks[2])
+    assert torch.equal(learner.model.flat.theta, other.model.flat.theta)
+    np.testing.assert_array_equal(learner.predict(tasks[0].X), other.predict(tasks[0].X))
+
+
+def test_bfloat16_computes_in_it_and_keeps_parameters_whole():
+    both = [recipe("sgd", net="resnet18-4", lr=0.05, batch=20, precision=p)
+            for p in ("float32", "bfloat16")]  # fmt: skip
+    for learner in both:
+        learner.fit_task(picture_task())
+    whole, half = (learner.model.flat.theta for learner in both)
+    assert half.dtype == torch.float32
+    assert 0 < (whole - half).norm() < 0.2 * whole.norm()

@@ -240,6 +240,36 @@ def test_gradient_features_keep_inner_products():
     assert error.abs().mean() < 3 / 16
 
 
+def test_a_finish_goes_over_the_memory_at_a_part_of_the_rate():
+    plain, finished = (make("er", size=60, finish_epochs=e, finish_rate=0.1) for e in (0, 2))
+    task = blobs()
+    efforts = [learner.fit_task(task) for learner in (plain, finished)]
+    assert [(e.steps, e.row_passes) for e in efforts] == [(6, 120), (6 + 6, 120 + 120)]
+    # By hand: two epochs of the 60 rows held, at a tenth of the rate.
+    held, rng = plain.memory.held, plain.model.seeds.rng("order", 0)
+    rng.permutation(120)  # the task's own epoch
+    optimiser = torch.optim.SGD(plain.model.net.parameters(), lr=0.01)
+    for _ in range(2):
+        for rows in torch.from_numpy(rng.permutation(60)).split(20):
+            optimiser.zero_grad(set_to_none=False)
+            outputs = plain.model.net(held.X[rows])
+            nn.functional.cross_entropy(outputs, held.y[rows]).backward()
+            optimiser.step()
+    torch.testing.assert_close(weights(finished), weights(plain), rtol=1e-4, atol=1e-6)
+
+
+def test_a_memory_that_takes_the_task_in_first_replays_its_rows_too():
+    learner = make("er", size=60, take_in="before", replay_rows=30)
+    seen = []
+    original = learner._loss
+    learner._loss = lambda rows, replayed: seen.append((rows, replayed)) or original(rows, replayed)
+    for task in stream(2):
+        learner.fit_task(task)
+    assert {(len(rows), replayed) for rows, replayed in seen} == {(50, 30)}
+    replayed_tasks = torch.cat([rows.task[-30:] for rows, _ in seen[6:]])
+    assert set(replayed_tasks.tolist()) == {0, 1}
+
+
 def test_gdumb_starts_from_the_first_weights_for_every_task():
     learner = make("gdumb", size=60, policy="reservoir")
     tasks = stream(3)

@@ -108,7 +108,7 @@ def test_the_seed_is_that_of_weights_and_order_and_each_has_its_own():
 
 
 @pytest.mark.parametrize("name", ["sgd", "olss", "gem"])
-def test_the_record_does_not_depend_on_the_threads_of_the_process(name):
+def test_with_threads_set_the_record_does_not_depend_on_those_of_the_process(name):
     size = {"size": 300} if name == "olss" else {}
     tasks = stream(2, rows=400, width=300, classes=10)
     texts = []
@@ -116,12 +116,26 @@ def test_the_record_does_not_depend_on_the_threads_of_the_process(name):
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            learner = make(name, net="mlp-400-400", batch=100, **size)
+            learner = make(name, net="mlp-400-400", batch=100, threads=1, **size)
             texts.append(text(run(tasks, learner)) + str(learner.model.flat.theta.tolist()))
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 2), (1, 1)])
+def test_as_many_threads_compute_as_torch_has_been_given_unless_told(given, expected):
+    before, seen = torch.get_num_threads(), []
+    try:
+        torch.set_num_threads(2)
+        tasks = stream(1)
+        learner = make("sgd", **({} if given is None else {"threads": given}))
+        record = run(tasks, learner, on_task=lambda *_: seen.append(torch.get_num_threads()))
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [expected]
+    assert record.config["training"]["threads"] == expected
 
 
 class StopError(Exception):

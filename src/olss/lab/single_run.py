@@ -71,7 +71,7 @@ def learner_of(job: Job) -> Learner:
     """Make the learner of a run, under the name the experiment gives it."""
     from olss.learn import recipe
 
-    learner = recipe(job.recipe, **job.settings)
+    learner = recipe(job.recipe, **{"threads": 1, **job.settings})
     learner.config["learner"]["label"] = job.label
     return learner
 

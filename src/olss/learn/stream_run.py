@@ -73,8 +73,9 @@ def run(
     (2, 2)
     """
     folder = None if checkpoint is None else Path(checkpoint)
-    record = _blank(stream, learner, seed, protocol)
-    with _threads(learner.parts.training.threads):
+    threads = learner.parts.training.threads or torch.get_num_threads()
+    record = _blank(stream, learner, seed, protocol, threads)
+    with _threads(threads):
         learner.start(_classes(stream), seed, device)
         record = (folder and _loaded(folder, learner, record, device)) or record
         tests, disturbed = [], []
@@ -153,14 +154,16 @@ def _loaded(folder: Path, learner: Learner, like: Record, device: str) -> Record
     return None
 
 
-def _blank(stream: Any, learner: Learner, seed: int, protocol: str) -> Record:
+def _blank(stream: Any, learner: Learner, seed: int, protocol: str, threads: int) -> Record:
     regression = learner.parts.loss.regression
     config = {"stream": getattr(stream, "config", {"name": type(stream).__name__})}
+    config |= learner.config
+    config["training"] = {**config.get("training", {}), "threads": threads}
     return Record(
         accuracy=np.empty((0, 0)),
         seed=seed,
         # As JSON gives it back, so that a saved configuration equals a live one.
-        config=json.loads(json.dumps(config | learner.config)),
+        config=json.loads(json.dumps(config)),
         versions={
             "python": platform.python_version(),
             **{name: version(name) for name in ("olss", "numpy", "scipy", "torch")},

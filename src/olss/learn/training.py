@@ -63,11 +63,11 @@ class Training:
         "float32", or "bfloat16": the net computes in half precision where torch's autocast
         thinks it safe; parameters and losses stay in float32. Faster where the processor has
         instructions for it, slower where not.
-    threads : int
-        Threads of the arithmetic in `run`. Sums change in their last digits with the number
-        of threads, so it is a setting of its own and not whatever the machine has: the same
-        settings give the same record anywhere. One thread and several jobs use a machine
-        best; large nets alone on a machine want more.
+    threads : int, optional
+        Threads of the arithmetic in `run`; by default as many as torch has been given. Sums
+        change in their last digits with their number, so the record has it, and the laboratory
+        sets it to 1 unless the experiment says otherwise: the same settings give the same record
+        anywhere, and one thread and several jobs use a machine best.
     """
 
     net: Net = "mlp"
@@ -84,12 +84,14 @@ class Training:
     input_mean: Sequence[float] | None = None
     input_std: Sequence[float] | None = None
     precision: str = "float32"
-    threads: int = 1
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         describe(self.net)
-        for name in ("epochs", "batch", "threads"):
+        for name in ("epochs", "batch"):
             whole(name, getattr(self, name))
+        if self.threads is not None:
+            whole("threads", self.threads)
         whole("finish_epochs", self.finish_epochs, least=0)
         for name in ("lr", "finish_rate"):
             number(name, getattr(self, name), above=0)
