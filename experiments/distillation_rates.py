@@ -34,7 +34,7 @@ def accuracy(name: str, rate: float, seed: int, **settings: str) -> str:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     print("rate", *FORMS, sep="\t")
-    for rate in (0.1, 0.3, 0.5, 0.8):
+    for rate in (0.1, 0.3, 0.5, 0.8, 1.2):
         cells = [
             ", ".join(accuracy(name, factor * rate, seed, **settings) for seed in (0, 1, 2))
             for name, factor, settings in FORMS.values()

@@ -187,24 +187,24 @@ def test_der_plus_plus_loss_by_hand(distance):
     assert far > 0.1
     if distance == "scaled":
         far = far / max(1.0, np.mean([s.numpy().var() for s in held.outputs]) ** 0.5)
-    labels = (cross_entropy(new) + 0.7 * cross_entropy(held)) / 1.7
-    torch.testing.assert_close(found, (labels + 0.3 * far / 15) / 1.3)
+    terms = cross_entropy(new) + 0.7 * cross_entropy(held) + 0.3 * far / 15
+    torch.testing.assert_close(found, terms / (1 + 0.7 + 0.3))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_rate_that_trains_plainly_does_not_blow_distillation_up(seed):
     # The paper's form adds its terms, which with these weights is a step twice as long as that of
-    # their mean, and takes squared distances as they are. At this rate it ends at 18 to 42% where
-    # plain replay has 89 to 91%.
+    # their mean, and takes squared distances as they are. At this rate it ends at 18 to 22% where
+    # plain replay has 90 to 92%.
     def accuracy(name, **settings):
         learner = recipe(name, net="mlp-100", batch=20, epochs=4, size=300, **settings)
         return run(permuted("digits", tasks=6, seed=seed), learner, seed=seed).average_accuracy[-1]
 
-    plain = accuracy("er", lr=0.5)
+    plain = accuracy("er", lr=0.8)
     assert plain > 0.85
-    assert accuracy("der++", lr=0.5) > plain
+    assert accuracy("der++", lr=0.8) > plain
     try:
-        published = accuracy("der++", lr=2 * 0.5, distance="squared")
+        published = accuracy("der++", lr=2 * 0.8, distance="squared")
     except DivergedError:
         published = 0.0
     assert published < plain - 0.2

@@ -249,12 +249,15 @@ class Learner:
         """Return the loss of a step whose last `replayed` rows come from the memory."""
         model = self.model
         outputs = model.forward(model.inputs(rows.X))
-        loss, weights = self.parts.loss(model, outputs, rows, replayed), 1.0
+        loss = self.parts.loss(model, outputs, rows, replayed)
+        weights = self.parts.loss.weight(replayed)
         for penalty in self.parts.penalties:
             term = penalty.loss(model, outputs, rows, replayed)
             if term is not None:
-                loss, weights = loss + penalty.weight * term, weights + penalty.weight
-        return loss / weights if weights != 1 else loss
+                # The mean of what is there already, `weights` in all, and this term.
+                share = penalty.weight / (weights + penalty.weight)
+                loss, weights = (1 - share) * loss + share * term, weights + penalty.weight
+        return loss
 
     def _diverged(self, step: int, loss: float) -> DivergedError:
         return DivergedError(

@@ -64,6 +64,10 @@ class Loss:
         """Return the loss of each row at its label, (n,)."""
         return loss_of_rows(self.kind, model.head.mask(outputs, batch.task), batch.y)
 
+    def weight(self, replayed: int) -> float:
+        """Return what the loss counts beside a penalty of weight 1."""
+        return 1.0 if self.beta is None or not replayed else 1 + self.beta
+
     def joined(self, values: Tensor, batch: Examples, replayed: int) -> Tensor:
         """Return the mean of the rows' losses, the replayed ones weighing beta in all."""
         weight = batch.weight if self.weighted else None

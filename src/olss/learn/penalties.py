@@ -24,8 +24,8 @@ class Penalty:
     """Does nothing at each of the moments a penalty may act: the base of those that do.
 
     `state` names the tensors that live on from task to task. `weight` is what its term of the
-    loss counts beside the labels' loss, which counts 1: they are averaged, so that a rate that
-    suits the labels suits the whole.
+    loss counts beside the labels of new rows, which count 1: all are averaged, so that a rate
+    that suits the labels suits the whole.
     """
 
     state: dict[str, Tensor]
