@@ -117,7 +117,6 @@ def perform(
 ) -> tuple[Record, NDArray[np.int64] | None]:
     """Run a job; give its record and, for each row in memory at the end, its task and row."""
     from olss.learn import run
-    from olss.learn.memories import Everything
 
     get_ready()
     learner, stream = learner_of(job), stream_of(job)
@@ -131,7 +130,7 @@ def perform(
         protocol=job.protocol,
     )
     held = learner.memory.held
-    if held is None or isinstance(learner.memory, Everything):  # all rows: nothing to tell
+    if held is None or learner.memory.keeps_all:  # all rows: nothing to tell
         return record, None
     starts = np.cumsum([0, *stream.rows])
     task, index = held.task.cpu().numpy(), held.index.cpu().numpy()

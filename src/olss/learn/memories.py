@@ -32,10 +32,15 @@ class Memory:
     ----------
     held : Examples or None
         The remembered rows.
+    size : int or "task"
+        How many there may be; "task": as many as the newest task has.
+    keeps_all : bool
+        Whether no row is ever dropped.
     """
 
     held: Examples | None = None
     size: Any = "task"
+    keeps_all = False
 
     def check(self, classes: int) -> None:
         """Say so if the memory is too small for that many classes."""
@@ -104,6 +109,8 @@ class Memory:
 
 class Everything(Memory):
     """Remembers every row: what joint training needs."""
+
+    keeps_all = True
 
     def _chosen(self, new: Examples, task: int, features: Features) -> Examples:
         return new if self.held is None else self.held.join(new)
