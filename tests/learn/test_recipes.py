@@ -57,6 +57,20 @@ def test_the_order_of_a_combination_does_not_matter():
 
 
 @pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("olss+der++", ["olss", "der++"]),
+        (" der++ + ewc", ["der++", "ewc"]),
+        ("der+++ewc+olss", ["der++", "ewc", "olss"]),
+        ("gem+der", ["gem", "der"]),
+    ],
+)
+def test_a_list_of_methods_or_their_names_joined(text, names):
+    assert recipe(text).config == recipe(names).config
+    assert recipe(names).name == "+".join(names)
+
+
+@pytest.mark.parametrize(
     ("name", "reason"),
     [
         ("sgd+ewc", "leave it out"),
