@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,78 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from olss.errors import DivergedError, InputError
-from olss.learn.answers import Answer
-from olss.learn.augmentation import Augmentation
 from olss.learn.batch import Examples
 from olss.learn.checkpoint import read_state, save_whole, write_state
 from olss.learn.clock import Clock
 from olss.learn.labels import Labels
-from olss.learn.losses import Loss
-from olss.learn.memories import Memory
+from olss.learn.learner_parts import Effort, Parts
 from olss.learn.model import Model
-from olss.learn.penalties import Penalty
-from olss.learn.projections import Projection
-from olss.learn.regimes import Regime, TrainingSet
-from olss.learn.training import Training
+from olss.learn.regimes import TrainingSet
 
-__all__ = ["Effort", "Learner", "Parts"]
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a learner is made of, each part one decision.
-
-    Attributes
-    ----------
-    training : Training
-        The net, its optimiser, steps and epochs.
-    loss : Loss
-        What is learned from labels.
-    answer : Answer
-        How it answers.
-    augmentation : Augmentation
-        What is done to images in a step.
-    memory : Memory
-        What is remembered.
-    regime : Regime
-        What is trained on.
-    penalties : sequence of Penalty
-        What is added to the loss.
-    projection : Projection
-        What is done to the gradient.
-    restart : bool
-        Whether each task begins with the first weights.
-    """
-
-    training: Training
-    loss: Loss
-    answer: Answer
-    augmentation: Augmentation
-    memory: Memory
-    regime: Regime
-    penalties: Sequence[Penalty] = ()
-    projection: Projection = dataclasses.field(default_factory=Projection)
-    restart: bool = False
-
-
-@dataclass(frozen=True)
-class Effort:
-    """What a task cost.
-
-    Attributes
-    ----------
-    steps : int
-        Of the optimiser.
-    row_passes : int
-        Rows that went through the net in them, each counted as often as it did.
-    seconds, cpu_seconds : dict
-        Of "select" and "train": by the clock, and of the processor.
-    """
-
-    steps: int
-    row_passes: int
-    seconds: dict[str, float]
-    cpu_seconds: dict[str, float]
+__all__ = ["Learner"]
 
 
 class Learner:

@@ -12,7 +12,8 @@ from olss.common.near_names import nearest
 from olss.errors import InputError
 from olss.learn.answers import ANSWERS
 from olss.learn.augmentation import Augmentation
-from olss.learn.learner import Learner, Parts
+from olss.learn.learner import Learner
+from olss.learn.learner_parts import Parts
 from olss.learn.losses import LOSSES
 from olss.learn.memories import Everything, Exemplars, Memory, Ring, SketchMemory
 from olss.learn.nets import describe

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from olss.errors import DamagedCheckpointError, InputError, OlssWarning
 from olss.learn.checkpoint import save_whole, verify
 from olss.learn.clock import Clock
-from olss.learn.learner import Effort, Learner
+from olss.learn.learner import Learner
+from olss.learn.learner_parts import Effort
 from olss.streams.record import Record
 
 __all__ = ["run"]
