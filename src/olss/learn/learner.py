@@ -138,7 +138,7 @@ class Learner:
         if not parts.regime.takes_in_first:
             memory.take_in(current, model.tasks, model.features)
         clock.stop("select")
-        if memory.held is not None:
+        if parts.training.finish_epochs and memory.held is not None:
             finish = parts.loss.begin_task(model, TrainingSet(memory.held, batch))
             epochs, rate = parts.training.finish_epochs, parts.training.finish_rate
             more = self._train(finish, epochs, rng, rate, steps)

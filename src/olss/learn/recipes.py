@@ -82,7 +82,7 @@ INGREDIENTS = {
     "olss-replay": Ingredient(
         memory=SketchMemory,
         regime="replay",
-        defaults=BALANCED | {"loss": "logit-adjusted", "head": "discriminant"},
+        defaults=BALANCED | {"loss": "logit-adjusted", "head": "discriminant", "batch": 10},
     ),
     "olss": Ingredient(
         memory=SketchMemory, regime="sketch", defaults={"policy": "paper", "size": "task"}
@@ -115,8 +115,8 @@ def recipe(name: str | Sequence[str], **settings: Any) -> Learner:
         - ``gdumb``: a class-balanced memory, and a net trained from scratch on it.
         - ``joint``: trains on everything so far, the upper bound.
         - ``olss-replay``: recommended where tasks bring classes: replay from a balanced memory
-          that holds the current task, logit adjustment, answers by a discriminant of the
-          remembered rows.
+          that holds the current task, in steps of 10 new and 10 remembered rows, logit
+          adjustment, answers by a discriminant of the remembered rows.
         - ``olss``: the paper's Algorithm 1; `policy`, `size`, `scores`, `features`, and
           `regime` with `share` choose another memory or training set.
         - ``["olss", "ewc"]`` or ``"olss+ewc"``: both. OLSS is a memory, so methods that need one
