@@ -255,13 +255,6 @@ class Learner:
 
     # ------------------------------------------------------------------ on disk
 
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes kept for later tasks: the remembered rows and what penalties hold."""
-        held = self.memory.held
-        kept = sum(v.nbytes for p in self.parts.penalties for v in p.state.values())
-        return kept + (0 if held is None else held.nbytes)
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to go on later into a directory, whole or not at all."""
         if not self._started or self.model.shape is None:

@@ -198,7 +198,7 @@ def _extended(
         initial=np.append(record.initial, ahead[1]),
         memory_rows=memory_rows,
         stored_examples=np.append(record.stored_examples, 0 if held is None else len(held)),
-        stored_bytes=np.append(record.stored_bytes, learner.stored_bytes),
+        stored_bytes=np.append(record.stored_bytes, _stored_bytes(learner)),
         steps=np.append(record.steps, effort.steps),
         row_passes=np.append(record.row_passes, effort.row_passes),
         disturbed_rows=np.append(record.disturbed_rows, noisy),
@@ -218,6 +218,13 @@ def _more(
     before: dict[str, NDArray[np.float64]], task: dict[str, float]
 ) -> dict[str, NDArray[np.float64]]:
     return {phase: np.append(values, task[phase]) for phase, values in before.items()}
+
+
+def _stored_bytes(learner: Learner) -> int:
+    """Return the bytes kept for later tasks: the remembered rows and what penalties hold."""
+    held = learner.memory.held
+    kept = sum(v.nbytes for p in learner.parts.penalties for v in p.state.values())
+    return kept + (0 if held is None else held.nbytes)
 
 
 def _disturbed(task: Any) -> NDArray[np.bool_]:
