@@ -59,6 +59,7 @@ def make() -> None:
         writer.writerows(lines)
     pages.fill("class-incremental", f"{FIGURE}\n\n{_table(found)}")
     pages.fill("class-incremental-sizes", _sizes(found))
+    pages.fill("class-incremental-line", _line(found))
     pages.draw("class-incremental", "class-incremental", lambda: _curves(found))
 
 
@@ -128,6 +129,25 @@ def _table(found: Found) -> str:
         score = f"{100 * Record.load(path.parent).average_accuracy[-1]:.1f}"
         lines.insert(0, ["*all classes at once*", "all", "1", score, "—", "—", "—"])
     return table(columns, lines)
+
+
+def _line(found: Found) -> str:
+    """Return who wins by how much, in a sentence."""
+    shown = {
+        SHOWN[label][0]: interval(_finals(found, label, rows))
+        for (label, rows) in found
+        if rows in (0, ROWS)
+    }
+    best, *others = sorted(shown, key=lambda name: -shown[name].mean)
+    rest = ", ".join(f"{name} {plain(shown[name])}" for name in others)
+    seeds = {value.count for value in shown.values()}
+    words = "one seed" if seeds == {1} else f"{min(seeds)} to {max(seeds)} seeds, 95% confidence"
+    if len(seeds) == 1 and seeds != {1}:
+        words = f"{max(seeds)} seeds, 95% confidence"
+    return (
+        "Incremental CIFAR-100, all methods under [one protocol](docs/class-incremental.md) "
+        f"(2,500 rows remembered, {words}): **{best} {plain(shown[best])}**, {rest}.\n"
+    )
 
 
 def _sizes(found: Found) -> str:
