@@ -260,6 +260,15 @@ def test_a_damaged_state_is_left_for_the_one_before_it(tmp_path):
             assert path.read_bytes() == good or path.name in ("timing.json", "checksums.json")
 
 
+def test_who_listens_is_told_of_a_damaged_state_instead(tmp_path):
+    tasks, notes = stream(2), []
+    run(tasks, make("sgd"), checkpoint=tmp_path)
+    (tmp_path / "after-0002" / "record.json").unlink()
+    run(tasks, make("sgd"), checkpoint=tmp_path, say=notes.append)
+    assert len(notes) == 1
+    assert "record.json is missing. Going back a task" in notes[0]
+
+
 def test_where_no_state_is_whole_the_run_says_so(tmp_path):
     finished(tmp_path)
     for folder in tmp_path.glob("after-*"):

@@ -38,6 +38,7 @@ def run(
     on_task: Callable[[int, Record], None] | None = None,
     device: str = "cpu",
     protocol: str = "",
+    say: Callable[[str], None] | None = None,
 ) -> Record:
     """Take a learner through a stream and measure it on every task after every task.
 
@@ -60,6 +61,13 @@ def run(
         "cpu" or, where there is one, "cuda".
     protocol : str
         Words for the record on what was measured; by default, which classes compete.
+    say : callable, optional
+        Told if a damaged state was left for the one before it; by default a warning says so.
+
+    Raises
+    ------
+    DamagedCheckpointError
+        If there are states in the checkpoint and none of them is whole.
 
     Returns
     -------
@@ -78,7 +86,7 @@ def run(
     record = _blank(stream, learner, seed, protocol, threads)
     with _threads(threads):
         learner.start(_classes(stream), seed, device)
-        record = (folder and _loaded(folder, learner, record, device)) or record
+        record = (folder and _loaded(folder, learner, record, device, say or _warn)) or record
         tests, disturbed = [], []
         for i, task in enumerate(stream):
             tests.append((task.X_test, task.y_test))
@@ -130,14 +138,20 @@ def _saved(folder: Path) -> list[Path]:
     return sorted((p for p in found if p.name[6:].isdecimal()), reverse=True)
 
 
-def _loaded(folder: Path, learner: Learner, like: Record, device: str) -> Record | None:
+def _warn(text: str) -> None:
+    warnings.warn(text, OlssWarning, stacklevel=4)
+
+
+def _loaded(
+    folder: Path, learner: Learner, like: Record, device: str, say: Callable[[str], None]
+) -> Record | None:
     """Load the newest state that is whole, if there is one, and check that it is of this run."""
     damaged = None
     for place in _saved(folder):
         try:
             verify(place)
         except DamagedCheckpointError as error:
-            warnings.warn(f"{error} Going back a task.", OlssWarning, stacklevel=3)
+            say(f"{error} Going back a task.")
             damaged = error
             continue
         record = Record.load(place)
