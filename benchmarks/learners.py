@@ -77,13 +77,13 @@ def learner_loop(name: str, tasks: list[Any], **settings: Any) -> tuple[list[flo
     """Seconds of each task, and those of them spent in selection."""
     learner = recipe(name.split(",")[0], lr=0.1, **settings)
     learner.start(range(10))
-    learner.checked(tasks[0], tasks[0].X[:2], tasks[0].y[:2], "")  # makes the net
+    learner.model.checked(tasks[0], tasks[0].X[:2], tasks[0].y[:2], "")  # makes the net
     seconds, select = [], []
     for task in tasks:
         begin = clock()
         effort = learner.fit_task(task)
         seconds.append(clock() - begin)
-        select.append(effort.select)
+        select.append(effort.seconds["select"])
     return seconds, select
 
 
@@ -140,10 +140,10 @@ def main() -> None:
             learner.start(range(100))
             seconds[name] = [learner.fit_task(task) for task in tasks]
         for name, efforts in seconds.items():
-            parts = ", ".join(f"{e.select + e.train:.1f} s" for e in efforts)
+            parts = ", ".join(f"{sum(e.seconds.values()):.1f} s" for e in efforts)
             print(f"{name}: {parts}")
         ratios = [
-            (b.select + b.train) / (a.select + a.train)
+            sum(b.seconds.values()) / sum(a.seconds.values())
             for a, b in zip(*seconds.values(), strict=True)
         ]
         print("icarl / sgd by task:", [f"{r:.2f}" for r in ratios], "target 2.2 in all")

@@ -90,3 +90,35 @@ def test_gathering_keeps_what_was_gathered_before(
     assert (tmp_path / "results/noise/runs.csv").read_text() == (
         "seed,average\n0,50.0\n1,60.0\n2,60.0\n"
     )
+
+
+def class_incremental_run(folder: Path, seed: int, final: float, held: int, cpu: float) -> None:
+    record = Record(
+        accuracy=[[0.9, float("nan")], [final, final + 0.2]],
+        seed=seed,
+        stored_examples=[held, held],
+        row_passes=[10_000, 20_000],
+        config={"stream": {}},
+        task_cpu_seconds={"select": [1, 1], "train": [cpu, cpu]},
+    )
+    record.save(folder / f"seed-{seed}")
+
+
+def test_the_summary_of_class_incremental_runs(
+    evidence: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    part = importlib.import_module("experiments.evidence.class_incremental")
+    monkeypatch.setattr(part, "FOLDER", tmp_path)
+    monkeypatch.setattr(evidence.pages, "fill", lambda *args: None)
+    monkeypatch.setattr(evidence.pages, "draw", lambda *args: args[-1]())
+    for seed in (0, 1):
+        class_incremental_run(tmp_path / "er", seed, 0.2 + 0.1 * seed, 2_500, cpu=199)
+        class_incremental_run(tmp_path / "sgd", seed, 0.0, 0, cpu=99)
+    class_incremental_run(tmp_path / "er-rows-500", 0, 0.1, 500, cpu=99)
+    part.make()
+    lines = (tmp_path / "summary.csv").read_text().splitlines()
+    assert lines[0] == "method,rows,row_passes,seeds,average,ci,task1,newest,seconds_ratio"
+    # Averages 30 and 40: t(1) = 12.706 times sd / sqrt(2) = 5.
+    assert lines[1] == "er,2500,20000,2,35.00,63.53,25.00,45.00,2.00"
+    assert lines[2] == "er,500,20000,1,20.00,,10.00,30.00,1.00"
+    assert lines[3] == "sgd,0,20000,2,10.00,0.00,0.00,20.00,1.00"

@@ -16,7 +16,9 @@ from olss.streams.record import Record
 from .pages import RESULTS
 
 Row = dict[str, Any]
-GATHERED = ("paper", "equal-memory", "der-protocol", "noise")  # how the names of experiments begin
+# How the names of experiments begin; of some, whole records are kept.
+GATHERED = ("paper", "equal-memory", "der-protocol", "noise", "class-incremental")
+KEPT_WHOLE = ("paper", "class-incremental")
 MEASURED = ("average", "first", "newest", "learned", "forgetting")
 
 
@@ -28,8 +30,9 @@ def gather(runs: Path) -> None:
         name = next((name for name in GATHERED if experiment.startswith(name)), None)
         if name is None or "validation" in record.config["stream"]:
             continue  # another experiment, or a trial on validation rows
-        if name == "paper":
-            target = RESULTS / "paper" / path.relative_to(runs).parent
+        if name in KEPT_WHOLE:
+            folder = path.relative_to(runs).parent
+            target = RESULTS / folder if folder.parts[0] == name else RESULTS / name / folder
             target.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
             if (path.parent / "timing.json").exists():  # it may be taken away if work disturbed it

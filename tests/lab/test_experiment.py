@@ -191,6 +191,12 @@ def test_files_that_are_no_experiments(tmp_path: Path) -> None:
         load(tmp_path / "bytes.toml")
 
 
+def test_several_recipes_are_a_list_or_joined() -> None:
+    learners = [{"name": "a", "recipe": ["olss", "der++"]}, {"name": "b", "recipe": "olss+der++"}]
+    first, second = small_experiment(learner=learners).learners
+    assert first.recipe == second.recipe
+
+
 def test_a_sweep_is_a_learner_for_each_combination() -> None:
     sweep = {"policy": ["paper", "reservoir"], "size": [10, 20]}
     experiment = small_experiment(learner=[{"name": "olss", "sweep": sweep, "lr": 0.3}])

@@ -115,7 +115,7 @@ def test_changed_settings_are_noticed(folder: Path) -> None:
         (("run", "small.toml", "--jobs", "x"), 2, "jobs"),
         (("run", "small.toml", "--only", "sdg"), 1, "Did you mean 'sgd'?"),
         (("run", "small.toml", "--seeds", "x"), 1, "seeds must be like"),
-        (("run", "small.toml", "--set", "train.epoch=1"), 1, "'epoch'. Did you mean 'epochs'?"),
+        (("run", "small.toml", "--set", "train.epoch=1"), 1, "'epoch'. Did you mean 'epochs'"),
         (("run", "small.toml", "--set", "stream.dataset=minst"), 1, "Did you mean 'mnist'?"),
         (("run", "small.toml", "--device", "nowhere"), 1, "device must be one torch can use"),
         (("run", "small.toml", "--set", "train.threads=two"), 1, "threads must be a positive"),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from olss.common.sealed_json import sealed
-from olss.errors import FormatError, InputError, OlssError
+from olss.errors import FormatError, InputError, OlssError, OlssWarning
 from olss.lab.report.memory_images import _held
 from olss.lab.run_directory import finished_record
 from olss.lab.single_run import CountedStream, run_in_folder, run_once, stream_of
@@ -121,13 +121,24 @@ def test_a_damaged_record_is_set_aside_and_made_again(tmp_path: Path, whole: Pat
 
 
 @pytest.mark.parametrize("name", ["net.safetensors", "state.json", "memory.parquet"])
-def test_a_damaged_checkpoint_begins_again(tmp_path: Path, whole: Path, name: str) -> None:
+def test_a_damaged_checkpoint_is_not_gone_on_from(tmp_path: Path, whole: Path, name: str) -> None:
     with pytest.raises(Killed):
         run_in_folder(tmp_path, small_spec(), stop_after(2))
-    path = tmp_path / "checkpoint" / "after-0002" / name
+    path = tmp_path / "checkpoint" / "after-0002" / "learner" / name
     path.write_bytes(path.read_bytes()[:50])
+    with pytest.warns(OlssWarning, match="Going back a task"):
+        run_in_folder(tmp_path, small_spec())
+    assert (tmp_path / "record.json").read_bytes() == (whole / "record.json").read_bytes()
+
+
+def test_where_no_checkpoint_is_whole_the_run_begins_again(tmp_path: Path, whole: Path) -> None:
+    with pytest.raises(Killed):
+        run_in_folder(tmp_path, small_spec(), stop_after(2))
+    for path in tmp_path.glob("checkpoint/after-*/learner/state.json"):
+        path.unlink()
     notes: list[str] = []
-    run_in_folder(tmp_path, small_spec(), say=notes.append)
+    with pytest.warns(OlssWarning, match="Going back a task"):
+        run_in_folder(tmp_path, small_spec(), say=notes.append)
     assert "begins again" in notes[0]
     assert (tmp_path / "record.json").read_bytes() == (whole / "record.json").read_bytes()
 

@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from olss.errors import InputError
-from olss.learn.heads import Head, nearest_mean
+from olss.learn.answers import nearest_mean
+from olss.learn.heads import Head
 
 INF = float("inf")
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from olss.errors import DataError, FormatError, InputError
+from olss.errors import DamagedCheckpointError, DataError, FormatError, InputError
 from olss.learn import DivergedError, recipe
-from olss.learn.learner import batches
+from olss.learn.regimes import batches
 from olss.memory.policies import Choice
 
 from .tasks import Tiny, blobs, class_stream, numbers, stream
@@ -18,7 +18,7 @@ def make(name="sgd", **settings):
 
 
 def weights(learner):
-    return learner.flat.theta.clone()
+    return learner.model.flat.theta.clone()
 
 
 def test_a_users_own_loop():
@@ -34,17 +34,17 @@ def test_sgd_is_a_plain_pytorch_loop():
     learner = make(epochs=2)
     task = blobs()
     learner.start(range(3))
-    learner.examples(task)
+    learner._examples(task)
     net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
     net.load_state_dict(
         {
             k: v.clone()
-            for k, v in zip(net.state_dict(), learner.net.state_dict().values(), strict=True)
+            for k, v in zip(net.state_dict(), learner.model.net.state_dict().values(), strict=True)
         }
     )
     learner.fit_task(task)
     optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
-    rng = learner.seeds.rng("order", 0)
+    rng = learner.model.seeds.rng("order", 0)
     for _ in range(2):
         order = rng.permutation(120)
         for start in range(0, 120, 20):
@@ -56,7 +56,7 @@ def test_sgd_is_a_plain_pytorch_loop():
             loss.backward()
             optimiser.step()
     plain = torch.cat([p.detach().flatten() for p in net.parameters()])
-    torch.testing.assert_close(learner.flat.theta, plain, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(learner.model.flat.theta, plain, rtol=1e-4, atol=1e-6)
 
 
 def test_steps_cover_every_row_once_an_epoch():
@@ -147,10 +147,10 @@ def test_predicting_twice_gives_the_same_and_changes_nothing():
     learner = make(net=Own)
     task = blobs()
     learner.fit_task(task)
-    state = {name: value.clone() for name, value in learner.net.state_dict().items()}
+    state = {name: value.clone() for name, value in learner.model.net.state_dict().items()}
     first, second = learner.predict(task.X_test), learner.predict(task.X_test)
     np.testing.assert_array_equal(first, second)
-    assert all(torch.equal(state[k], v) for k, v in learner.net.state_dict().items())
+    assert all(torch.equal(state[k], v) for k, v in learner.model.net.state_dict().items())
 
 
 def test_replay_is_not_silently_off():
@@ -168,8 +168,8 @@ def test_replay_is_not_silently_off():
 def test_a_replayed_batch_has_as_many_rows_again():
     learner = make("er", size=80)
     sizes = []
-    original = learner.loss
-    learner.loss = lambda batch, replayed: (
+    original = learner._loss
+    learner._loss = lambda batch, replayed: (
         sizes.append((len(batch), replayed)) or original(batch, replayed)
     )
     for task in stream(2):
@@ -181,10 +181,10 @@ def test_replay_is_the_mean_over_current_and_remembered_rows():
     learner = make("er", size=80)
     first, second = stream(2)
     learner.fit_task(first)
-    current, _ = learner.examples(second)
+    current, _ = learner._examples(second)
     batch = current.take(torch.arange(20)).join(learner.memory.held.take(torch.arange(20)))
-    expected = nn.functional.cross_entropy(learner.net(batch.X), batch.y)
-    torch.testing.assert_close(learner.loss(batch, 20), expected)
+    expected = nn.functional.cross_entropy(learner.model.net(batch.X), batch.y)
+    torch.testing.assert_close(learner._loss(batch, 20), expected)
 
 
 def test_weights_count_in_the_loss_only_when_asked():
@@ -196,11 +196,11 @@ def test_weights_count_in_the_loss_only_when_asked():
             learner.fit_task(task)
     held = weighted.memory.held
     assert held.weight.std() > 0
-    rows = nn.functional.cross_entropy(weighted.net(held.X), held.y, reduction="none")
-    torch.testing.assert_close(weighted.loss(held), (rows * held.weight).sum() / held.weight.sum())
+    rows = nn.functional.cross_entropy(weighted.model.net(held.X), held.y, reduction="none")
+    torch.testing.assert_close(weighted._loss(held), (rows * held.weight).sum() / held.weight.sum())
     held = plain.memory.held
-    rows = nn.functional.cross_entropy(plain.net(held.X), held.y, reduction="none")
-    torch.testing.assert_close(plain.loss(held), rows.mean())
+    rows = nn.functional.cross_entropy(plain.model.net(held.X), held.y, reduction="none")
+    torch.testing.assert_close(plain._loss(held), rows.mean())
 
 
 @pytest.mark.parametrize("features", ["penultimate", "gradient"])
@@ -218,15 +218,18 @@ def test_gradient_features_keep_inner_products():
     learner = make(net="mlp-12")
     task = blobs(rows=40)
     learner.fit_task(task)
-    X = learner.tensor(task.X)
-    found = learner.features(X, "gradient")
+    X = learner.model.tensor(task.X)
+    found = learner.model.features(X, "gradient")
     gradients = []
     for x in X:
-        z = learner.net(x[None])
+        z = learner.model.net(x[None])
         loss = nn.functional.cross_entropy(z, z.argmax(1))
         gradients.append(
             torch.cat(
-                [g.flatten() for g in torch.autograd.grad(loss, list(learner.net[-1].parameters()))]
+                [
+                    g.flatten()
+                    for g in torch.autograd.grad(loss, list(learner.model.net[-1].parameters()))
+                ]
             )
         )
     exact = torch.stack(gradients) @ torch.stack(gradients).T
@@ -237,6 +240,36 @@ def test_gradient_features_keep_inner_products():
     assert error.abs().mean() < 3 / 16
 
 
+def test_a_finish_goes_over_the_memory_at_a_part_of_the_rate():
+    plain, finished = (make("er", size=60, finish_epochs=e, finish_rate=0.1) for e in (0, 2))
+    task = blobs()
+    efforts = [learner.fit_task(task) for learner in (plain, finished)]
+    assert [(e.steps, e.row_passes) for e in efforts] == [(6, 120), (6 + 6, 120 + 120)]
+    # By hand: two epochs of the 60 rows held, at a tenth of the rate.
+    held, rng = plain.memory.held, plain.model.seeds.rng("order", 0)
+    rng.permutation(120)  # the task's own epoch
+    optimiser = torch.optim.SGD(plain.model.net.parameters(), lr=0.01)
+    for _ in range(2):
+        for rows in torch.from_numpy(rng.permutation(60)).split(20):
+            optimiser.zero_grad(set_to_none=False)
+            outputs = plain.model.net(held.X[rows])
+            nn.functional.cross_entropy(outputs, held.y[rows]).backward()
+            optimiser.step()
+    torch.testing.assert_close(weights(finished), weights(plain), rtol=1e-4, atol=1e-6)
+
+
+def test_a_memory_that_takes_the_task_in_first_replays_its_rows_too():
+    learner = make("er", size=60, take_in="before", replay_rows=30)
+    seen = []
+    original = learner._loss
+    learner._loss = lambda rows, replayed: seen.append((rows, replayed)) or original(rows, replayed)
+    for task in stream(2):
+        learner.fit_task(task)
+    assert {(len(rows), replayed) for rows, replayed in seen} == {(50, 30)}
+    replayed_tasks = torch.cat([rows.task[-30:] for rows, _ in seen[6:]])
+    assert set(replayed_tasks.tolist()) == {0, 1}
+
+
 def test_gdumb_starts_from_the_first_weights_for_every_task():
     learner = make("gdumb", size=60, policy="reservoir")
     tasks = stream(3)
@@ -245,7 +278,7 @@ def test_gdumb_starts_from_the_first_weights_for_every_task():
     rows = learner.memory.held
     fresh = make("sgd")
     fresh.start(range(3))
-    fresh.tasks = 2
+    fresh.model.tasks = 2
     fresh.fit_task(Tiny(rows.X.numpy(), rows.y.numpy(), classes=range(3)))
     assert torch.equal(weights(fresh), weights(learner))
 
@@ -266,14 +299,14 @@ def test_a_loss_that_is_no_number_stops_with_a_hint_and_leaves_the_learner_as_it
     learner = make(name, **({"size": 60} if name in ("er", "icarl", "olss") else {}))
     first, second = stream(2)
     learner.fit_task(first)
-    before, table = weights(learner), learner.head.table.clone()
+    before, table = weights(learner), learner.model.head.table.clone()
     held = None if learner.memory.held is None else learner.memory.held.index.clone()
     bad = dataclasses.replace(second, X=second.X * 1e30)
     with pytest.raises(DivergedError, match=r"task 2 at step \d+.*lr=0\.1"):
         learner.fit_task(bad)
     assert torch.equal(weights(learner), before)
-    assert torch.equal(learner.head.table, table)
-    assert learner.tasks == 1
+    assert torch.equal(learner.model.head.table, table)
+    assert learner.model.tasks == 1
     if held is not None:
         assert torch.equal(learner.memory.held.index, held)
     again = make(name, **({"size": 60} if name in ("er", "icarl", "olss") else {}))
@@ -286,8 +319,11 @@ def test_a_loss_that_is_no_number_stops_with_a_hint_and_leaves_the_learner_as_it
 @pytest.mark.parametrize(
     ("settings", "last_step"),
     [
-        ({"name": "olss+ewc", "regime": "replay"}, lambda learner: learner.penalties[0].end_task),
-        ({"name": "ewc+si+er"}, lambda learner: learner.penalties[1].end_task),
+        (
+            {"name": "olss+ewc", "regime": "replay"},
+            lambda learner: learner.parts.penalties[0].end_task,
+        ),
+        ({"name": "ewc+si+er"}, lambda learner: learner.parts.penalties[1].end_task),
         ({"name": "der++"}, lambda learner: learner.memory.store_outputs),
     ],
 )
@@ -310,7 +346,7 @@ def test_stopped_at_the_very_end_of_a_task_the_learner_is_as_it_was(
         one.fit_task(second)
     assert torch.equal(weights(learner), weights(again))
     assert torch.equal(learner.memory.held.index, again.memory.held.index)
-    for mine, other in zip(learner.penalties, again.penalties, strict=True):
+    for mine, other in zip(learner.parts.penalties, again.parts.penalties, strict=True):
         assert all(torch.equal(mine.state[name], other.state[name]) for name in other.state)
 
 
@@ -337,7 +373,7 @@ def test_data_that_do_not_fit_are_refused_and_change_nothing(task, message):
     with pytest.raises(DataError, match=message):
         learner.fit_task(task)
     assert torch.equal(weights(learner), before)
-    assert learner.tasks == 1
+    assert learner.model.tasks == 1
 
 
 def test_a_net_with_too_few_outputs_is_refused():
@@ -398,5 +434,8 @@ def test_a_state_of_another_learner_or_a_damaged_one_is_refused(tmp_path):
         make().load(tmp_path / "none")
     path = tmp_path / "state" / "net.safetensors"
     path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(FormatError, match="damaged"):
+    with pytest.raises(DamagedCheckpointError, match=r"net\.safetensors is not as it was written"):
+        make().load(tmp_path / "state")
+    path.unlink()
+    with pytest.raises(DamagedCheckpointError, match=r"net\.safetensors is missing"):
         make().load(tmp_path / "state")

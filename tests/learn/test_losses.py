@@ -1,27 +1,87 @@
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from olss.learn.losses import LOSSES, loss_of_rows, mean_loss, old_class_loss, stored_output_loss
+from olss.learn.batch import Examples
+from olss.learn.heads import Head
+from olss.learn.losses import (
+    AsymmetricLoss,
+    LogitAdjustedLoss,
+    Loss,
+    old_class_loss,
+)
+from olss.learn.penalties import stored_output_loss
+from olss.learn.regimes import TrainingSet
+from olss.learn.row_losses import ROW_LOSSES, loss_of_rows
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_the_mean_loss_is_the_mean_of_the_rows(name):
+def model(*tasks, outputs=4):
+    head = Head("seen", outputs)
+    for classes in tasks:
+        head.open(torch.tensor(classes))
+    return SimpleNamespace(head=head, out=outputs)
+
+
+def labelled(*labels, weight=None):
+    y = torch.tensor(labels)
+    return Examples(torch.zeros(len(y), 1), y, torch.zeros_like(y), torch.arange(len(y)), weight)
+
+
+@pytest.mark.parametrize("name", ROW_LOSSES)
+def test_the_loss_of_a_step_is_the_mean_of_its_rows(name):
     z = torch.randn(6, 4)
     y = torch.randint(4, (6,)) if name == "cross-entropy" else torch.randn(6, 4)
     rows = loss_of_rows(name, z, y)
     assert rows.shape == (6,)
-    torch.testing.assert_close(mean_loss(name, z, y), rows.mean())
-    share = torch.rand(6)
-    torch.testing.assert_close(mean_loss(name, z, y, share), (rows * share).sum())
+    batch = Examples(z, y, torch.zeros(6), torch.arange(6), torch.rand(6))
+    seen = model([0, 1, 2, 3])
+    torch.testing.assert_close(Loss(name)(seen, z, batch, 2), rows.mean())
+    weighted = (rows * batch.weight).sum() / batch.weight.sum()
+    torch.testing.assert_close(Loss(name, weighted_loss=True)(seen, z, batch, 2), weighted)
+    split = (rows[:4].mean() + 0.3 * rows[4:].mean()) / 1.3
+    torch.testing.assert_close(Loss(name, beta=0.3)(seen, z, batch, 2), split)
 
 
 def test_losses_for_numbers_by_hand():
     z, y = torch.tensor([[3.0]]), torch.tensor([[1.0]])
-    assert mean_loss("l1", z, y).item() == 2
-    assert mean_loss("l2", z, y).item() == 4
-    assert mean_loss("huber", z, y).item() == 1.5
+    assert loss_of_rows("l1", z, y).item() == 2
+    assert loss_of_rows("l2", z, y).item() == 4
+    assert loss_of_rows("huber", z, y).item() == 1.5
+
+
+def test_a_net_trained_with_adjusted_logits_answers_as_if_classes_came_alike():
+    # One free output a class: trained plainly, z becomes the log of the shares; adjusted, equal.
+    rows = labelled(*[0] * 90, *[1] * 10)
+    seen, training = model([0, 1]), TrainingSet(rows, 100)
+    found = []
+    for loss in (Loss(), LogitAdjustedLoss(), LogitAdjustedLoss(tau=0.5)):
+        loss.begin_task(seen, training)
+        z = torch.zeros(4, requires_grad=True)
+        optimiser = torch.optim.SGD([z], lr=2.0)
+        for _ in range(300):
+            optimiser.zero_grad()
+            loss(seen, z.expand(100, 4), rows, 0).backward()
+            optimiser.step()
+        found.append((z[0] - z[1]).item())
+    assert found == pytest.approx([math.log(9), 0.0, math.log(9) / 2], abs=1e-3)
+
+
+def test_the_shares_expected_in_a_step_count_new_and_replayed_rows():
+    training = TrainingSet(labelled(0, 0, 1, 1), 10, labelled(2, 2, 2, 0), 30)
+    shares = training.class_shares(4)
+    assert shares.tolist() == pytest.approx([(5 + 7.5) / 40, 5 / 40, 22.5 / 40, 0])
+
+
+def test_new_rows_push_no_old_class_down_with_er_ace():
+    z = torch.zeros(3, 4, requires_grad=True)
+    found = AsymmetricLoss()(model([0, 1], [2, 3]), z, labelled(2, 3, 0), replayed=1)
+    # New rows choose between two classes, the remembered one between four.
+    assert found.item() == pytest.approx(math.log(2) + math.log(4), rel=1e-6)
+    found.backward()
+    assert (z.grad[:2, :2] == 0).all()
+    assert (z.grad[2, 1:] > 0).all()
 
 
 def test_distance_to_stored_outputs_by_hand():

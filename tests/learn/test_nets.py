@@ -68,12 +68,13 @@ def test_a_function_must_make_a_module():
 def test_penultimate_features_are_what_goes_into_the_last_layer():
     net = mlp(6, 3, (5, 4))
     x = torch.rand(7, 6)
-    features, outputs = penultimate(net, x)
+    features, outputs = penultimate(net, net, x)
     assert torch.equal(features, net[:-1](x))
     assert torch.equal(outputs, net(x))
     assert not net[-1]._forward_pre_hooks
 
 
 def test_a_net_without_a_linear_layer_has_no_features():
+    net = nn.Conv2d(1, 1, 3)
     with pytest.raises(InputError, match=r"no nn\.Linear"):
-        penultimate(nn.Conv2d(1, 1, 3), torch.rand(1, 1, 5, 5))
+        penultimate(net, net, torch.rand(1, 1, 5, 5))

@@ -70,9 +70,9 @@ def step(name, **settings):
     first, second = stream(2)
     learner = recipe(name, net="mlp-16", batch=120, lr=0.1, **settings)
     learner.fit_task(first)
-    before = learner.flat.theta.clone()
+    before = learner.model.flat.theta.clone()
     learner.fit_task(second)
-    return (before - learner.flat.theta) / 0.1, learner
+    return (before - learner.model.flat.theta) / 0.1, learner
 
 
 def test_gems_memory_is_a_constraint_and_not_replayed():
@@ -82,11 +82,11 @@ def test_gems_memory_is_a_constraint_and_not_replayed():
     assert learner.memory.counts(2) == [32, 32]
     again = recipe("sgd", net="mlp-16", batch=120, lr=0.1)
     again.fit_task(stream(1)[0])
-    again.flat.gradient.zero_()
+    again.model.flat.gradient.zero_()
     past = learner.memory.held.take((learner.memory.held.task == 0).nonzero().flatten())
-    again.head.open(torch.arange(3))
-    again.label_loss(past).backward()
-    expected = project_gem(sgd, again.flat.gradient[None], 0.5)
+    again.model.head.open(torch.arange(3))
+    again.model.label_loss(past).backward()
+    expected = project_gem(sgd, again.model.flat.gradient[None], 0.5)
     torch.testing.assert_close(gem, expected, rtol=1e-3, atol=1e-5)
 
 
@@ -94,13 +94,13 @@ def test_agem_draws_from_all_past_tasks_only():
     learner = recipe("a-gem", net="mlp-16", batch=20, gem_rows=16)
     for task in stream(3):
         learner.fit_task(task)
-    assert sorted(set(learner.projection.past.task.tolist())) == [0, 1]
-    assert len(learner.projection.past) == 32
+    assert sorted(set(learner.parts.projection.past.task.tolist())) == [0, 1]
+    assert len(learner.parts.projection.past) == 32
 
 
 def test_gem_takes_its_rows_from_the_sketch_of_olss():
     learner = recipe("olss+gem", net="mlp-16", batch=20, size=90, policy="reservoir", gem_rows=10)
     for task in stream(3):
         learner.fit_task(task)
-    assert [len(rows) for rows in learner.projection.past] == [10, 10]
+    assert [len(rows) for rows in learner.parts.projection.past] == [10, 10]
     assert len(learner.memory.held) == 90

@@ -29,7 +29,7 @@ def test_every_recipe_learns_and_answers(name, make):
         held = learner.memory.held
         if settings:
             assert len(held) <= 60
-    assert learner.tasks == 3
+    assert learner.model.tasks == 3
     # Better than chance on the newest task, one in three or six.
     assert (answers == tasks[-1].y_test).mean() > 0.4
 
@@ -53,7 +53,21 @@ def test_the_order_of_a_combination_does_not_matter():
     for learner in (a, b):
         for task in stream(2):
             learner.fit_task(task)
-    assert torch.equal(a.flat.theta, b.flat.theta)
+    assert torch.equal(a.model.flat.theta, b.model.flat.theta)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("olss+der++", ["olss", "der++"]),
+        (" der++ + ewc", ["der++", "ewc"]),
+        ("der+++ewc+olss", ["der++", "ewc", "olss"]),
+        ("gem+der", ["gem", "der"]),
+    ],
+)
+def test_a_list_of_methods_or_their_names_joined(text, names):
+    assert recipe(text).config == recipe(names).config
+    assert recipe(names).name == "+".join(names)
 
 
 @pytest.mark.parametrize(
@@ -99,11 +113,11 @@ def test_every_pair_either_works_or_says_why():
         ("sgd", {"lr": 0}, "lr must be a number above 0, found 0"),
         ("sgd", {"epochs": 0}, "epochs must be a positive whole number, found 0"),
         ("sgd", {"batch": 1.5}, "batch must be a positive whole number, found 1.5"),
-        ("sgd", {"loss": "mse"}, "loss must be one of cross-entropy, l1, l2, huber, found 'mse'"),
-        ("sgd", {"head": "multi"}, "head must be one of"),
+        ("sgd", {"loss": "mse"}, "loss: there is no 'mse'. There are: cross-entropy"),
+        ("sgd", {"head": "multi"}, "head: there is no 'multi'. There are: all"),
         ("sgd", {"head": "nearest-mean"}, "needs remembered rows"),
         ("sgd", {"optimizer": "adm"}, "Did you mean 'adam'"),
-        ("sgd", {"schedule": "cos"}, "schedule must be one of"),
+        ("sgd", {"schedule": "cos"}, "schedule: there is no 'cos'. Did you mean 'cosine'"),
         ("sgd", {"net": "mpl"}, "net must be"),
         ("sgd", {"net": 3}, "net must be"),
     ],
@@ -128,9 +142,9 @@ def test_optimisers_and_schedules_by_name(optimizer, schedule):
     )  # fmt: skip
     task = stream(1)[0]
     learner.fit_task(task)
-    first = learner.flat.theta.clone()
+    first = learner.model.flat.theta.clone()
     learner.fit_task(task)
-    assert not torch.equal(first, learner.flat.theta)
+    assert not torch.equal(first, learner.model.flat.theta)
 
 
 def test_a_setting_the_optimiser_does_not_take_is_named():

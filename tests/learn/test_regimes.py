@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from olss.errors import InputError
 from olss.learn.batch import Examples
-from olss.learn.regimes import Regime, mix_counts
+from olss.learn.regimes import Regime, TrainingSet, mix_counts
 
 
 def examples(rows, task, weight=None):
@@ -33,39 +33,67 @@ def rng():
     return np.random.default_rng(0)
 
 
+def trained_on(regime, current, held, size, **settings):
+    return Regime(regime, **settings).training_set(current, held, size, 10, rng()).rows
+
+
 def test_a_mix_has_its_share_of_the_current_task_and_no_row_twice():
-    rows, replay = Regime("mix", share=0.25).rows(
-        examples(100, 1), examples(100, 0, torch.ones(100)), 40, rng()
-    )
-    assert replay is None
+    rows = trained_on("mix", examples(100, 1), examples(100, 0, torch.ones(100)), 40, share=0.25)
     assert torch.bincount(rows.task).tolist() == [30, 10]
     assert len(rows.index.unique()) == 40
 
 
 def test_a_mix_of_a_task_smaller_than_its_share_is_filled_from_memory():
-    rows, _ = Regime("mix").rows(examples(5, 1), examples(100, 0), 40, rng())
+    rows = trained_on("mix", examples(5, 1), examples(100, 0), 40)
     assert torch.bincount(rows.task).tolist() == [35, 5]
 
 
 def test_a_mix_of_the_tasks_size():
-    rows, _ = Regime("mix").rows(examples(30, 1), examples(100, 0), "task", rng())
+    rows = trained_on("mix", examples(30, 1), examples(100, 0), "task")
     assert torch.bincount(rows.task).tolist() == [15, 15]
 
 
 def test_the_other_regimes():
     current, held = examples(4, 1), examples(6, 0)
-    assert Regime("task").rows(current, held, 9, rng()) == (current, None)
-    assert Regime("sketch").rows(current, held, 9, rng()) == (held, None)
-    assert Regime("replay").rows(current, held, 9, rng()) == (current, held)
-    assert Regime("replay").rows(current, None, 9, rng()) == (current, None)
-    union, _ = Regime("union").rows(current, held, 9, rng())
+
+    def made(regime, held, **settings):
+        found = Regime(regime, **settings).training_set(current, held, 9, 2, rng())
+        return found.rows, found.replay, found.replayed
+
+    assert made("task", held) == (current, None, None)
+    assert made("sketch", held) == (held, None, None)
+    assert made("replay", held) == (current, held, None)
+    assert made("replay", held, replay_rows=5) == (current, held, 5)
+    assert made("replay", None) == (current, None, None)
+    union, _, _ = made("union", held)
     assert union.index.tolist() == current.index.tolist() + held.index.tolist()
+
+
+def test_the_memory_takes_a_task_in_before_or_after_it_is_trained_on():
+    assert Regime("sketch").takes_in_first
+    assert not Regime("replay").takes_in_first
+    assert Regime("replay", take_in="before").takes_in_first
+
+
+@pytest.mark.parametrize(("replay_rows", "expected"), [(None, [4, 4, 2]), (3, [3, 3, 3])])
+def test_a_step_has_as_many_replayed_rows_as_asked_for(replay_rows, expected):
+    training = TrainingSet(examples(10, 1), 4, examples(6, 0), replay_rows)
+    steps = list(training.steps(2, rng()))
+    assert [replayed for _, replayed in steps] == expected * 2
+    for batch, replayed in steps:
+        assert (batch.task[len(batch) - replayed :] == 0).all()
+        assert (batch.task[: len(batch) - replayed] == 1).all()
+    own = torch.cat([batch.index[batch.task == 1] for batch, _ in steps[:3]])
+    assert sorted(own.tolist()) == list(range(1000, 1010))
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"regime": "mixed"}, "regime must be one of"),
+        ({"regime": "mixed"}, "regime: there is no 'mixed'. Did you mean 'mix'"),
+        ({"regime": "union", "take_in": "before"}, "take_in='before' is for regime='replay'"),
+        ({"regime": "mix", "replay_rows": 3}, "replay_rows is for regime='replay', found 'mix'"),
+        ({"regime": "replay", "replay_rows": 0}, "replay_rows must be a positive whole number"),
         ({"share": 0}, "share must be above 0 and at most 1, found 0"),
     ],
 )

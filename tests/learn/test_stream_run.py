@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from olss.errors import FormatError, InputError
+from olss.errors import DamagedCheckpointError, InputError, OlssWarning
 from olss.learn import DivergedError, Record, recipe, run
 from olss.streams import label_noise, permuted
 
@@ -66,11 +66,11 @@ def test_what_is_stored_is_counted():
 def test_scores_before_learning_are_of_the_net_then_and_of_the_first_weights():
     tasks = class_stream(3)
     first = make("sgd").start(range(6), seed=4)
-    first.examples(tasks[0])
+    first._examples(tasks[0])
     learner = make("sgd", epochs=3)
     record = run(tasks, learner, seed=4)
     for i, task in enumerate(tasks):
-        outputs = first.outputs(first.tensor(task.X_test))[:, : 2 * i + 2]
+        outputs = first.model.outputs(first.model.tensor(task.X_test))[:, : 2 * i + 2]
         expected = (outputs.argmax(1).numpy() == task.y_test).mean()
         assert record.initial[i] == pytest.approx(expected)
     assert record.ahead[0] == record.initial[0]
@@ -97,18 +97,18 @@ def test_the_seed_is_that_of_weights_and_order_and_each_has_its_own():
     a, b = (make("sgd", net="mlp-16", epochs=e) for e in (1, 2))
     for learner in (a, b):
         learner.start(range(3), seed=0)
-        learner.examples(blobs())
-    assert torch.equal(a.first["theta"], b.first["theta"])
+        learner._examples(blobs())
+    assert torch.equal(a.model.first["theta"], b.model.first["theta"])
     other = make("sgd").start(range(3), seed=1)
-    other.examples(blobs())
-    assert not torch.equal(a.first["theta"], other.first["theta"])
+    other._examples(blobs())
+    assert not torch.equal(a.model.first["theta"], other.model.first["theta"])
     # More epochs draw more orders, and move neither the weights nor the next task's order.
-    first = a.seeds.rng("order", 1).permutation(9)
-    np.testing.assert_array_equal(b.seeds.rng("order", 1).permutation(9), first)
+    first = a.model.seeds.rng("order", 1).permutation(9)
+    np.testing.assert_array_equal(b.model.seeds.rng("order", 1).permutation(9), first)
 
 
 @pytest.mark.parametrize("name", ["sgd", "olss", "gem"])
-def test_the_record_does_not_depend_on_the_threads_of_the_process(name):
+def test_with_threads_set_the_record_does_not_depend_on_those_of_the_process(name):
     size = {"size": 300} if name == "olss" else {}
     tasks = stream(2, rows=400, width=300, classes=10)
     texts = []
@@ -116,12 +116,26 @@ def test_the_record_does_not_depend_on_the_threads_of_the_process(name):
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            learner = make(name, net="mlp-400-400", batch=100, **size)
-            texts.append(text(run(tasks, learner)) + str(learner.flat.theta.tolist()))
+            learner = make(name, net="mlp-400-400", batch=100, threads=1, **size)
+            texts.append(text(run(tasks, learner)) + str(learner.model.flat.theta.tolist()))
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 2), (1, 1)])
+def test_as_many_threads_compute_as_torch_has_been_given_unless_told(given, expected):
+    before, seen = torch.get_num_threads(), []
+    try:
+        torch.set_num_threads(2)
+        tasks = stream(1)
+        learner = make("sgd", **({} if given is None else {"threads": given}))
+        record = run(tasks, learner, on_task=lambda *_: seen.append(torch.get_num_threads()))
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [expected]
+    assert record.config["training"]["threads"] == expected
 
 
 class StopError(Exception):
@@ -223,12 +237,47 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
             run(stream(2), learner, seed, checkpoint=tmp_path)
 
 
-def test_a_damaged_checkpoint_is_refused(tmp_path):
-    run(stream(2), make("sgd"), checkpoint=tmp_path)
-    path = tmp_path / "after-0002" / "state.json"
-    path.write_text(path.read_text()[:40])
-    with pytest.raises(FormatError, match="damaged"):
-        run(stream(2), make("sgd"), checkpoint=tmp_path)
+def finished(folder, **settings):
+    """Make a checkpointed run with every kind of file in its states; return its text."""
+    learner = make("olss+der++", policy="reservoir", **settings)
+    return text(run(stream(3), learner, checkpoint=folder))
+
+
+def test_a_damaged_state_is_left_for_the_one_before_it(tmp_path):
+    whole = finished(tmp_path)
+    files = sorted(p for p in (tmp_path / "after-0003").rglob("*") if p.is_file())
+    assert {path.suffix for path in files} == {".json", ".safetensors", ".parquet"}
+    for path in files:
+        good = path.read_bytes()
+        spoiled = bytearray(good)
+        spoiled[len(good) // 2] ^= 4
+        for bad in (bytes(spoiled), good[: len(good) // 2], None):
+            path.unlink()
+            if bad is not None:
+                path.write_bytes(bad)
+            with pytest.warns(OlssWarning, match="after-0003.* Going back a task"):
+                assert finished(tmp_path) == whole  # and the state after task 3 is new
+            assert path.read_bytes() == good or path.name in ("timing.json", "checksums.json")
+
+
+def test_who_listens_is_told_of_a_damaged_state_instead(tmp_path):
+    tasks, notes = stream(2), []
+    run(tasks, make("sgd"), checkpoint=tmp_path)
+    (tmp_path / "after-0002" / "record.json").unlink()
+    run(tasks, make("sgd"), checkpoint=tmp_path, say=notes.append)
+    assert len(notes) == 1
+    assert "record.json is missing. Going back a task" in notes[0]
+
+
+def test_where_no_state_is_whole_the_run_says_so(tmp_path):
+    finished(tmp_path)
+    for folder in tmp_path.glob("after-*"):
+        (folder / "learner" / "state.json").unlink()
+    with (
+        pytest.warns(OlssWarning, match="Going back a task"),
+        pytest.raises(DamagedCheckpointError, match=r"learner/state\.json is missing"),
+    ):
+        finished(tmp_path)
 
 
 def test_a_diverged_run_keeps_the_state_before(tmp_path):
@@ -260,7 +309,7 @@ def test_any_iterable_of_tasks_is_a_stream():
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "a", True])
 def test_a_bad_seed_is_refused(seed):
-    with pytest.raises(InputError, match="seed must be a whole number from 0 up"):
+    with pytest.raises(InputError, match="seed must be a whole number, not negative"):
         run(stream(1), make("sgd"), seed)
 
 

@@ -271,6 +271,8 @@ def _learners(given: list[Any], source: str) -> tuple[LearnerSpec, ...]:
     for number, entry in enumerate(given, start=1):
         table = table_of(entry, f"learner {number}", source)
         recipe = table.pop("recipe", table.get("name"))
+        if isinstance(recipe, list):
+            recipe = "+".join(map(str, recipe))
         if not isinstance(recipe, str):
             raise InputError(f"learner {number} of {source} must have a recipe, found {recipe!r}.")
         name = str(table.pop("name", recipe))

@@ -79,7 +79,7 @@ def learner_of(spec: RunSpec) -> Learner:
     """Make the learner of a run, under the name the experiment gives it."""
     from olss.learn import recipe
 
-    learner = recipe(spec.recipe, **spec.settings)
+    learner = recipe(spec.recipe, **{"threads": 1, **spec.settings})
     learner.config["learner"]["label"] = spec.label
     return learner
 
@@ -125,7 +125,6 @@ def run_once(
 ) -> tuple[Record, NDArray[np.int64] | None]:
     """Do a run; return its record and, for each row in memory at the end, its task and row."""
     from olss.learn import run
-    from olss.learn.memories import Everything
 
     get_ready()
     learner, stream = learner_of(spec), stream_of(spec)
@@ -139,7 +138,7 @@ def run_once(
         protocol=spec.protocol,
     )
     held = learner.memory.held
-    if held is None or isinstance(learner.memory, Everything):  # all rows: nothing to tell
+    if held is None or learner.memory.keeps_all:  # all rows: nothing to tell
         return record, None
     starts = np.cumsum([0, *stream.rows])
     task, index = held.task.cpu().numpy(), held.index.cpu().numpy()

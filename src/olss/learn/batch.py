@@ -32,12 +32,12 @@ class Examples:
         return len(self.y)
 
     def take(self, index: Tensor) -> Examples:
-        """Give some of the rows."""
+        """Return some of the rows."""
         columns: list[Any] = [v if v is None else v.index_select(0, index) for v in self.values()]
         return Examples(*columns)
 
     def join(self, other: Examples | None) -> Examples:
-        """Give these rows and then the others.
+        """Return these rows and then the others.
 
         Where only one side has weights or stored outputs, the other side's rows weigh one and
         have outputs unknown.
@@ -57,7 +57,7 @@ class Examples:
         return [self.X, self.y, self.task, self.index, weight, outputs]
 
     def values(self) -> list[Any]:
-        """Give the columns in the order of the constructor."""
+        """Return the columns in the order of the constructor."""
         return [getattr(self, field.name) for field in fields(self)]
 
     @property
@@ -67,7 +67,7 @@ class Examples:
 
 
 def as_tensor(values: Any, device: torch.device | str = "cpu") -> Tensor:
-    """Give a tensor over the same memory where possible, read-only arrays included."""
+    """Return a tensor over the same memory where possible, read-only arrays included."""
     if isinstance(values, Tensor):
         return values.to(device)
     array = np.asarray(values)

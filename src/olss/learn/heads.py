@@ -7,13 +7,12 @@ from torch import Tensor
 
 from olss.errors import InputError
 
-__all__ = ["HEADS", "Head", "nearest_mean"]
+__all__ = ["COMPETING", "Head"]
 
-HEADS = {
+COMPETING = {
     "seen": "all classes seen so far compete",
     "task": "only the classes of a row's own task compete, so the task is known",
     "all": "all classes compete from the start",
-    "nearest-mean": "the nearest mean of remembered rows among all classes seen so far answers",
 }
 
 
@@ -25,8 +24,7 @@ class Head:
     mode : str
         "seen": all classes seen so far compete, as in the paper. "task": only the classes of
         the row's own task, so the task must be known in the test too (GEM's setting; chance
-        is one over the classes of a task). "all": every output. "nearest-mean": trained as
-        "seen", answered by the nearest mean of the remembered rows' features.
+        is one over the classes of a task). "all": every output.
     classes : int
         Number of outputs.
     """
@@ -62,16 +60,3 @@ class Head:
         if task is None:
             raise InputError("task must be given: with head='task' only its classes may answer.")
         return outputs + self.shut[task]
-
-
-def nearest_mean(features: Tensor, remembered: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Give minus the squared distance to each class's mean, (n, classes); -inf without rows.
-
-    Features have length one, the means too (Rebuffi et al. 2017, algorithm 1).
-    """
-    unit = torch.nn.functional.normalize
-    sums = torch.zeros((classes, remembered.shape[1]), device=features.device)
-    sums.index_add_(0, labels, unit(remembered))
-    distances = -torch.cdist(unit(features), unit(sums)).square()
-    empty = torch.bincount(labels, minlength=classes) == 0
-    return distances.masked_fill(empty, -torch.inf)

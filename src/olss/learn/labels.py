@@ -33,7 +33,7 @@ class Labels:
         return 0 if self.classes is None else len(self.classes)
 
     def encode(self, y: Any, name: str = "y") -> NDArray[np.int64]:
-        """Give the outputs that stand for labels, or say which label is unknown."""
+        """Return the outputs that stand for labels, or say which label is unknown."""
         y = np.asarray(y)
         if y.ndim != 1 or (y.dtype.kind == "f" and (y % 1 != 0).any()):
             raise DataError(
@@ -53,6 +53,6 @@ class Labels:
         return np.asarray(place, np.int64)
 
     def decode(self, outputs: NDArray[np.int64]) -> NDArray[Any]:
-        """Give the labels outputs stand for."""
+        """Return the labels outputs stand for."""
         assert self.classes is not None
         return self.classes[outputs]

@@ -13,14 +13,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from olss.common.checks import whole
 from olss.errors import InputError
 from olss.learn.batch import Examples, as_tensor
+from olss.learn.own_parts import imported
 from olss.learn.seeds import Seeds
 
-__all__ = ["Everything", "Exemplars", "Memory", "Ring", "SketchMemory", "herd", "positive"]
+__all__ = ["Everything", "Exemplars", "Memory", "Ring", "SketchMemory", "herd"]
 
 Features = Callable[..., Tensor]
-"""Gives the features (n, k) of rows, and of which kind, under the net as it is."""
+"""Returns the features (n, k) of rows, and of which kind, under the net as it is."""
 
 
 class Memory:
@@ -30,10 +32,15 @@ class Memory:
     ----------
     held : Examples or None
         The remembered rows.
+    size : int or "task"
+        How many there may be; "task": as many as the newest task has.
+    keeps_all : bool
+        Whether no row is ever dropped.
     """
 
     held: Examples | None = None
     size: Any = "task"
+    keeps_all = False
 
     def check(self, classes: int) -> None:
         """Say so if the memory is too small for that many classes."""
@@ -56,11 +63,11 @@ class Memory:
             self.held = dataclasses.replace(now, outputs=_carried(index, before.outputs, now.index))
 
     def _chosen(self, new: Examples, task: int, features: Features) -> Examples | None:
-        """Give what is held after a task's rows came."""
+        """Return what is held after a task's rows came."""
         return None
 
     def snapshot(self) -> Any:
-        """Give what `restore` takes to undo the next `take_in`."""
+        """Return what `restore` takes to undo the next `take_in`."""
         return self.held
 
     def restore(self, snapshot: Any) -> None:
@@ -103,6 +110,8 @@ class Memory:
 class Everything(Memory):
     """Remembers every row: what joint training needs."""
 
+    keeps_all = True
+
     def _chosen(self, new: Examples, task: int, features: Features) -> Examples:
         return new if self.held is None else self.held.join(new)
 
@@ -117,7 +126,7 @@ class Ring(Memory):
     """
 
     def __init__(self, gem_rows: int = 256) -> None:
-        self.gem_rows = positive("gem_rows", gem_rows)
+        self.gem_rows = whole("gem_rows", gem_rows)
 
     def _chosen(self, new: Examples, task: int, features: Features) -> Examples:
         # Shuffled, since a task's rows may come sorted by class.
@@ -137,7 +146,7 @@ class Exemplars(Memory):
     """
 
     def __init__(self, size: int = 1280) -> None:
-        self.size: int = positive("size", size)
+        self.size: int = whole("size", size)
 
     def check(self, classes: int) -> None:
         """Say so if there is not a row for each class."""
@@ -168,8 +177,8 @@ class SketchMemory(Memory):
     ----------
     size : int or "task"
         Rows kept in all; "task" is as many as the newest task has, as in the paper.
-    policy : str
-        What stays in a full sketch: see `olss.Sketch`.
+    policy : str or callable
+        What stays in a full sketch: see `olss.Sketch`; one's own also as "module:Name".
     scores : str or float
         How leverage is computed: see `olss.Sketch`.
     features : str, optional
@@ -180,16 +189,18 @@ class SketchMemory(Memory):
     def __init__(
         self,
         size: int | str = "task",
-        policy: str = "paper",
+        policy: Any = "paper",
         scores: str | float = "auto",
         features: str | None = None,
     ) -> None:
         if size != "task":
-            positive("size", size, " or 'task'")
+            whole("size", size, more=" or 'task'")
         if features not in (None, "penultimate", "gradient"):
             raise InputError(
                 f"features must be None, 'penultimate' or 'gradient', found {features!r}."
             )
+        if isinstance(policy, str) and ":" in policy:
+            policy = imported("policy", policy)
         self.size, self.policy, self.scores = size, policy, scores
         self.features = features
         self._sketch(0)  # says at once what is wrong with the other settings
@@ -288,11 +299,3 @@ def _carried(before: Tensor, outputs: Tensor, now: Tensor) -> Tensor:
     old = order[place]
     found = before[old] == now
     return outputs[old].masked_fill(~found[:, None], torch.nan)
-
-
-def positive(name: str, value: Any, more: str = "") -> int:
-    """Give a whole number from 1 up, or say what is wrong with it."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or value < 1:
-        raise InputError(f"{name} must be a positive whole number{more}, found {value!r}.")
-    return int(value)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from olss.errors import DataError, InputError
-from olss.learn.batch import as_tensor
+from olss.learn.batch import Examples, as_tensor
 from olss.learn.heads import Head
 from olss.learn.labels import Labels
 from olss.learn.nets import build, penultimate
 from olss.learn.parameter_vector import Flat
+from olss.learn.row_losses import loss_of_rows
 from olss.learn.seeds import Seeds
 from olss.learn.training import Training
 
@@ -25,17 +29,45 @@ GRADIENT_FEATURES = 256
 
 
 class Model:
-    """A net that is made when the first rows come, and asked through here."""
+    """A net that is made when the first rows come, and asked through here.
 
-    training: Training
+    Parameters
+    ----------
+    training : Training
+    kind : str
+        The loss of a row, see `row_losses`: for classes or for numbers.
+    compete : str
+        Which classes compete, see `heads.Head`.
+    classes : array-like or None
+        All labels that will ever come. None: those of the first task.
+    seed : int
+    device : str
 
-    def begin(self, classes: Any, seed: int, device: str) -> None:
-        """Forget the net and take the labels, the seed and the device of a new one."""
+    Attributes
+    ----------
+    net : nn.Module
+    flat : Flat
+        Its parameters as one vector.
+    head : Head
+        The classes seen so far.
+    out : int
+        Classes, or targets.
+    tasks : int
+        Tasks learned, which is the number of the one being learned.
+    seeds : Seeds
+    """
+
+    def __init__(
+        self, training: Training, kind: str, compete: str, classes: Any, seed: int, device: str
+    ) -> None:
+        self.training, self.kind, self.compete = training, kind, compete
+        self.regression = kind != "cross-entropy"
         self.seeds = Seeds(seed)
         self.device = torch.device(device)
-        self.labels = Labels(None if self.training.regression else classes)
+        self.labels = Labels(None if self.regression else classes)
         self.flat_targets = True
         self.shape: tuple[int, ...] | None = None
+        self.tasks = 0
 
     def open(self, shape: tuple[int, ...], outputs: int, scale: float) -> None:
         """Make the net, when the shape of the rows is known."""
@@ -44,7 +76,8 @@ class Model:
         self.net.to(self.device).eval()
         self.flat = Flat(self.net)
         self.first = self.flat.state()
-        self.head = Head(self.training.head, outputs, self.device)
+        self.head = Head(self.compete, outputs, self.device)
+        self._standard = self._standardisation(shape)
         wide = self.net(self.inputs(torch.zeros((2, *shape), device=self.device)))
         if wide.dim() != 2 or wide.shape[1] < outputs:
             raise InputError(
@@ -52,8 +85,27 @@ class Model:
                 f"target), found shape {tuple(wide.shape[1:])}."
             )
 
+    def _standardisation(self, shape: tuple[int, ...]) -> tuple[Tensor, Tensor] | None:
+        """Return what is taken off the inputs and what they are divided by, or None."""
+        setting = self.training
+        if setting.input_mean is None and setting.input_std is None:
+            return None
+        wide = (shape[0], *(1,) * (len(shape) - 1)) if len(shape) == 3 else (shape[-1],)
+        both = []
+        for name, blank in (("input_mean", 0.0), ("input_std", 1.0)):
+            values = getattr(setting, name)
+            values = [blank] if values is None else values
+            if len(values) not in (1, wide[0]):
+                raise InputError(
+                    f"{name} must have one number for each of the {wide[0]} channels or columns "
+                    f"of a row, or one for all, found {len(values)}."
+                )
+            numbers = torch.tensor(values, dtype=self.flat.theta.dtype, device=self.device)
+            both.append(numbers.expand(wide[0]).reshape(wide))
+        return both[0], both[1]
+
     def checked(self, task: Any, X: Any, y: Any, part: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Give inputs and targets as tensors and the classes a task holds, or say what is wrong."""
+        """Return inputs, targets and the classes a task holds, or raise with what is wrong."""
         X, y = as_tensor(X, self.device), np.asarray(y)
         if len(X) == 0 or len(X) != len(y):
             raise DataError(
@@ -62,20 +114,14 @@ class Model:
             )
         if X.is_floating_point() and not X.isfinite().all():
             raise DataError(f"X{part} holds NaN or infinite values; fill or drop those rows.")
-        if self.training.regression:
-            targets: Any = np.asarray(y, np.float32).reshape(len(y), -1)
-            if not np.isfinite(targets).all():
-                raise DataError(f"y{part} holds NaN or infinite values; fill or drop those rows.")
-            present, outputs = np.arange(targets.shape[1]), targets.shape[1]
-            self.flat_targets = y.ndim == 1
-        else:
-            classes = getattr(task, "classes", None)
-            if self.labels.classes is None and classes is not None:
-                self.labels = Labels(classes)
-            targets = self.labels.encode(y, f"y{part}")
-            present, outputs = np.unique(targets), len(self.labels)
-            if classes is not None:
-                present = np.union1d(present, self.labels.encode(np.asarray(classes), "classes"))
+        classes = getattr(task, "classes", None)
+        if self.labels.classes is None and classes is not None:
+            self.labels = Labels(classes)
+        targets = self.targets(y, part)
+        outputs = targets.shape[1] if self.regression else len(self.labels)
+        present = np.arange(outputs) if self.regression else np.unique(targets)
+        if classes is not None and not self.regression:
+            present = np.union1d(present, self.labels.encode(np.asarray(classes), "classes"))
         shape, scale = tuple(X.shape[1:]), float(getattr(task, "scale", 1.0))
         if self.shape is None:
             self.open(shape, outputs, scale)
@@ -84,10 +130,40 @@ class Model:
                 f"all tasks must be alike: found rows of shape {shape} with {outputs} outputs and "
                 f"scale {scale:g}, before it was {self.shape}, {self.out} and {self.scale:g}."
             )
+        if self.regression:
+            self.flat_targets = y.ndim == 1
         return X, self.tensor(targets), self.tensor(present)
 
+    def targets(self, y: Any, part: str = "") -> NDArray[Any]:
+        """Return targets as the net's outputs have them: numbers of classes, or floats (n, k)."""
+        if not self.regression:
+            return self.labels.encode(y, f"y{part}")
+        targets: NDArray[Any] = np.asarray(y, np.float32).reshape(len(y), -1)
+        if not np.isfinite(targets).all():
+            raise DataError(f"y{part} holds NaN or infinite values; fill or drop those rows.")
+        return targets
+
+    def score(self, answers: Tensor, targets: Tensor) -> float:
+        """Return the accuracy of answers (n, outputs), or R squared where targets are numbers."""
+        if not self.regression:
+            return float((answers.argmax(1) == targets).double().mean())
+        targets = targets.double()
+        spread = (targets - targets.mean(0)).square().sum()
+        return float(1 - (answers.double() - targets).square().sum() / spread)
+
+    @contextmanager
+    def looking_ahead(self, present: Tensor) -> Iterator[None]:
+        """Let the classes `present` compete for a while; then be as before, the net too."""
+        table, now = self.head.table, self.flat.state()
+        self.head.open(present)
+        try:
+            yield
+        finally:
+            self.flat.load(now)
+            self.head.load(table)
+
     def tensor(self, values: Any) -> Tensor:
-        """Give values as a tensor where the net lives."""
+        """Return values as a tensor where the net lives."""
         return as_tensor(values, self.device)
 
     def inputs(self, X: Tensor) -> Tensor:
@@ -95,37 +171,53 @@ class Model:
         x = X.to(self.flat.theta.dtype) if X.dtype != self.flat.theta.dtype else X
         if self.scale != 1:
             x = x / self.scale if x is X else x.div_(self.scale)
+        if self._standard is not None:
+            mean, std = self._standard
+            x = (x - mean).div_(std)
         return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 
     def forward(self, x: Tensor) -> Tensor:
         """Ask the net, and drop outputs beyond the number of classes."""
-        outputs: Tensor = self.net(x)
+        if self.training.precision == "float32":
+            outputs: Tensor = self.net(x)
+        else:
+            with torch.autocast(self.device.type, torch.bfloat16):
+                outputs = self.net(x).float()
         return outputs if outputs.shape[1] == self.out else outputs[:, : self.out]
+
+    def label_loss(self, batch: Examples) -> Tensor:
+        """Return the mean loss of rows at their labels, whatever else a learner's loss is."""
+        outputs = self.head.mask(self.forward(self.inputs(batch.X)), batch.task)
+        return loss_of_rows(self.kind, outputs, batch.y).mean()
 
     @torch.no_grad()
     def outputs(self, X: Tensor) -> Tensor:
-        """Give the net's outputs for rows, (n, outputs), as no class were shut out."""
+        """Return the net's outputs for rows, (n, outputs), as no class were shut out."""
         blocks = [self.forward(self.inputs(block)) for block in torch.split(X, BLOCK)]
         return torch.cat(blocks) if blocks else X.new_empty((0, self.out), dtype=torch.float32)
 
     @torch.no_grad()
     def features(self, X: Any, kind: str = "penultimate") -> Tensor:
-        """Give rows as the net sees them: what goes into its last layer, or that layer's gradient.
+        """Return rows as the net sees them: what enters its last layer, or that layer's gradient.
 
         The gradient is that of the last layer's weights at the label the net finds likeliest,
         ``(p - onehot) x [h, 1]`` (Ash et al. 2020), projected to few columns by signs at
         random, which keeps inner products on average.
         """
+        hidden, outputs = self.hidden(self.tensor(X))
+        return self._gradient_features(hidden, outputs) if kind == "gradient" else hidden
+
+    @torch.no_grad()
+    def hidden(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what goes into the net's last layer, (n, k), and its outputs, (n, outputs)."""
         training = self.net.training
         self.net.eval()
         found = []
-        for block in torch.split(self.tensor(X), BLOCK):
-            hidden, outputs = penultimate(self.net, self.inputs(block))
-            if kind == "gradient":
-                hidden = self._gradient_features(hidden, outputs[:, : self.out])
-            found.append(hidden)
+        for block in torch.split(X, BLOCK):
+            found.append(penultimate(self.net, self.forward, self.inputs(block)))
         self.net.train(training)
-        return torch.cat(found)
+        hidden, outputs = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return hidden.float(), outputs
 
     def _gradient_features(self, hidden: Tensor, outputs: Tensor) -> Tensor:
         p = outputs.softmax(1)

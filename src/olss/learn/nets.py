@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from olss.errors import InputError
+from olss.learn.own_parts import imported
 
 __all__ = ["build", "describe", "last_linear", "mlp", "penultimate", "resnet18"]
 
@@ -19,7 +20,7 @@ Net = str | nn.Module | Callable[[], nn.Module]
 
 NAMES = (
     "'mlp' (two layers of 400), 'mlp-100-100' (any widths), 'resnet18', 'resnet18-64' (its maps), "
-    "an nn.Module, or a function that makes one"
+    "an nn.Module, a function that makes one, or its name as 'module:Name'"
 )
 
 
@@ -95,6 +96,8 @@ def build(net: Net, shape: Sequence[int], outputs: int, seed: int) -> nn.Module:
     """
     if isinstance(net, nn.Module):
         return copy.deepcopy(net)
+    if isinstance(net, str) and ":" in net:
+        net = imported("net", net)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if not isinstance(net, str):
@@ -118,7 +121,10 @@ def build(net: Net, shape: Sequence[int], outputs: int, seed: int) -> nn.Module:
 def describe(net: Net) -> Any:
     """Say in JSON which net it is."""
     if isinstance(net, str):
-        _parse(net)
+        if ":" in net:
+            imported("net", net)
+        else:
+            _parse(net)
         return net
     if isinstance(net, nn.Module):
         size = sum(p.numel() for p in net.parameters())
@@ -147,12 +153,14 @@ def last_linear(net: nn.Module) -> nn.Linear:
     return linears[-1]
 
 
-def penultimate(net: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Give what goes into the last linear layer, (n, k), and the net's outputs."""
+def penultimate(
+    net: nn.Module, ask: Callable[[Tensor], Tensor], x: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return what goes into the last linear layer, (n, k), and what `ask` makes of the net."""
     caught: list[Tensor] = []
     hook = last_linear(net).register_forward_pre_hook(lambda _, args: caught.append(args[0]))
     try:
-        outputs = net(x)
+        outputs = ask(x)
     finally:
         hook.remove()
     return caught[-1].flatten(1), outputs

@@ -25,7 +25,13 @@ class Flat:
         kinds = {str(p.dtype) for p in self.parameters}
         if len(kinds) > 1:
             raise InputError(f"The net mixes parameters of {', '.join(sorted(kinds))}; use one.")
-        self.theta = torch.cat([p.detach().flatten() for p in self.parameters])
+        # Convolutions are fastest on kernels laid out channels last.
+        self.strides = [
+            p.detach().contiguous(memory_format=_layout(p)).stride() for p in self.parameters
+        ]
+        self.theta = torch.empty_like(torch.cat([p.detach().flatten() for p in self.parameters]))
+        for p, value in zip(self.parameters, self.split(self.theta), strict=True):
+            value.copy_(p.detach())
         self.gradient = torch.zeros_like(self.theta)
         for p, value, grad in zip(
             self.parameters, self.split(self.theta), self.split(self.gradient), strict=True
@@ -37,10 +43,13 @@ class Flat:
     def split(self, vector: Tensor) -> list[Tensor]:
         """View a vector as tensors of the parameters' shapes."""
         pieces = torch.split(vector, [p.numel() for p in self.parameters])
-        return [piece.view(p.shape) for piece, p in zip(pieces, self.parameters, strict=True)]
+        return [
+            piece.as_strided(p.shape, stride)
+            for piece, p, stride in zip(pieces, self.parameters, self.strides, strict=True)
+        ]
 
     def buffers(self) -> dict[str, Tensor]:
-        """Give what the net keeps beside its trainable parameters, such as running means."""
+        """Return what the net keeps beside its trainable parameters, such as running means."""
         frozen = {name: p for name, p in self.net.named_parameters() if not p.requires_grad}
         return frozen | dict(self.net.named_buffers())
 
@@ -55,3 +64,7 @@ class Flat:
         with torch.no_grad():
             for name, value in self.buffers().items():
                 value.copy_(state[f"buffer.{name}"])
+
+
+def _layout(p: Tensor) -> torch.memory_format:
+    return torch.channels_last if p.dim() == 4 else torch.contiguous_format

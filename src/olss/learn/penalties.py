@@ -6,53 +6,47 @@ same however many tasks there were.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
-from olss.errors import InputError
-from olss.learn import losses
+from olss.common.checks import known_name, number, share, whole
+from olss.learn.batch import Examples
 from olss.learn.fisher import fisher_diagonal, squared_mean_gradient
+from olss.learn.memories import Memory
+from olss.learn.model import Model
+from olss.learn.parameter_vector import Flat
+from olss.learn.row_losses import loss_of_rows
 
-if TYPE_CHECKING:
-    from olss.learn.batch import Examples
-    from olss.learn.learner import Learner
-    from olss.learn.parameter_vector import Flat
-
-__all__ = ["Distillation", "Ewc", "IcarlDistillation", "OnlineEwc", "Penalty", "Si"]
+__all__ = ["Distillation", "Ewc", "OnlineEwc", "Penalty", "Si", "stored_output_loss"]
 
 
 class Penalty:
     """Does nothing at each of the moments a penalty may act: the base of those that do.
 
-    `state` names the tensors that live on from task to task.
+    `state` names the tensors that live on from task to task. `weight` is what its term of the
+    loss counts beside the labels of new rows, which count 1: all are averaged, so that a rate
+    that suits the labels suits the whole.
     """
 
     state: dict[str, Tensor]
-    stores_outputs = False
-    replaces_loss = False
+    weight = 1.0
 
-    def start(self, learner: Learner) -> None:
+    def start(self) -> None:
         """Begin a run."""
         self.state = {}
 
-    def begin_task(self, learner: Learner, rows: Examples) -> Examples:
-        """See the training set of a task; it may be given more columns."""
-        return rows
+    def begin_task(self, model: Model) -> None:
+        """Begin a task."""
 
-    def loss(
-        self, learner: Learner, outputs: Tensor, batch: Examples, replayed: int
-    ) -> Tensor | None:
-        """Give a term for the loss of a batch, whose last `replayed` rows are from memory."""
+    def loss(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor | None:
+        """Return a term for the loss of a step whose last `replayed` rows are from memory."""
         return None
 
     def after_step(self, flat: Flat, lr: float) -> None:
         """Act on the parameters after the optimiser's step with the loss's gradient."""
 
-    def end_task(self, learner: Learner, rows: Examples) -> None:
-        """Learn from a task that was trained on `rows`."""
+    def end_task(self, model: Model, rows: Examples, memory: Memory) -> None:
+        """Learn from a task that was trained on `rows`; the memory holds what stays of it."""
 
 
 class _Quadratic(Penalty):
@@ -67,10 +61,9 @@ class _Quadratic(Penalty):
 
     strength: float
 
-    def begin_task(self, learner: Learner, rows: Examples) -> Examples:
+    def begin_task(self, model: Model) -> None:
         """Forget the divisor of the task before."""
         self.divisor: tuple[float, Tensor] | None = None
-        return rows
 
     def after_step(self, flat: Flat, lr: float) -> None:
         """Pull the parameters towards where past tasks want them."""
@@ -82,7 +75,7 @@ class _Quadratic(Penalty):
         flat.theta.add_(self.state["m"], alpha=scale).div_(self.divisor[1])
 
     def value(self, flat: Flat) -> float:
-        """Give the penalty up to a constant that does not depend on the parameters."""
+        """Return the penalty up to a constant that does not depend on the parameters."""
         if not self.state:
             return 0.0
         theta = flat.theta.double()
@@ -109,27 +102,26 @@ class Ewc(_Quadratic):
     def __init__(
         self, ewc_strength: float = 1.0, fisher_rows: int = 1000, fisher: str = "example"
     ) -> None:
-        if fisher not in ("example", "mean"):
-            raise InputError(f"fisher must be 'example' or 'mean', found {fisher!r}.")
-        self.strength = not_negative("ewc_strength", ewc_strength)
-        self.fisher_rows, self.fisher = int(not_negative("fisher_rows", fisher_rows)), fisher
+        self.fisher = known_name("fisher", fisher, ("example", "mean"))
+        self.strength = number("ewc_strength", ewc_strength, least=0)
+        self.fisher_rows = whole("fisher_rows", fisher_rows)
 
-    def information(self, learner: Learner, rows: Examples) -> Tensor:
-        """Give the Fisher diagonal on some of the rows."""
-        rng = learner.seeds.rng("parts", learner.tasks)
-        chosen = rows.take(learner.tensor(rng.permutation(len(rows))[: self.fisher_rows]))
+    def information(self, model: Model, rows: Examples) -> Tensor:
+        """Return the Fisher diagonal on some of the rows."""
+        rng = model.seeds.rng("parts", model.tasks)
+        chosen = rows.take(model.tensor(rng.permutation(len(rows))[: self.fisher_rows]))
 
         def row_loss(outputs: Tensor, numbers: Tensor) -> Tensor:
-            outputs = learner.head.mask(outputs, chosen.task[numbers])
-            return losses.loss_of_rows(learner.training.loss, outputs, chosen.y[numbers])
+            outputs = model.head.mask(outputs, chosen.task[numbers])
+            return loss_of_rows(model.kind, outputs, chosen.y[numbers])
 
         measure = fisher_diagonal if self.fisher == "example" else squared_mean_gradient
-        return measure(learner.flat, learner.inputs(chosen.X), row_loss)
+        return measure(model.flat, model.inputs(chosen.X), row_loss)
 
-    def end_task(self, learner: Learner, rows: Examples) -> None:
+    def end_task(self, model: Model, rows: Examples, memory: Memory) -> None:
         """Add the task's quadratic."""
-        F = self.information(learner, rows)
-        m = F * learner.flat.theta
+        F = self.information(model, rows)
+        m = F * model.flat.theta
         if self.state:
             F, m = F + self.state["F"], m + self.state["m"]
         self.state = {"F": F, "m": m}
@@ -149,16 +141,14 @@ class OnlineEwc(Ewc):
         ewc_decay: float = 0.9,
     ) -> None:
         super().__init__(ewc_strength, fisher_rows, fisher)
-        if not 0 <= ewc_decay <= 1:
-            raise InputError(f"ewc_decay must be between 0 and 1, found {ewc_decay!r}.")
-        self.decay = ewc_decay
+        self.decay = share("ewc_decay", ewc_decay)
 
-    def end_task(self, learner: Learner, rows: Examples) -> None:
+    def end_task(self, model: Model, rows: Examples, memory: Memory) -> None:
         """Fold the task into the running penalty."""
-        F = self.information(learner, rows)
+        F = self.information(model, rows)
         if self.state:
             F = F + self.decay * self.state["F"]
-        self.state = {"F": F, "m": F * learner.flat.theta}
+        self.state = {"F": F, "m": F * model.flat.theta}
 
 
 class Si(_Quadratic):
@@ -171,17 +161,15 @@ class Si(_Quadratic):
     """
 
     def __init__(self, si_strength: float = 1.0, si_damping: float = 0.1) -> None:
-        self.strength = not_negative("si_strength", si_strength)
-        if not si_damping > 0:
-            raise InputError(f"si_damping must be above 0, found {si_damping!r}.")
-        self.damping = si_damping
+        self.strength = number("si_strength", si_strength, least=0)
+        self.damping = number("si_damping", si_damping, above=0)
 
-    def begin_task(self, learner: Learner, rows: Examples) -> Examples:
+    def begin_task(self, model: Model) -> None:
         """Begin the path of a task."""
-        self.origin = learner.flat.theta.clone()
+        self.origin = model.flat.theta.clone()
         self.earned = torch.zeros_like(self.origin)
         self.before = self.origin.clone()
-        return super().begin_task(learner, rows)
+        super().begin_task(model)
 
     def after_step(self, flat: Flat, lr: float) -> None:
         """Pull, then add what the whole step earned."""
@@ -189,73 +177,68 @@ class Si(_Quadratic):
         self.earned.addcmul_(flat.gradient, self.before.sub_(flat.theta))
         self.before.copy_(flat.theta)
 
-    def end_task(self, learner: Learner, rows: Examples) -> None:
+    def end_task(self, model: Model, rows: Examples, memory: Memory) -> None:
         """Turn what was earned into importance."""
-        way = learner.flat.theta - self.origin
+        way = model.flat.theta - self.origin
         F = self.earned.clamp(min=0) / (way.square() + self.damping)
         if self.state:
             F += self.state["F"]
-        self.state = {"F": F, "m": F * learner.flat.theta}
+        self.state = {"F": F, "m": F * model.flat.theta}
 
 
 class Distillation(Penalty):
-    """Stay near the outputs stored with remembered rows: DER and DER++ (Buzzega et al. 2020).
+    """Stay near the outputs stored with remembered rows, as DER and DER++ (Buzzega et al. 2020).
 
-    With replayed rows the loss is ``L(current) + beta L(replayed) + alpha mse(replayed)``,
-    from one replayed batch (the paper's code draws two). Where remembered rows are part of the
-    training set itself, their labels already count like all others, and alpha times the mean
-    squared distance is added.
+    With replayed rows the loss is the mean of ``L(current)``, ``L(replayed)`` with weight beta
+    and ``D(replayed)`` with weight alpha, all from one replayed batch (the paper's code draws
+    two). Where remembered rows are part of the training set itself, their labels count like all
+    others.
+
+    The paper adds the three instead of averaging them, so that a step is up to twice as long as
+    that of plain replay with the same rate, and takes squared distances as they are. Outputs
+    grow as a net becomes sure; the curvature of the cross-entropy then falls, that of the
+    squared distance stays: a rate that trains plainly may blow up. Hence the mean, and distances
+    over the stored outputs' own spread.
 
     Parameters
     ----------
     alpha : float
-        Weight of the distance to the stored outputs.
-    beta : float
-        Weight of the replayed rows' labels; 0 is DER.
+        Weight of the distance to the stored outputs. `Loss.beta` weighs the replayed rows'
+        labels; 0 is DER.
+    distance : {"scaled", "squared"}
+        Squared distances over the standard deviation of the stored outputs where that is above
+        1, or as they are.
     """
 
-    stores_outputs = True
+    def __init__(self, alpha: float = 0.5, distance: str = "scaled") -> None:
+        self.weight = number("alpha", alpha, least=0)
+        self.scaled = known_name("distance", distance, ("scaled", "squared")) == "scaled"
 
-    def __init__(self, alpha: float = 0.5, beta: float = 0.5) -> None:
-        self.alpha = not_negative("alpha", alpha)
-        self.beta = not_negative("beta", beta)
-
-    def loss(
-        self, learner: Learner, outputs: Tensor, batch: Examples, replayed: int
-    ) -> Tensor | None:
-        """Give the alpha term."""
+    def loss(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor | None:
+        """Return the distance."""
         if batch.outputs is None:
             return None
-        rows = replayed or len(batch)
-        return self.alpha * losses.stored_output_loss(outputs, batch.outputs, rows)
+        distance = stored_output_loss(outputs, batch.outputs, replayed or len(batch))
+        return distance / output_spread(batch.outputs).clamp(min=1) if self.scaled else distance
+
+    def end_task(self, model: Model, rows: Examples, memory: Memory) -> None:
+        """Store what the net answers now to the rows that have no stored outputs yet."""
+        memory.store_outputs(model.outputs)
 
 
-class IcarlDistillation(Penalty):
-    """iCaRL's loss in place of the learner's: labels for new classes, old answers for old ones.
+def stored_output_loss(outputs: Tensor, stored: Tensor, rows: int) -> Tensor:
+    """Return the squared distance to stored outputs.
 
-    What the net answers before a task is asked once for all rows of its training set; see
-    `losses.old_class_loss`.
+    ``sum_i mean_c (z_ic - s_ic)^2 / rows`` over the rows i that have stored outputs (NaN marks
+    those that have none) and all outputs c: those of classes to come too, which keeps new
+    classes from taking over old rows.
     """
-
-    replaces_loss = True
-
-    def begin_task(self, learner: Learner, rows: Examples) -> Examples:
-        """Ask the net as it is for its answers."""
-        self.old = learner.head.seen & ~learner.head.table[-1]
-        if not self.old.any():
-            return rows
-        return dataclasses.replace(rows, outputs=learner.outputs(rows.X))
-
-    def loss(
-        self, learner: Learner, outputs: Tensor, batch: Examples, replayed: int
-    ) -> Tensor | None:
-        """Give the whole loss of a batch."""
-        before = outputs.detach() if batch.outputs is None else batch.outputs
-        return losses.old_class_loss(outputs, batch.y, before, learner.head.seen, self.old)
+    known = ~stored[:, :1].isnan()
+    return (outputs - stored).where(known, 0.0).square().mean(1).sum() / rows
 
 
-def not_negative(name: str, value: float) -> float:
-    """Give a number from 0 up, or say what is wrong with it."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-        raise InputError(f"{name} must be a number from 0 up, found {value!r}.")
-    return float(value)
+def output_spread(stored: Tensor) -> Tensor:
+    """Return the standard deviation of stored outputs around the mean of their row."""
+    known = ~stored[:, :1].isnan()
+    around = (stored - stored.mean(1, keepdim=True)).where(known, 0.0)
+    return (around.square().mean(1).sum() / known.sum().clamp(min=1)).sqrt()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -11,12 +9,9 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 from torch import Tensor
 
-from olss.errors import InputError
-from olss.learn.memories import positive
-
-if TYPE_CHECKING:
-    from olss.learn.batch import Examples
-    from olss.learn.learner import Learner
+from olss.common.checks import number, whole
+from olss.learn.batch import Examples
+from olss.learn.model import Model
 
 __all__ = ["AGem", "Gem", "Projection", "gem_multipliers", "project_agem", "project_gem"]
 
@@ -25,15 +20,13 @@ BLOCK = 4096
 
 
 class Projection:
-    """Changes the gradient in place before the step."""
+    """Leaves the gradient as it is: the base of those that change it before the step."""
 
-    def begin_task(self, learner: Learner) -> None:
+    def begin_task(self, model: Model, held: Examples | None) -> None:
         """Take what is remembered of the tasks before this one."""
-        raise NotImplementedError
 
-    def __call__(self, learner: Learner) -> None:
-        """Change ``learner.flat.gradient``."""
-        raise NotImplementedError
+    def __call__(self, model: Model) -> None:
+        """Change ``model.flat.gradient`` in place."""
 
 
 class Gem(Projection):
@@ -52,24 +45,23 @@ class Gem(Projection):
     """
 
     def __init__(self, gem_rows: int = 256, gem_margin: float = 0.5) -> None:
-        if not gem_margin >= 0:
-            raise InputError(f"gem_margin must be a number from 0 up, found {gem_margin!r}.")
-        self.gem_rows, self.margin = positive("gem_rows", gem_rows), gem_margin
+        self.gem_rows = whole("gem_rows", gem_rows)
+        self.margin = number("gem_margin", gem_margin, least=0)
 
-    def begin_task(self, learner: Learner) -> None:
+    def begin_task(self, model: Model, held: Examples | None) -> None:
         """Group the remembered rows by task."""
-        self.past = rows_by_task(learner, self.gem_rows)
-        self.gradients = learner.flat.theta.new_empty((len(self.past), learner.flat.theta.numel()))
+        self.past = rows_by_task(held, model.tasks, self.gem_rows)
+        self.gradients = model.flat.theta.new_empty((len(self.past), model.flat.theta.numel()))
 
-    def __call__(self, learner: Learner) -> None:
+    def __call__(self, model: Model) -> None:
         """Project the gradient onto what harms no past task."""
         if not self.past:
             return
-        flat = learner.flat
+        flat = model.flat
         own = flat.gradient.clone()
         for row, rows in zip(self.gradients, self.past, strict=True):
             flat.gradient.zero_()
-            torch.autograd.backward(learner.label_loss(rows))
+            torch.autograd.backward(model.label_loss(rows))
             row.copy_(flat.gradient)
         flat.gradient.copy_(project_gem(own, self.gradients, self.margin))
 
@@ -84,36 +76,35 @@ class AGem(Projection):
     """
 
     def __init__(self, reference_rows: int = 256) -> None:
-        self.reference_rows = positive("reference_rows", reference_rows)
+        self.reference_rows = whole("reference_rows", reference_rows)
 
-    def begin_task(self, learner: Learner) -> None:
+    def begin_task(self, model: Model, held: Examples | None) -> None:
         """Take all remembered rows of past tasks."""
-        past = rows_by_task(learner)
+        past = rows_by_task(held, model.tasks)
         self.past = past[0] if past else None
         for rows in past[1:]:
             self.past = rows.join(self.past)
-        self.rng = learner.seeds.rng("parts", learner.tasks)
+        self.rng = model.seeds.rng("parts", model.tasks)
 
-    def __call__(self, learner: Learner) -> None:
+    def __call__(self, model: Model) -> None:
         """Project the gradient if it conflicts with the reference."""
         if self.past is None:
             return
-        flat = learner.flat
+        flat = model.flat
         own = flat.gradient.clone()
         size = min(self.reference_rows, len(self.past))
         drawn = self.rng.choice(len(self.past), size, replace=False, shuffle=False)
         flat.gradient.zero_()
-        torch.autograd.backward(learner.label_loss(self.past.take(learner.tensor(drawn))))
+        torch.autograd.backward(model.label_loss(self.past.take(model.tensor(drawn))))
         flat.gradient.copy_(project_agem(own, flat.gradient))
 
 
-def rows_by_task(learner: Learner, most: int | None = None) -> list[Examples]:
-    """Give the remembered rows of each task before the current one that has any."""
-    held = learner.memory.held
+def rows_by_task(held: Examples | None, tasks: int, most: int | None = None) -> list[Examples]:
+    """Return the remembered rows of each of the first `tasks` tasks that has any."""
     if held is None:
         return []
     groups = []
-    for task in range(learner.tasks):
+    for task in range(tasks):
         rows = (held.task == task).nonzero().flatten()
         if most is not None and len(rows) > most:
             # Spread over the rows held, whatever their order.
@@ -124,7 +115,7 @@ def rows_by_task(learner: Learner, most: int | None = None) -> list[Examples]:
 
 
 def project_gem(gradient: Tensor, past: Tensor, margin: float) -> Tensor:
-    """Give the gradient itself if no past gradient opposes it, else GEM's projection.
+    """Return the gradient itself if no past gradient opposes it, else GEM's projection.
 
     ``g + G' v`` with ``v = argmin 1/2 v' (G G' + 1e-3 I) v + (G g)' v, v >= margin``.
 
@@ -167,7 +158,7 @@ def project_agem(gradient: Tensor, reference: Tensor) -> Tensor:
 
 
 def _products(A: Tensor, B: Tensor) -> Floats:
-    """Give A B' in float64, from float32 products of short blocks: exact enough, without a copy."""
+    """Return A B' in float64, from float32 products of short blocks, without a copy."""
     whole = A.shape[1] // BLOCK * BLOCK
     total = (A[:, whole:] @ B[:, whole:].T).double()
     if whole:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from olss.common.near_names import nearest
 from olss.errors import InputError
+from olss.learn.answers import ANSWERS
+from olss.learn.augmentation import Augmentation
 from olss.learn.learner import Learner
+from olss.learn.learner_parts import Parts
+from olss.learn.losses import LOSSES
 from olss.learn.memories import Everything, Exemplars, Memory, Ring, SketchMemory
 from olss.learn.nets import describe
-from olss.learn.penalties import Distillation, Ewc, IcarlDistillation, OnlineEwc, Penalty, Si
+from olss.learn.own_parts import part_named
+from olss.learn.penalties import Distillation, Ewc, OnlineEwc, Penalty, Si
 from olss.learn.projections import AGem, Gem, Projection
 from olss.learn.regimes import Regime
 from olss.learn.training import Training
@@ -34,6 +40,7 @@ class Ingredient:
 
 
 RESERVOIR = {"policy": "reservoir", "size": 2_000}
+BALANCED = {"policy": "balanced-random", "size": 2_000, "take_in": "before"}
 
 INGREDIENTS = {
     "sgd": Ingredient(),
@@ -45,10 +52,12 @@ INGREDIENTS = {
     "icarl": Ingredient(
         memory=Exemplars,
         regime="union",
-        penalty=IcarlDistillation,
-        defaults={"head": "nearest-mean"},
+        defaults={"head": "nearest-mean", "loss": "icarl"},
     ),
     "er": Ingredient(memory=SketchMemory, regime="replay", defaults=RESERVOIR),
+    "er-ace": Ingredient(
+        memory=SketchMemory, regime="replay", defaults=BALANCED | {"loss": "er-ace"}
+    ),
     "der": Ingredient(
         memory=SketchMemory,
         lends=True,
@@ -57,7 +66,11 @@ INGREDIENTS = {
         defaults=RESERVOIR | {"beta": 0.0},
     ),
     "der++": Ingredient(
-        memory=SketchMemory, lends=True, regime="replay", penalty=Distillation, defaults=RESERVOIR
+        memory=SketchMemory,
+        lends=True,
+        regime="replay",
+        penalty=Distillation,
+        defaults=RESERVOIR | {"beta": 0.5},
     ),
     "gdumb": Ingredient(
         memory=SketchMemory,
@@ -66,6 +79,11 @@ INGREDIENTS = {
         defaults={"policy": "balanced", "size": 2_000},
     ),
     "joint": Ingredient(memory=Everything, regime="sketch"),
+    "olss-replay": Ingredient(
+        memory=SketchMemory,
+        regime="replay",
+        defaults=BALANCED | {"loss": "logit-adjusted", "head": "discriminant", "batch": 10},
+    ),
     "olss": Ingredient(
         memory=SketchMemory, regime="sketch", defaults={"policy": "paper", "size": "task"}
     ),
@@ -73,16 +91,16 @@ INGREDIENTS = {
 
 
 def recipe_names() -> list[str]:
-    """Give the names of the methods; ``a+b`` combines two whose parts fit."""
+    """Return the names of the methods."""
     return list(INGREDIENTS)
 
 
-def recipe(name: str, **settings: Any) -> Learner:
+def recipe(name: str | Sequence[str], **settings: Any) -> Learner:
     """Make a learner by name.
 
     Parameters
     ----------
-    name : str
+    name : str or list of str
         - ``sgd``: the net alone.
         - ``ewc``, ``online-ewc``: a penalty by Fisher information (`ewc_strength`,
           `fisher_rows`, `fisher`, `ewc_decay`).
@@ -91,15 +109,22 @@ def recipe(name: str, **settings: Any) -> Learner:
           (`gem_rows` remembered of each task, `gem_margin`, `reference_rows`).
         - ``icarl``: herded exemplars (`size` in all), distillation, nearest mean.
         - ``er``: replay from a reservoir (`size`).
+        - ``er-ace``: replay in which new rows push no old class down; the memory is balanced and
+          holds rows of the current task.
         - ``der``, ``der++``: replay with stored outputs (`alpha`, `beta`).
         - ``gdumb``: a class-balanced memory, and a net trained from scratch on it.
         - ``joint``: trains on everything so far, the upper bound.
+        - ``olss-replay``: recommended where tasks bring classes: replay from a balanced memory
+          that holds the current task, in steps of 10 new and 10 remembered rows, logit
+          adjustment, answers by a discriminant of the remembered rows.
         - ``olss``: the paper's Algorithm 1; `policy`, `size`, `scores`, `features`, and
           `regime` with `share` choose another memory or training set.
-        - ``a+b``: both, such as ``olss+ewc``. OLSS is a memory, so methods that need one
+        - ``["olss", "ewc"]`` or ``"olss+ewc"``: both. OLSS is a memory, so methods that need one
           (``gem``, ``der++``) use its rows instead of their own.
     **settings
-        Of the parts, as named above, and of the training: see `Training`.
+        Of the parts, as named above, and of the training: see `Training`. `loss`, `head`,
+        `policy`, `net` and `penalty` also take a part of your own, a class or function or its
+        name as ``"module:Name"``; the settings of its constructor become the recipe's.
 
     Examples
     --------
@@ -113,52 +138,81 @@ def recipe(name: str, **settings: Any) -> Learner:
     _check_fit(names)
     chosen = [INGREDIENTS[part] for part in names]
     lender = _memory_lender(chosen)
-    memory_type = lender.memory if lender and lender.memory else Memory
-    penalty_types = [i.penalty for i in chosen if i.penalty]
-    projection_types = [i.projection for i in chosen if i.projection]
-    parts: list[type] = [Training, memory_type, Regime, *penalty_types, *projection_types]
-
-    known = {key: default for part in parts for key, default in _settings_of(part).items()}
-    if memory_type is not SketchMemory:
-        del known["regime"], known["share"]  # theirs is fixed
-    for key in settings:
-        if key not in known:
-            raise InputError(_unknown(name, key, known))
-
     # The defaults of the method whose memory is used come before those of the others.
-    values = {"regime": lender.regime if lender else "task"}
+    values = {"loss": "cross-entropy", "head": "seen", "penalty": None}
+    values["regime"] = lender.regime if lender else "task"
     for ingredient in sorted(chosen, key=lambda i: i is lender):
         values |= ingredient.defaults
     values |= settings
 
+    loss_type = part_named("loss", values["loss"], LOSSES)
+    answer_type = part_named("head", values["head"], ANSWERS)
+    memory_type = lender.memory if lender and lender.memory else Memory
+    penalty_types: list[Any] = [i.penalty for i in chosen if i.penalty]
+    if values["penalty"] is not None:
+        penalty_types.append(part_named("penalty", values["penalty"], {}))
+    projection_type = next((i.projection for i in chosen if i.projection), Projection)
+    trained = [Training, loss_type, answer_type, Augmentation]
+    parts = [*trained, memory_type, Regime, *penalty_types, projection_type]
+
+    own = {key: values[key] for key in ("loss", "head", "penalty")}
+    known = own | {key: value for part in parts for key, value in _settings_of(part).items()}
+    if memory_type is not SketchMemory:
+        for key in _settings_of(Regime):
+            del known[key]  # theirs is fixed
+    for key in settings:
+        if key not in known:
+            raise InputError(_unknown(names, key, known))
+
+    for key, default in known.items():
+        if default is inspect.Parameter.empty and key not in values:
+            raise InputError(
+                f"recipe {'+'.join(names)!r} needs the setting {key!r}; it has no default."
+            )
+
+    # A part of one's own, built on ours, does not go by one of our names.
+    given = dict(values)
+    for key, ours in (("loss", LOSSES), ("head", ANSWERS)):
+        if given[key] not in ours:
+            del given[key]
+
     def make(part: Callable[..., Any]) -> Any:
-        return part(**{key: values[key] for key in _settings_of(part) if key in values})
+        return part(**{key: given[key] for key in _settings_of(part) if key in given})
 
-    training = make(Training)
-    if training.head == "nearest-mean" and memory_type is Memory:
-        raise InputError(f"head='nearest-mean' needs remembered rows, and {name!r} has none.")
-    plain = {key: _plain(values.get(key, default)) for key, default in known.items()}
-    net = plain.pop("net")
-    trained = {key: plain.pop(key) for key in _settings_of(Training) if key in plain}
-    return Learner(
-        name,
-        training,
-        make(memory_type),
-        make(Regime),
-        [make(penalty) for penalty in penalty_types],
-        make(projection_types[0]) if projection_types else None,
+    joined = "+".join(names)
+    made = Parts(
+        training=make(Training),
+        loss=make(loss_type),
+        answer=make(answer_type),
+        augmentation=make(Augmentation),
+        memory=make(memory_type),
+        regime=make(Regime),
+        penalties=[make(penalty) for penalty in penalty_types],
+        projection=make(projection_type),
         restart=any(i.restart for i in chosen),
-        config={"learner": {"recipe": name, **plain}, "net": net, "training": trained},
     )
+    if made.answer.needs_memory and memory_type is Memory:
+        raise InputError(f"head={values['head']!r} needs remembered rows, and {joined!r} has none.")
+    if made.answer.needs_memory and made.loss.regression:
+        raise InputError(f"head={values['head']!r} is for classes, found a loss for numbers.")
+    plain = {key: _plain(values.get(key, default)) for key, default in known.items()}
+    if values["penalty"] is None:
+        del plain["penalty"]
+    net = plain.pop("net")
+    of_training = {"loss", "head"}.union(*(_settings_of(part) for part in trained))
+    training = {key: plain.pop(key) for key in list(plain) if key in of_training}
+    config = {"learner": {"recipe": joined, **plain}, "net": net, "training": training}
+    return Learner(joined, made, config)
 
 
-def _names(name: str) -> list[str]:
-    # "der++" ends in the sign that joins.
-    text = str(name).replace("der++", "der\0")
-    names = [part.strip().replace("der\0", "der++") for part in text.split("+")]
+def _names(name: str | Sequence[str]) -> list[str]:
+    """Return the methods a list or a text such as ``"olss+der++"`` names."""
+    # A plus joins if a name follows it: the last two of "der++" do not.
+    joined = re.split(r"\s*\+\s*(?=\w)", name.strip()) if isinstance(name, str) else name
+    names = list(joined) or [""]
     for part in names:
         if part not in INGREDIENTS:
-            raise InputError(f"there is no recipe {part!r}. {nearest(part, INGREDIENTS)}")
+            raise InputError(f"there is no recipe {part!r}. {nearest(str(part), INGREDIENTS)}")
     return names
 
 
@@ -197,18 +251,20 @@ def _check_fit(names: list[str]) -> None:
 
 
 def _memory_lender(chosen: list[Ingredient]) -> Ingredient | None:
-    """Give the ingredient whose memory is used: an owner, else one that also trains on it."""
+    """Return the ingredient whose memory is used: an owner, else one that also trains on it."""
     having = [i for i in chosen if i.memory]
     return min(having, key=lambda i: (i.lends, i.regime == "task"), default=None)
 
 
 def _settings_of(part: Callable[..., Any]) -> dict[str, Any]:
-    """Give the settings a part takes with their defaults; every one of them has one."""
-    return {p.name: p.default for p in inspect.signature(part).parameters.values()}
+    """Return the settings a part takes with their defaults; one's own may have none."""
+    parameters = inspect.signature(part).parameters.values()
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return {p.name: p.default for p in named}
 
 
 def _plain(value: Any) -> Any:
-    """Give a setting as JSON has it."""
+    """Return a setting as JSON has it."""
     if value is None or isinstance(value, (bool, int, float, str, list, dict)):
         return value
     if isinstance(value, tuple):
@@ -218,7 +274,8 @@ def _plain(value: Any) -> Any:
     return describe(value)
 
 
-def _unknown(name: str, setting: str, known: Iterable[str]) -> str:
+def _unknown(names: Sequence[str], setting: str, known: Iterable[str]) -> str:
+    name = "+".join(names)
     users = [other for other, i in INGREDIENTS.items() if setting in _settings_brought(i)]
     if users:
         return f"recipe {name!r} has no use for {setting!r}, a setting of {', '.join(users)}."

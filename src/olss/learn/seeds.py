@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from olss.errors import InputError
+from olss.common.checks import whole
 
 __all__ = ["Seeds"]
 
 # The numbers are part of what a seed means: never change one, only add.
-PURPOSES = {"init": 0, "order": 1, "memory": 2, "net": 3, "parts": 4, "features": 5}
+PURPOSES = {"init": 0, "order": 1, "memory": 2, "net": 3, "parts": 4, "features": 5, "augment": 6}
 
 
 class Seeds:
@@ -26,15 +26,13 @@ class Seeds:
     """
 
     def __init__(self, seed: int) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise InputError(f"seed must be a whole number from 0 up, found {seed!r}.")
-        self.seed = int(seed)
+        self.seed = whole("seed", seed, least=0)
 
     def rng(self, purpose: str, task: int = 0) -> np.random.Generator:
-        """Give the generator for a purpose in a task."""
+        """Return the generator for a purpose in a task."""
         key = (PURPOSES[purpose], task)
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
 
     def number(self, purpose: str, task: int = 0) -> int:
-        """Give a seed for something that takes a number."""
+        """Return a seed for something that takes a number."""
         return int(self.rng(purpose, task).integers(2**63))

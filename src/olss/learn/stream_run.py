@@ -6,8 +6,9 @@ import contextlib
 import json
 import os
 import platform
+import shutil
 import sys
-import time
+import warnings
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.metadata import version
@@ -18,10 +19,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from olss.errors import InputError
-from olss.learn.checkpoint import load_run, save_run
-from olss.learn.heads import HEADS
+from olss.errors import DamagedCheckpointError, InputError, OlssWarning
+from olss.learn.checkpoint import save_whole, verify
+from olss.learn.clock import Clock
 from olss.learn.learner import Learner
+from olss.learn.learner_parts import Effort
 from olss.streams.record import Record
 
 __all__ = ["run"]
@@ -36,6 +38,7 @@ def run(
     on_task: Callable[[int, Record], None] | None = None,
     device: str = "cpu",
     protocol: str = "",
+    say: Callable[[str], None] | None = None,
 ) -> Record:
     """Take a learner through a stream and measure it on every task after every task.
 
@@ -58,6 +61,13 @@ def run(
         "cpu" or, where there is one, "cuda".
     protocol : str
         Words for the record on what was measured; by default, which classes compete.
+    say : callable, optional
+        Told if a damaged state was left for the one before it; by default a warning says so.
+
+    Raises
+    ------
+    DamagedCheckpointError
+        If there are states in the checkpoint and none of them is whole.
 
     Returns
     -------
@@ -72,30 +82,27 @@ def run(
     (2, 2)
     """
     folder = None if checkpoint is None else Path(checkpoint)
-    record = _blank(stream, learner, seed, protocol)
-    with _threads(learner.training.threads):
+    threads = learner.parts.training.threads or torch.get_num_threads()
+    record = _blank(stream, learner, seed, protocol, threads)
+    with _threads(threads):
         learner.start(_classes(stream), seed, device)
-        record = (folder and load_run(folder, learner, record, device)) or record
+        record = (folder and _loaded(folder, learner, record, device, say or _warn)) or record
         tests, disturbed = [], []
         for i, task in enumerate(stream):
-            X, y, present = learner.checked(task, task.X_test, task.y_test, "_test")
-            tests.append((X, y))
+            tests.append((task.X_test, task.y_test))
             disturbed.append(_disturbed(task))
-            if i < learner.tasks:
+            if i < learner.model.tasks:
                 continue
-            begin = time.perf_counter()
-            ahead = learner.score_ahead(X, y, present)
-            evaluate = time.perf_counter() - begin
+            clock = Clock()
+            ahead = _scores_ahead(learner, task)
+            clock.stop("evaluate")
             effort = learner.fit_task(task)
-            begin = time.perf_counter()
+            clock.stop("fit")
             scores = [learner.score(*test, j) for j, test in enumerate(tests)]
-            evaluate += time.perf_counter() - begin
-            seconds = {"select": effort.select, "train": effort.train, "evaluate": evaluate}
-            record = _extended(
-                record, task, learner, scores, ahead, effort.steps, seconds, disturbed
-            )
+            clock.stop("evaluate")
+            record = _extended(record, task, learner, scores, ahead, effort, clock, disturbed)
             if folder:
-                save_run(folder, learner, record)
+                _save(folder, learner, record)
             if on_task:
                 on_task(i, record)
     if not tests:
@@ -103,19 +110,80 @@ def run(
     return record
 
 
-def _blank(stream: Any, learner: Learner, seed: int, protocol: str) -> Record:
-    regression = learner.training.regression
+def _scores_ahead(learner: Learner, task: Any) -> tuple[float, float]:
+    """Score a task not yet learned, its classes allowed: now, and with the first weights."""
+    model = learner.model
+    X, y, present = model.checked(task, task.X_test, task.y_test, "_test")
+    with model.looking_ahead(present):
+        ahead = learner.score(task.X_test, task.y_test, model.tasks)
+        model.flat.load(model.first)
+        return ahead, model.score(model.head.mask(model.outputs(X), model.tasks), y)
+
+
+def _save(folder: Path, learner: Learner, record: Record) -> None:
+    """Save the state after a task, and drop all but the one before it, in case this is damaged."""
+
+    def write(place: Path) -> None:
+        learner.save(place / "learner")
+        record.save(place)
+
+    save_whole(folder / f"after-{learner.model.tasks:04d}", write)
+    for other in _saved(folder)[2:]:
+        shutil.rmtree(other, ignore_errors=True)
+
+
+def _saved(folder: Path) -> list[Path]:
+    """Return the folders of saved states, the newest first."""
+    found = folder.glob("after-*")
+    return sorted((p for p in found if p.name[6:].isdecimal()), reverse=True)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, OlssWarning, stacklevel=4)
+
+
+def _loaded(
+    folder: Path, learner: Learner, like: Record, device: str, say: Callable[[str], None]
+) -> Record | None:
+    """Load the newest state that is whole, if there is one, and check that it is of this run."""
+    damaged = None
+    for place in _saved(folder):
+        try:
+            verify(place)
+        except DamagedCheckpointError as error:
+            say(f"{error} Going back a task.")
+            damaged = error
+            continue
+        record = Record.load(place)
+        for name in ("config", "seed", "protocol"):
+            if getattr(record, name) != getattr(like, name):
+                raise InputError(
+                    f"checkpoint {folder} belongs to another run: its {name} is "
+                    f"{getattr(record, name)}, this run's is {getattr(like, name)}. Choose "
+                    "another directory or delete it."
+                )
+        learner.load(place / "learner", device)
+        return record
+    if damaged:
+        raise damaged
+    return None
+
+
+def _blank(stream: Any, learner: Learner, seed: int, protocol: str, threads: int) -> Record:
+    regression = learner.parts.loss.regression
     config = {"stream": getattr(stream, "config", {"name": type(stream).__name__})}
+    config |= learner.config
+    config["training"] = {**config.get("training", {}), "threads": threads}
     return Record(
         accuracy=np.empty((0, 0)),
         seed=seed,
         # As JSON gives it back, so that a saved configuration equals a live one.
-        config=json.loads(json.dumps(config | learner.config)),
+        config=json.loads(json.dumps(config)),
         versions={
             "python": platform.python_version(),
             **{name: version(name) for name in ("olss", "numpy", "scipy", "torch")},
         },
-        protocol=protocol or ("" if regression else HEADS[learner.training.head]),
+        protocol=protocol or ("" if regression else learner.parts.answer.words),
         metric="r2" if regression else "accuracy",
     )
 
@@ -126,12 +194,12 @@ def _extended(
     learner: Learner,
     scores: list[float],
     ahead: tuple[float, float],
-    steps: int,
-    seconds: dict[str, float],
+    effort: Effort,
+    clock: Clock,
     disturbed: list[NDArray[np.bool_]],
 ) -> Record:
-    """Give the record with one task more."""
-    count = learner.tasks
+    """Return the record with one task more."""
+    count = learner.model.tasks
     accuracy = np.full((count, count), np.nan)
     memory_rows = np.zeros((count, count), np.int64)
     accuracy[:-1, :-1], accuracy[-1] = record.accuracy, scores
@@ -144,8 +212,9 @@ def _extended(
         initial=np.append(record.initial, ahead[1]),
         memory_rows=memory_rows,
         stored_examples=np.append(record.stored_examples, 0 if held is None else len(held)),
-        stored_bytes=np.append(record.stored_bytes, learner.stored_bytes),
-        steps=np.append(record.steps, steps),
+        stored_bytes=np.append(record.stored_bytes, _stored_bytes(learner)),
+        steps=np.append(record.steps, effort.steps),
+        row_passes=np.append(record.row_passes, effort.row_passes),
         disturbed_rows=np.append(record.disturbed_rows, noisy),
         tasks=[*record.tasks, str(getattr(task, "name", f"task {count}"))],
         seed=record.seed,
@@ -153,12 +222,23 @@ def _extended(
         versions=record.versions,
         protocol=record.protocol,
         metric=record.metric,
-        task_seconds={
-            phase: np.append(values, seconds[phase])
-            for phase, values in record.task_seconds.items()
-        },
+        task_seconds=_more(record.task_seconds, clock.wall | effort.seconds),
+        task_cpu_seconds=_more(record.task_cpu_seconds, clock.cpu | effort.cpu_seconds),
         peak_memory=max(record.peak_memory, _peak_memory()),
     )
+
+
+def _more(
+    before: dict[str, NDArray[np.float64]], task: dict[str, float]
+) -> dict[str, NDArray[np.float64]]:
+    return {phase: np.append(values, task[phase]) for phase, values in before.items()}
+
+
+def _stored_bytes(learner: Learner) -> int:
+    """Return the bytes kept for later tasks: the remembered rows and what penalties hold."""
+    held = learner.memory.held
+    kept = sum(v.nbytes for p in learner.parts.penalties for v in p.state.values())
+    return kept + (0 if held is None else held.nbytes)
 
 
 def _disturbed(task: Any) -> NDArray[np.bool_]:
@@ -168,7 +248,7 @@ def _disturbed(task: Any) -> NDArray[np.bool_]:
 
 
 def _classes(stream: Any) -> Any:
-    """Give all labels of a stream, if it can say or is a list that can be looked through."""
+    """Return all labels of a stream, if it can say or is a list that can be looked through."""
     if hasattr(stream, "classes"):
         return stream.classes
     if isinstance(stream, (list, tuple)) and stream:
@@ -177,7 +257,7 @@ def _classes(stream: Any) -> Any:
 
 
 def _peak_memory() -> int:
-    """Give the largest resident size of the process so far, in bytes; 0 where unknown."""
+    """Return the largest resident size of the process so far, in bytes; 0 where unknown."""
     try:
         import resource
     except ImportError:  # Windows has none

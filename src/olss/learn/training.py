@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from olss.common.checks import known_name, number, whole
 from olss.common.near_names import nearest
 from olss.errors import InputError
-from olss.learn.heads import HEADS
-from olss.learn.losses import LOSSES
-from olss.learn.memories import positive
 from olss.learn.nets import Net, describe
 
 __all__ = ["SCHEDULES", "Training"]
 
+PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("constant", "cosine", "linear", "one-cycle")
 OPTIMIZERS: dict[str, Any] = {
     name.lower(): kind
@@ -33,7 +33,8 @@ class Training:
     ----------
     net : str, nn.Module or callable
         "mlp" (two layers of 400, as in the paper), "mlp-100-100" (any widths), "resnet18"
-        (20, 40, 80 and 160 maps), a module, or a function that makes one.
+        (20, 40, 80 and 160 maps), a module, a function that makes one, or its name as
+        "module:Name".
     lr : float
         Learning rate.
     epochs : int
@@ -50,17 +51,23 @@ class Training:
     schedule : str
         Of the learning rate within a task: "constant", "cosine", "linear" (both to 0) or
         "one-cycle".
-    loss : str
-        "cross-entropy" for classes; "l1", "l2" or "huber" for numbers.
-    weighted_loss : bool
-        Whether rows count in the loss by their weight in the memory.
-    head : str
-        Which classes compete: "seen", "task", "all" or "nearest-mean"; see `heads.Head`.
-    threads : int
-        Threads of the arithmetic in `run`. Sums change in their last digits with the number
-        of threads, so it is a setting of its own and not whatever the machine has: the same
-        settings give the same record anywhere. One thread and several jobs use a machine
-        best; large nets alone on a machine want more.
+    finish_epochs : int
+        Passes over the memory at the end of a task, after it took the task in: a balanced
+        memory makes a balanced finish.
+    finish_rate : float
+        The learning rate of the finish, as a multiple of `lr`.
+    input_mean, input_std : list of float, optional
+        Taken off the inputs, and what they are then divided by, after the division by the
+        scale of the data: one number for each channel of an image or column of a row.
+    precision : str
+        "float32", or "bfloat16": the net computes in half precision where torch's autocast
+        thinks it safe; parameters and losses stay in float32. Faster where the processor has
+        instructions for it, slower where not.
+    threads : int, optional
+        Threads of the arithmetic in `run`; by default as many as torch has been given. Sums
+        change in their last digits with their number, so the record has it, and the laboratory
+        sets it to 1 unless the experiment says otherwise: the same settings give the same record
+        anywhere, and one thread and several jobs use a machine best.
     """
 
     net: Net = "mlp"
@@ -72,46 +79,44 @@ class Training:
     weight_decay: float = 0.0
     optimizer_settings: dict[str, Any] | None = None
     schedule: str = "constant"
-    loss: str = "cross-entropy"
-    weighted_loss: bool = False
-    head: str = "seen"
-    threads: int = 1
+    finish_epochs: int = 0
+    finish_rate: float = 0.1
+    input_mean: Sequence[float] | None = None
+    input_std: Sequence[float] | None = None
+    precision: str = "float32"
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         describe(self.net)
-        for name in ("epochs", "batch", "threads"):
-            positive(name, getattr(self, name))
-        if isinstance(self.lr, bool) or not isinstance(self.lr, (int, float)) or not self.lr > 0:
-            raise InputError(f"lr must be a number above 0, found {self.lr!r}.")
-        for name, known in (
-            ("loss", tuple(LOSSES)),
-            ("head", tuple(HEADS)),
-            ("schedule", SCHEDULES),
-        ):
-            if getattr(self, name) not in known:
-                raise InputError(
-                    f"{name} must be one of {', '.join(known)}, found {getattr(self, name)!r}."
-                )
+        for name in ("epochs", "batch"):
+            whole(name, getattr(self, name))
+        if self.threads is not None:
+            whole("threads", self.threads)
+        whole("finish_epochs", self.finish_epochs, least=0)
+        for name in ("lr", "finish_rate"):
+            number(name, getattr(self, name), above=0)
+        known_name("schedule", self.schedule, SCHEDULES)
+        known_name("precision", self.precision, PRECISIONS)
         if self.optimizer.lower() not in OPTIMIZERS:
             raise InputError(
                 f"optimizer must be one of torch's, found {self.optimizer!r}. "
                 f"{nearest(self.optimizer.lower(), OPTIMIZERS)}"
             )
-        if self.head == "nearest-mean" and self.regression:
-            raise InputError("head='nearest-mean' is for classes, found a loss for numbers.")
+        for value in self.input_std or ():
+            number("input_std", value, above=0)
+        for value in self.input_mean or ():
+            number("input_mean", value)
 
-    @property
-    def regression(self) -> bool:
-        """Whether targets are numbers."""
-        return self.loss != "cross-entropy"
+    def optimiser(self, theta: Tensor, steps: int, rate: float = 1.0) -> tuple[Any, Any]:
+        """Return the optimiser of a task and the schedule of its learning rate.
 
-    def optimiser(self, theta: Tensor, steps: int) -> tuple[Any, Any]:
-        """Make the optimiser of a task and the schedule of its learning rate, or None."""
+        `rate` multiplies the learning rate.
+        """
         named = {"momentum": self.momentum, "weight_decay": self.weight_decay}
         settings: dict[str, Any] = {name: value for name, value in named.items() if value}
         settings |= self.optimizer_settings or {}
         try:
-            optimiser = OPTIMIZERS[self.optimizer.lower()]([theta], lr=self.lr, **settings)
+            optimiser = OPTIMIZERS[self.optimizer.lower()]([theta], lr=rate * self.lr, **settings)
         except TypeError as error:
             raise InputError(f"optimizer {self.optimizer!r} does not take it: {error}.") from error
         schedulers = torch.optim.lr_scheduler
@@ -122,6 +127,13 @@ class Training:
         if self.schedule == "one-cycle":
             cycles = bool(self.momentum) or "betas" in optimiser.defaults
             return optimiser, schedulers.OneCycleLR(
-                optimiser, self.lr, total_steps=max(2, steps), cycle_momentum=cycles
+                optimiser, rate * self.lr, total_steps=max(2, steps), cycle_momentum=cycles
             )
-        return optimiser, None
+        return optimiser, _Constant()
+
+
+class _Constant:
+    """Leaves the learning rate as it is."""
+
+    def step(self) -> None:
+        """Do nothing."""

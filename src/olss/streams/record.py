@@ -33,9 +33,10 @@ MEASURED = (
     "stored_examples",
     "stored_bytes",
     "steps",
+    "row_passes",
     "disturbed_rows",
 )
-LATER = ("disturbed_rows",)  # may be missing from records of earlier versions
+LATER = ("row_passes", "disturbed_rows")  # may be missing from records of earlier versions
 PHASES = ("select", "train", "evaluate")
 
 Floats = NDArray[np.float64]
@@ -61,6 +62,8 @@ class Record:
         penalty keeps.
     steps : (T,) array
         Optimiser steps taken in each task.
+    row_passes : (T,) array
+        Rows that went through the net in those steps, counted as often as they did.
     disturbed_rows : (T,) array
         Remembered rows that a disturbance of the stream changed, after each task.
     tasks : list of str
@@ -76,6 +79,8 @@ class Record:
         "accuracy", or "r2" for regression. Larger is better in both.
     task_seconds : dict of (T,) arrays
         Wall-clock seconds of each task spent in "select", "train" and "evaluate".
+    task_cpu_seconds : dict of (T,) arrays
+        The same in seconds of the processor, which other work on the machine disturbs less.
     peak_memory : int
         Largest resident size of the process so far, in bytes; 0 if unknown.
 
@@ -95,6 +100,7 @@ class Record:
     stored_examples: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     stored_bytes: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     steps: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    row_passes: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     disturbed_rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     tasks: list[str] = field(default_factory=list)
     seed: int = 0
@@ -103,6 +109,7 @@ class Record:
     protocol: str = ""
     metric: str = "accuracy"
     task_seconds: dict[str, Floats] = field(default_factory=dict)
+    task_cpu_seconds: dict[str, Floats] = field(default_factory=dict)
     peak_memory: int = 0
 
     def __post_init__(self) -> None:
@@ -111,16 +118,16 @@ class Record:
         self.accuracy = self.accuracy.reshape(count, count)
         for name in ("ahead", "initial"):
             setattr(self, name, _vector(getattr(self, name), count, np.float64, math.nan))
-        for name in ("stored_examples", "stored_bytes", "steps", "disturbed_rows"):
+        for name in ("stored_examples", "stored_bytes", "steps", "row_passes", "disturbed_rows"):
             setattr(self, name, _vector(getattr(self, name), count, np.int64, 0))
         rows = _whole(self.memory_rows)
         self.memory_rows = (
             rows.reshape(count, count) if rows.size else np.zeros_like(rows, shape=(count, count))
         )
-        self.task_seconds = {
-            phase: _vector(self.task_seconds.get(phase, ()), count, np.float64, math.nan)
-            for phase in PHASES
-        }
+        for name in ("task_seconds", "task_cpu_seconds"):
+            given = getattr(self, name)
+            filled = {p: _vector(given.get(p, ()), count, np.float64, math.nan) for p in PHASES}
+            setattr(self, name, filled)
 
     def __repr__(self) -> str:
         """Return what was learned, how far and how well, in a line."""
@@ -178,6 +185,7 @@ class Record:
             "format": FORMAT,
             "version": VERSION,
             "seconds": {phase: _plain(values) for phase, values in self.task_seconds.items()},
+            "cpu_seconds": {p: _plain(values) for p, values in self.task_cpu_seconds.items()},
             "peak_memory": self.peak_memory,
         }
 
@@ -189,7 +197,11 @@ class Record:
             _check_types(content)
             known = {name: () for name in LATER} | content
             numbers: dict[str, Any] = {name: _numbers(known[name]) for name in MEASURED}
-            seconds = timing.get("seconds", {}) if timing else {}
+            timing = timing or {}
+            seconds: dict[str, Any] = {
+                f"task_{name}": {p: _numbers(v) for p, v in timing.get(name, {}).items()}
+                for name in ("seconds", "cpu_seconds")
+            }
             return cls(
                 **numbers,
                 tasks=list(content["tasks"]),
@@ -198,8 +210,8 @@ class Record:
                 versions=content["versions"],
                 protocol=content["protocol"],
                 metric=content["metric"],
-                task_seconds={phase: _numbers(values) for phase, values in seconds.items()},
-                peak_memory=timing.get("peak_memory", 0) if timing else 0,
+                **seconds,
+                peak_memory=timing.get("peak_memory", 0),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(

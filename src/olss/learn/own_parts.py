@@ -1,0 +1,57 @@
+"""Parts by name: ours, and anybody's own as ``module:Name``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from olss.common.near_names import nearest
+from olss.errors import InputError
+
+__all__ = ["imported", "part_named"]
+
+
+def part_named(setting: str, value: Any, known: Mapping[str, Callable[..., Any]]) -> Any:
+    """Return what makes a part: the one of ours with that name, or one's own.
+
+    Parameters
+    ----------
+    setting : str
+        Which setting it is, for the error.
+    value : str or callable
+        A name of ours, ``"module:Name"``, or the class or function itself.
+    known : mapping
+        Ours, by name.
+
+    Examples
+    --------
+    >>> part_named("loss", "fractions:Fraction", {"huber": float})
+    <class 'fractions.Fraction'>
+    >>> part_named("loss", "hubre", {"huber": float})
+    Traceback (most recent call last):
+    olss.errors.InputError: loss: there is no 'hubre'. Did you mean 'huber'? Yours: 'module:Name'.
+    """
+    if isinstance(value, str) and value in known:
+        return known[value]
+    if isinstance(value, str) and ":" in value:
+        return imported(setting, value)
+    if callable(value):
+        return value
+    raise InputError(
+        f"{setting}: there is no {value!r}. {nearest(str(value), known)} Yours: 'module:Name'."
+    )
+
+
+def imported(setting: str, value: str) -> Any:
+    """Return what ``module:Name`` names; modules beside the current directory's files count too."""
+    module, _, name = value.partition(":")
+    if "" not in sys.path:
+        sys.path.append("")
+    try:
+        return getattr(import_module(module), name)
+    except ImportError as error:
+        raise InputError(f"{setting}={value!r}: the module cannot be imported: {error}.") from error
+    except AttributeError as error:
+        raise InputError(f"{setting}={value!r}: the module {module} has no {name!r}.") from error

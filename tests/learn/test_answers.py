@@ -1,0 +1,155 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge as RidgeRegression
+from torch.nn.functional import normalize
+
+from olss.errors import InputError
+from olss.learn import recipe
+from olss.learn.answers import ANSWERS, Discriminant, Logistic, Ridge
+
+from .tasks import class_stream
+
+FITTED = ["nearest-mean", "ridge", "discriminant", "logistic", "weight-aligned", "bias-corrected"]
+
+
+def learned(head="seen", tasks=3, **settings):
+    settings = {"net": "mlp-16", "batch": 20, "lr": 0.05, "epochs": 5, "size": 60} | settings
+    learner = recipe("er", head=head, **settings)
+    stream = class_stream(tasks)
+    learner.start(range(2 * tasks))
+    for task in stream:
+        learner.fit_task(task)
+    return learner, stream
+
+
+@pytest.mark.parametrize("head", FITTED)
+def test_a_fitted_head_answers_well_for_all_classes(head):
+    learner, stream = learned(head)
+    for task in stream:
+        assert (learner.predict(task.X_test) == task.y_test).mean() > 0.6
+
+
+@pytest.mark.parametrize("head", FITTED)
+def test_fitted_heads_do_not_change_the_net_and_go_on_from_a_checkpoint(head, tmp_path):
+    learner, stream = learned(head)
+    plain, _ = learned()
+    assert torch.equal(learner.model.flat.theta, plain.model.flat.theta)
+    learner.save(tmp_path / "state")
+    settings = {"net": "mlp-16", "batch": 20, "lr": 0.05, "epochs": 5, "size": 60}
+    other = recipe("er", head=head, **settings).load(tmp_path / "state")
+    X = stream[0].X_test
+    np.testing.assert_array_equal(learner.predict(X), other.predict(X))
+
+
+class Rows:
+    """Remembered features, as a net would give them, with a class that has none."""
+
+    out = 4
+
+    def __init__(self, per_class=(50, 50, 50)):
+        rng = np.random.default_rng(0)
+        self.y = torch.from_numpy(np.repeat(np.arange(3), per_class))
+        centres = rng.standard_normal((3, 6))
+        self.X = torch.from_numpy(centres[self.y] + rng.standard_normal((len(self.y), 6)))
+        self.weight = None
+
+    def hidden(self, X):
+        return X, torch.zeros(len(X), 4)
+
+
+def sklearn_view(rows):
+    return normalize(rows.X).numpy(), rows.y.numpy()
+
+
+def test_ridge_is_ridge_regression_on_the_classes_indicators():
+    rows = Rows()
+    head = Ridge(ridge=0.1)
+    head.fit(rows, rows)
+    unit, y = sklearn_view(rows)
+    level = (unit - unit.mean(0)).var(0).mean() * len(y)
+    model = RidgeRegression(alpha=0.1 * level).fit(unit, np.eye(3)[y])
+    found = head(rows, rows.X, None)
+    np.testing.assert_allclose(found[:, :3], model.predict(unit), atol=1e-8)
+    assert (found[:, 3] == -torch.inf).all()
+
+
+def test_the_discriminant_is_sklearns_with_a_shrunk_covariance():
+    rows = Rows()
+    head = Discriminant(shrinkage=0.4)
+    head.fit(rows, rows)
+    unit, y = sklearn_view(rows)
+    model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.4).fit(unit, y)
+    found = head(rows, rows.X, None)[:, :3]
+    # Scores are equal up to a number for each row.
+    expected = model.decision_function(unit)
+    np.testing.assert_allclose(
+        found - found.mean(1, keepdim=True), expected - expected.mean(1, keepdims=True), atol=1e-3
+    )
+
+
+def test_logistic_regression_is_sklearns():
+    rows = Rows()
+    head = Logistic(logistic_decay=0.01)
+    head.fit(rows, rows)
+    unit, y = sklearn_view(rows)
+    model = LogisticRegression(C=1 / (0.01 * len(y)), tol=1e-10, max_iter=1000).fit(unit, y)
+    found = head(rows, rows.X, None).softmax(1)[:, :3]
+    np.testing.assert_allclose(found, model.predict_proba(unit), atol=1e-4)
+
+
+@pytest.mark.parametrize("head", [Ridge, Discriminant, Logistic])
+def test_classes_count_alike_however_many_rows_are_remembered_of_each(head):
+    few = Rows()
+    many = Rows()
+    again = torch.cat([torch.arange(150), torch.arange(50), torch.arange(50)])
+    many.X, many.y = many.X[again], many.y[again]
+    scores = []
+    for rows in (few, many):
+        answer = head()
+        answer.fit(rows, rows)
+        scores.append(answer(rows, few.X, None)[:, :3])
+    torch.testing.assert_close(*scores, rtol=1e-3, atol=1e-3)
+
+
+def biased():
+    """A learner whose newest classes answer too often: their weights are too long."""
+    learner, stream = learned("weight-aligned")
+    layer = learner.model.net[-1]
+    with torch.no_grad():
+        layer.weight[4:] *= 3
+        layer.bias[4:] += 2
+    return learner, stream
+
+
+def test_weights_of_new_classes_are_made_as_long_as_the_old_ones():
+    learner, stream = biased()
+    learner.parts.answer.fit(learner.model, learner.memory.held)
+    X = learner.model.tensor(stream[0].X_test)
+    norms = learner.model.net[-1].weight.norm(dim=1)
+    factor = norms[:4].mean() / norms[4:].mean()
+    expected = learner.model.net(X)
+    bias = learner.model.net[-1].bias
+    expected[:, 4:] = (expected[:, 4:] - bias[4:]) * factor + bias[4:]
+    torch.testing.assert_close(learner._answers(X, None).float(), expected)
+
+
+def test_bias_correction_undoes_a_bias_towards_new_classes():
+    learner, stream = biased()
+    old = stream[0]
+    scores = []
+    for answer in (ANSWERS["seen"]("seen"), ANSWERS["bias-corrected"]()):
+        answer.fit(learner.model, learner.memory.held)
+        found = answer(learner.model, learner.model.tensor(old.X_test), None).argmax(1)
+        scores.append((found.numpy() == old.y_test).mean())
+    before, after = scores
+    assert after > before + 0.1
+
+
+def test_fitted_heads_are_for_classes_and_need_a_memory():
+    with pytest.raises(InputError, match="head='ridge' is for classes"):
+        recipe("er", head="ridge", loss="l2")
+    with pytest.raises(InputError, match="head='ridge' needs remembered rows, and 'sgd' has none"):
+        recipe("sgd", head="ridge")
