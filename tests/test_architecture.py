@@ -80,7 +80,7 @@ def test_imports_go_down_only(path):
         assert target in may, f"{path.name} ({floor}) imports olss.{name} ({target})"
 
 
-@pytest.mark.parametrize("at_run_time", [True])
+@pytest.mark.parametrize("at_run_time", [True, False], ids=["run time", "anywhere"])
 def test_no_modules_import_each_other_in_a_circle(at_run_time):
     graph = {
         module_of(path): {n for n in imported(path, at_run_time=at_run_time) if n in MODULES}
@@ -96,3 +96,33 @@ def test_no_two_modules_share_a_name():
     twice = {stem for stem in stems if stems.count(stem) > 1}
     # `adapters` are called after the libraries they are for.
     assert twice == set()
+
+
+def public_classes():
+    """Yield (class, module) of all public classes of the package."""
+    for path in FILES:
+        tree = ast.parse(path.read_text())
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield node.name, module_of(path)
+
+
+def test_no_two_public_classes_share_a_name():
+    homes = {}
+    for name, module in public_classes():
+        homes.setdefault(name, []).append(module)
+    assert {name: where for name, where in homes.items() if len(where) > 1} == {}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_only_public_names_are_imported_from_other_modules(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("olss."):
+            continue
+        home = PACKAGE / Path(*node.module.split(".")[1:])
+        source = home / "__init__.py" if home.is_dir() else home.with_suffix(".py")
+        shown = re.search(r"^__all__ = (\[.*?\])", source.read_text(), flags=re.M | re.S)
+        modules = {p.stem for p in home.glob("*.py")} | {p.name for p in home.glob("*/")}
+        public = set(ast.literal_eval(shown[1])) if shown else set()
+        for alias in node.names:
+            assert alias.name in public | modules, f"{node.module} does not show {alias.name}"

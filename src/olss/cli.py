@@ -17,6 +17,8 @@ from olss.files import file_commands
 from olss.lab import lab_commands, list_command
 from olss.lab.report import report_command
 
+__all__ = ["app"]
+
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",

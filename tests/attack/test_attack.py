@@ -11,21 +11,10 @@ from tests.attack.runner import GOOD, run
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and limits are of POSIX")
 
-# What is known to fail, until it is mended; the points are those of the attack on version 0.1.
-KNOWN = {
-    "hostile_files": "metadata is not validated nor checksummed (10, 15); a damaged .arrow crashes",
-    "signals": "update, merge and remove do not swap their state in one step (2)",
-    "odd_inputs": "masks lost (13); ragged lists, tensors and odd scalars (14)",
-}
 
-
-def cases():
-    for kind, (count, timeout) in BUDGETS["ci"].items():
-        marks = [pytest.mark.xfail(strict=False, reason=KNOWN[kind])] if kind in KNOWN else []
-        yield pytest.param(kind, count, timeout, marks=marks, id=kind)
-
-
-@pytest.mark.parametrize(("kind", "count", "timeout"), list(cases()))
+@pytest.mark.parametrize(
+    ("kind", "count", "timeout"), [(kind, *limits) for kind, limits in BUDGETS["ci"].items()]
+)
 def test_nothing_is_torn_silent_foreign_or_hung(kind, count, timeout):
     tally = run(kind, count, 0, timeout)
     assert tally.tried == count

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 import olss
-from olss.core.gram import COLUMN_LIMIT, Ridge, factor_gram
+from olss.core.gram import COLUMN_LIMIT, RidgeRule, factor_gram
 from olss.errors import DataError, InputError
 
 
@@ -96,10 +96,10 @@ def test_errors_name_the_remedy(A):
 def test_the_automatic_ridge_solves_for_the_dimension():
     s = np.logspace(3, -3, 50)
     for target in (0.5, 3.0, 20.0, 49.0):
-        ridge = Ridge("auto", dimension=target).of_spectrum(s)
+        ridge = RidgeRule("auto", dimension=target).of_spectrum(s)
         assert (s / (s + ridge)).sum() == pytest.approx(target, rel=1e-6)
-    assert Ridge("auto", dimension=50).of_spectrum(s) == 0
-    assert Ridge("auto", dimension=5).of_spectrum(np.zeros(4)) == 0
+    assert RidgeRule("auto", dimension=50).of_spectrum(s) == 0
+    assert RidgeRule("auto", dimension=5).of_spectrum(np.zeros(4)) == 0
 
 
 def test_a_gram_of_a_matrix_formed_elsewhere(A):

@@ -25,7 +25,17 @@ from olss.common import checks
 from olss.core.row_blocks import Blocks, to_numpy
 from olss.errors import DataError, InputError
 
-__all__ = ["COLUMN_LIMIT", "Factor", "Gram", "Ridge", "factor_gram"]
+__all__ = [
+    "COLUMN_LIMIT",
+    "Factor",
+    "Gram",
+    "RidgeRule",
+    "dense_product",
+    "factor_gram",
+    "gram_of",
+    "products",
+    "times",
+]
 
 Floats = NDArray[np.float64]
 
@@ -114,7 +124,7 @@ class Gram:
         """
         if not self.rows:
             raise InputError("this Gram has seen no rows; add some before asking for a scorer.")
-        rule = Ridge(ridge, size, dimension, rank)
+        rule = RidgeRule(ridge, size, dimension, rank)
         return factor_gram(self.matrix, rule.of_gram(self.matrix), tolerance=1e-11)
 
     def _match(self, columns: int) -> None:
@@ -334,7 +344,7 @@ def _null_vector(G: Floats, W: Floats, dropped: NDArray[np.intp]) -> Floats:
 
 
 @dataclass(frozen=True)
-class Ridge:
+class RidgeRule:
     """How the ridge is set: a number, by effective dimension, or by rank.
 
     `value="auto"` makes the effective dimension sum s/(s + ridge) equal to `dimension`, or to

@@ -26,7 +26,7 @@ from olss.common import checks
 from olss.core.gram import (
     COLUMN_LIMIT,
     Factor,
-    Ridge,
+    RidgeRule,
     dense_product,
     factor_gram,
     gram_of,
@@ -38,7 +38,16 @@ from olss.core.row_blocks import Blocks, to_numpy
 from olss.core.wide_rows import narrowed
 from olss.errors import DataError, InputError, OlssWarning
 
-__all__ = ["leverage_scores", "pool_scores"]
+__all__ = [
+    "TOLERANCE",
+    "Projected",
+    "annihilates",
+    "in_range",
+    "leverage_scores",
+    "pool_scores",
+    "product_defect",
+    "warn_uninformative",
+]
 
 Floats = NDArray[np.float64]
 Method = Literal["exact", "sketched", "bless"]
@@ -108,7 +117,7 @@ def leverage_scores(
     blocks = Blocks(A, weights)
     if method == "bless":
         return blocks.like(_bless(blocks, ridge, kernel, gamma, seed))
-    rule = Ridge(ridge, size, dimension, rank)
+    rule = RidgeRule(ridge, size, dimension, rank)
     (scores,) = _scores([blocks], method, rule, seed)
     if blocks.weights is not None:
         scores = scores * blocks.weights
@@ -143,11 +152,11 @@ def pool_scores(
     columns = {b.columns for b in blocks}
     if len(columns) > 1:
         raise DataError(f"all parts must have the same number of columns, found {columns}.")
-    return _scores(blocks, method, Ridge(ridge, size, dimension, rank), seed)
+    return _scores(blocks, method, RidgeRule(ridge, size, dimension, rank), seed)
 
 
 def _scores(
-    parts: list[Blocks], method: str, rule: Ridge, seed: int | np.random.Generator | None
+    parts: list[Blocks], method: str, rule: RidgeRule, seed: int | np.random.Generator | None
 ) -> list[Floats]:
     if method not in ("exact", "sketched"):
         raise InputError(f"method must be 'exact', 'sketched' or 'bless', found {method!r}.")
@@ -163,7 +172,8 @@ def _scores(
     return _exact(parts, rule)
 
 
-def warn_uninformative(rows: int, columns: int, rule: Ridge) -> None:
+def warn_uninformative(rows: int, columns: int, rule: RidgeRule) -> None:
+    """Warn where scores tell no row from another, unless a ridge mends that."""
     if not rule.asks:
         warnings.warn(
             f"{rows} rows of {columns} columns: where rows are independent every score is 1 "
@@ -184,7 +194,7 @@ _SINGLE = (np.dtype(np.float32), 1e-5)
 _DOUBLE = (np.dtype(np.float64), 1e-10)
 
 
-def _exact(parts: list[Blocks], rule: Ridge) -> list[Floats]:
+def _exact(parts: list[Blocks], rule: RidgeRule) -> list[Floats]:
     """Climb the ladder until an answer passes its own check."""
     single = all(p.dtype == np.float32 for p in parts)
     for dtype, dependent in (_SINGLE, _DOUBLE) if single else (_DOUBLE,):
@@ -287,7 +297,7 @@ def in_range(G: Floats, parts: Sequence[Blocks], dtype: np.dtype[Any]) -> bool:
     return not any(p.any_nonzero(tiny) for p in parts)
 
 
-def _rescale(parts: list[Blocks], rule: Ridge) -> Ridge:
+def _rescale(parts: list[Blocks], rule: RidgeRule) -> RidgeRule:
     """Bring values near 1 by powers of two; by column, or with a ridge all alike."""
     scale = even_scale(parts, alike=rule.asks)
     if rule.value and not isinstance(rule.value, str):
@@ -295,7 +305,7 @@ def _rescale(parts: list[Blocks], rule: Ridge) -> Ridge:
     return rule
 
 
-def _dual(parts: list[Blocks], rule: Ridge) -> Floats:
+def _dual(parts: list[Blocks], rule: RidgeRule) -> Floats:
     """Scores from the (n, n) matrix K = AA' where rows are fewer than columns.
 
     With a ridge they are the diagonal of K (K + ridge I)^-1. Without, they are the diagonal
@@ -353,7 +363,7 @@ def _projection_diagonal(K: Floats, eps: float) -> Floats:
     return scores
 
 
-def _sketched(parts: list[Blocks], rule: Ridge, rng: np.random.Generator) -> list[Floats]:
+def _sketched(parts: list[Blocks], rule: RidgeRule, rng: np.random.Generator) -> list[Floats]:
     """Score with the Gram matrix of a CountSketch, and norms by a random projection.
 
     Drineas, Magdon-Ismail, Mahoney & Woodruff (2012), with a CountSketch of 4 d rows

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from olss.errors import DataError, InputError
 
-__all__ = ["BLOCK_BYTES", "Blocks", "dense_array", "to_numpy"]
+__all__ = ["BLOCK_BYTES", "Blocks", "check_weights", "dense_array", "to_numpy"]
 
 # Large enough for BLAS to run at full speed, small enough for two blocks to be a small cost.
 BLOCK_BYTES = 24_000_000

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.frequent_directions import DirectionsFactor, FrequentDirections
-from olss.core.gram import COLUMN_LIMIT, Ridge
+from olss.core.gram import COLUMN_LIMIT, RidgeRule
 from olss.core.row_blocks import Blocks
 from olss.errors import InputError
 
@@ -69,7 +69,7 @@ class DirectionSum:
         factor = self.directions.scorer()
         return np.sqrt(factor.s)[:, None] * factor.V.T
 
-    def factor(self, rule: Ridge, T: Any = None) -> DirectionsFactor:
+    def factor(self, rule: RidgeRule, T: Any = None) -> DirectionsFactor:
         """Return what scores rows, with a ridge by this rule but not below what was shed."""
         if T is not None:
             raise InputError(f"a map needs rows of at most {COLUMN_LIMIT:,} columns.")

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.common import checks
-from olss.core.gram import Factor, Ridge, factor_gram, gram_of
+from olss.core.gram import Factor, RidgeRule, factor_gram, gram_of
 from olss.core.leverage import TOLERANCE, annihilates, in_range, product_defect
 from olss.core.preconditioned_qr import factor_rows, stacked
 from olss.core.row_blocks import Blocks
@@ -114,7 +114,7 @@ class GramSum:
         """(d,) of G."""
         return np.asarray(np.linalg.eigvalsh(self.matrix), dtype=np.float64)
 
-    def factor(self, rule: Ridge, T: Floats | None = None) -> Factor:
+    def factor(self, rule: RidgeRule, T: Floats | None = None) -> Factor:
         """Factor G, or T G T' for rows T z, with a ridge by this rule."""
         if T is not None:
             seen = replace(self, matrix=T @ self.matrix @ T.T)
@@ -272,7 +272,7 @@ class RowSum:
             raise DataError("X holds values too large to square, as a ridge needs; rescale them.")
         return s
 
-    def factor(self, rule: Ridge, T: Floats | None = None) -> Factor:
+    def factor(self, rule: RidgeRule, T: Floats | None = None) -> Factor:
         """Factor G, or T G T' for rows T z, with a ridge by this rule."""
         if T is not None:
             return RowSum(self.basis @ T.T).factor(rule).through(T, self.norms)

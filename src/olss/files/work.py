@@ -24,7 +24,16 @@ from olss.memory.spectrum import Spectrum
 from olss.memory.state import Settings, State
 from olss.memory.store import Indices, RowStore
 
-__all__ = ["Drawn", "Measured", "Tick", "Work", "draw_part", "measure_part", "unite_drawn"]
+__all__ = [
+    "PIECE_STEP",
+    "Drawn",
+    "Measured",
+    "Tick",
+    "Work",
+    "draw_part",
+    "measure_part",
+    "unite_drawn",
+]
 
 Tick = Callable[[int], None]
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from olss.errors import InputError
 from olss.learn.own_parts import imported
 
-__all__ = ["build", "describe", "last_linear", "mlp", "penultimate", "resnet18"]
+__all__ = ["Net", "build", "describe", "last_linear", "mlp", "penultimate", "resnet18"]
 
 Net = str | nn.Module | Callable[[], nn.Module]
 

@@ -23,7 +23,7 @@ from olss.core.row_blocks import Blocks
 from olss.core.wide_rows import narrowed
 from olss.memory.store import Array
 
-__all__ = ["Familiar"]
+__all__ = ["TAIL", "Familiar"]
 
 Floats: TypeAlias = NDArray[np.float64]
 

@@ -20,7 +20,7 @@ from olss.tables.array_gaps import ArrayGaps
 from olss.tables.plan import Plan, plan_columns
 from olss.tables.scoring import gram, matrix, row_map, variable
 
-__all__ = ["Numbers", "SeenScorer"]
+__all__ = ["NOTHING_TO_SCORE", "Numbers", "SeenScorer"]
 
 FEATURE_BLOCK = 4096  # rows a feature map gets at a time
 SAMPLE_ROWS = 16_384  # by which it is decided what columns are used for

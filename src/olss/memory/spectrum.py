@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from olss.common import checks
 from olss.core.frequent_directions import DirectionsFactor
-from olss.core.gram import COLUMN_LIMIT, Factor, Ridge
+from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule
 from olss.core.leverage import Projected, warn_uninformative
 from olss.core.row_blocks import Blocks
 from olss.core.running_directions import DirectionSum
@@ -259,12 +259,12 @@ class Spectrum:
         return blocks
 
 
-def ridge_rule(scores: str | float, size: int | None) -> Ridge:
+def ridge_rule(scores: str | float, size: int | None) -> RidgeRule:
     """Return how the ridge is set for "exact", "sketched", "ridge" or a number."""
     if not isinstance(scores, str):
-        return Ridge(scores)
+        return RidgeRule(scores)
     checks.known_name("scores", scores, ["exact", "ridge", "sketched"])
-    return Ridge("auto" if scores == "ridge" else None, size)
+    return RidgeRule("auto" if scores == "ridge" else None, size)
 
 
 def row_count(part: Any) -> int:

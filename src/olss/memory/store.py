@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Indices", "RowStore", "concatenated", "is_arrow", "take"]
+__all__ = ["Array", "Indices", "RowStore", "concatenated", "is_arrow", "length_of", "take"]
 
 Array: TypeAlias = Any  # numpy.ndarray, torch.Tensor, SciPy CSR rows or pyarrow.Table
 Indices: TypeAlias = NDArray[np.int64]

@@ -15,7 +15,7 @@ from olss.errors import InputError
 from olss.tables.arrow_types import value_type
 from olss.tables.gaps import Floats
 
-__all__ = ["Carried", "Column", "bounded", "decoded", "identity"]
+__all__ = ["WIDTH_LIMIT", "Carried", "Column", "bounded", "decoded", "identity"]
 
 
 # What a file may ask for: enough for any plan that was ever made, little enough to be harmless.
