@@ -24,11 +24,13 @@ Floats = NDArray[np.float64]
 STEP = 8192
 
 
-def blocks(plan: Plan, batch: Any, *, careful: bool = False) -> Iterator[tuple[slice, Any]]:
-    """Yield (rows, Z), Z (width + 1, rows) overwritten by the next."""
+def blocks(
+    plan: Plan, batch: Any, *, careful: bool = False, dtype: Any = None
+) -> Iterator[tuple[slice, Any]]:
+    """Yield (rows, Z), Z (width + 1, rows), of the plan's dtype or another, reused by the next."""
     encoded = plan.encode(batch, careful=careful)
     step = min(STEP, max(256, 4_000_000 // (4 * plan.width + 4)))
-    out = np.empty((plan.width + 1, min(step, batch.num_rows)), dtype=plan.dtype)
+    out = np.empty((plan.width + 1, min(step, batch.num_rows)), dtype=dtype or plan.dtype)
     # Infinite values are looked for in what comes out.
     with np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, batch.num_rows, step):
@@ -70,8 +72,7 @@ def gram(
     batch = table if isinstance(table, pa.RecordBatch) else one_batch(table)
     for careful in (False, True):
         total = np.zeros((plan.width + 1, plan.width + 1))
-        for part, block in blocks(plan, batch, careful=careful):
-            Z = block.astype(np.float64, copy=False)
+        for part, Z in blocks(plan, batch, careful=careful, dtype=np.dtype(np.float64)):
             total += (Z if weight is None else Z * weight[part]) @ Z.T
         if np.isfinite(total.diagonal()).all():
             return total
@@ -118,5 +119,8 @@ def one_batch(table: Any) -> Any:
     """Return a table as a single record batch."""
     import pyarrow as pa
 
-    columns = [column.combine_chunks() for column in table.columns]
+    columns = [
+        column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        for column in table.columns
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
