@@ -725,8 +725,13 @@ class Sketch:
             new_columns=settings.new_columns,
             keep_index=settings.keep_index,
         )
-        for name in set(extra or ()) & {c for part in parts.values() for c in part.schema.names}:
+        names = [name for part in parts.values() for name in part.schema.names]
+        for name in set(extra or ()) & set(names):
             raise InputError(f"extra: {name!r} is a column of the table already.")
+        if state.table is None:
+            for option in ("columns", "exclude"):
+                for name in getattr(settings, option) or ():
+                    checks.column(option, name, names)
         columns = parts | incoming(None, None, extra, held=held, rows=parts["X"].num_rows)
         if "X" in held:
             state = state.with_(
