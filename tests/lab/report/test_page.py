@@ -8,7 +8,7 @@ import pytest
 
 from olss.lab.report import write_report
 from olss.lab.report.page import _affordable
-from tests.lab.report.browser import Browser, find_chromium
+from tests.browser import Browser, find_chromium
 from tests.lab.report.made import METHODS, made, saved
 
 PROGRAM = find_chromium()
