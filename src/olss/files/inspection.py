@@ -83,9 +83,7 @@ def inspect(
     """
     sketch = Sketch.load(path)
     state = sketch._settled
-    columns = []
-    if state.numbers.plan is not None and state.spectrum is not None:
-        columns = state.numbers.plan.uses(state.numbers.varying(state.spectrum))
+    described = sketch.describe()
     error = None if state.spectrum is None else sketch.error()
     moved = None
     if against is not None:
@@ -93,7 +91,7 @@ def inspect(
 
         moved = sketch.drift(sampled_rows(sketch, against))
     return Inspection(
-        Path(path), sketch, sketch.describe(), columns, list(state.files), error, moved
+        Path(path), sketch, described, described.columns, list(state.files), error, moved
     )
 
 
