@@ -152,7 +152,8 @@ def _drift(found: Inspection) -> str:
     first, *more = str(found.drift).splitlines()
     kind = "poor" if found.drift else "fine"
     text = f'<p class="verdict {kind}">{escaped(first)}</p>'
-    drift, moved = found.drift, {}  # a column may make several numbers; the first moved most
+    drift = found.drift
+    moved: dict[str, list[Any]] = {}  # a column may make several numbers; the first moved most
     for name, *numbers in zip(drift.names, drift.shift, drift.spread, drift.column_p, strict=True):
         moved.setdefault(name, numbers)
     lines = [
@@ -160,10 +161,14 @@ def _drift(found: Inspection) -> str:
         for name, (shift, spread, p) in moved.items()
         if name != "(constant)"
     ]
-    shown = _scroll(table(["column", "shift", "spread", "p"], lines[:10]))
-    return _section(
-        "The new files", text + f"<p>{escaped(more[0])}</p>" + shown, "The columns that moved most."
+    shown = table(["column", "shift", "spread", "p"], lines[:10])
+    note = (
+        "The columns that moved most. Shift, from -1 to 1: how much more often a new row is above "
+        "one seen than below. Spread: the same for how far out it is. p: how often any column "
+        "would move as much by chance."
     )
+    text += f'<p>{escaped(more[0])}</p><p class="note">{note}</p>'
+    return _section("The new files", text + shown)
 
 
 def _stream(found: Inspection) -> str:
