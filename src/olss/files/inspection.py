@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from olss.common.terminal import printable
 from olss.memory.certificate import Certificate
-from olss.memory.description import Description
+from olss.memory.description import Description, short_names
 from olss.memory.drift import Drift
 from olss.memory.policies import name_of
 from olss.memory.sketch import Sketch
 
-__all__ = ["Inspection", "inspect", "short_names", "weight_bins"]
+__all__ = ["Inspection", "inspect", "weight_bins"]
 
 BAR = 40
 BINS = 8
@@ -167,13 +167,3 @@ def weight_bins(weight: NDArray[np.float64]) -> list[tuple[float, float, int]]:
     place = np.clip(np.searchsorted(edges, weight, side="right") - 1, 0, BINS - 1)
     counts = np.bincount(place, minlength=BINS).tolist()
     return [(float(a), float(b), n) for (a, b), n in zip(pairwise(edges), counts, strict=True)]
-
-
-def short_names(names: list[str]) -> list[str]:
-    """Return names without their folder, if all are in the same."""
-    if len(names) == 1:
-        return [os.path.basename(names[0]) or names[0]]
-    folders = {name.rpartition("/")[0] for name in names}
-    if len(folders) > 1:
-        return names
-    return [name.rpartition("/")[2] for name in names]

@@ -15,9 +15,10 @@ from olss.common.html_text import bar, escaped, table
 from olss.common.number_text import storage
 from olss.common.whole_file import write_whole
 from olss.errors import InputError
-from olss.files.inspection import Inspection, short_names, weight_bins
+from olss.files.inspection import Inspection, weight_bins
 from olss.files.page_charts import histogram, stream_chart
 from olss.memory.along_stream import along_stream
+from olss.memory.description import short_names
 from olss.memory.policies import name_of
 from olss.memory.sketch import Sketch
 from olss.memory.unusual_rows import UnusualRow, unusual_rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from olss.memory.policies import says
 from olss.memory.state import Settings, State
 from olss.tables.column_kinds import Carried
 
-__all__ = ["Description", "column_uses"]
+__all__ = ["Description", "short_names"]
 
 WIDTH = 12  # classes shown as columns
 TASKS = 40  # tasks shown as lines
@@ -77,7 +78,7 @@ class Description:
     ) -> Description:
         """Return the description of a state with rows, whose classes are given."""
         task, weight = state.rows["task"], state.rows["weight"]
-        columns = column_uses(state)
+        columns = _column_uses(state)
         tasks, i = np.unique(task, return_inverse=True)
         labels, j = np.unique(
             np.zeros(len(task)) if classes is None else classes, return_inverse=True
@@ -140,7 +141,7 @@ class Description:
         return lines[: TASKS + 1]
 
 
-def column_uses(state: State) -> list[tuple[str, str, str]]:
+def _column_uses(state: State) -> list[tuple[str, str, str]]:
     """Return (name, use, reason) for each column of a table; nothing while nothing is scored."""
     numbers = state.numbers
     if numbers.plan is None:
@@ -148,6 +149,16 @@ def column_uses(state: State) -> list[tuple[str, str, str]]:
     if state.spectrum is None or not numbers.plan.width:
         return numbers.plan.uses(np.ones(numbers.plan.width, dtype=bool))
     return numbers.plan.uses(numbers.varying(state.spectrum))
+
+
+def short_names(names: list[str]) -> list[str]:
+    """Return names without their folder, if all are in the same."""
+    if len(names) == 1:
+        return [os.path.basename(names[0]) or names[0]]
+    folders = {name.rpartition("/")[0] for name in names}
+    if len(folders) > 1:
+        return names
+    return [name.rpartition("/")[2] for name in names]
 
 
 def _scored(settings: Settings, state: State, columns: list[tuple[str, str, str]]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from olss.errors import InputError, MissingExtraError
 from olss.memory.along_stream import along_stream
+from olss.memory.description import short_names
 from olss.memory.sketch import Sketch
 
 if TYPE_CHECKING:
@@ -56,11 +57,13 @@ def _bars(axes: Axes, tasks: list[Any], counts: Any, classes: list[Any] | None) 
         axes.bar(place, height, bottom=bottom, color=CLASSES[k], label=name, width=0.85)
         bottom = bottom + height
     if len(tasks) <= 12:
-        axes.set_xticks(place, [_plain(task) for task in tasks], fontsize=8)
-        if max(len(_plain(task)) for task in tasks) > 3:
+        names = [_plain(name) for name in short_names([str(task) for task in tasks])]
+        axes.set_xticks(place, names, fontsize=8)
+        if max(map(len, names)) > 3:
             axes.tick_params(axis="x", rotation=90)
     if classes is not None:
-        axes.legend(fontsize=7, frameon=False, ncols=2, title="class", title_fontsize=7)
+        axes.margins(y=0.3)  # room for the legend
+        axes.legend(fontsize=7, frameon=False, ncols=4, title="class", title_fontsize=7)
     axes.set(title="rows kept by task", xlabel="task" if len(tasks) <= TASKS else "tasks, in order")
 
 
@@ -78,14 +81,19 @@ def _weights(axes: Axes, sketch: Sketch) -> None:
 
 
 def _stream(axes: Axes, sketch: Sketch) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     found = along_stream(sketch)
-    lengths = found.seen * len(found.seen)  # stretches may differ by a row
-    scale = len(found.seen) / lengths
-    axes.stairs(found.kept * scale, found.edges, fill=True, color=BLUE, alpha=0.35, label="kept")
-    axes.stairs(found.stands * scale, found.edges, color=VERMILLION, label="stands for")
+    axes.stairs(
+        found.kept / found.seen, found.edges, fill=True, color=BLUE, alpha=0.35, label="kept"
+    )
+    axes.stairs(found.stands / found.seen, found.edges, color=VERMILLION, label="stands for")
     axes.axhline(1, color=GREY, linestyle="--", linewidth=1, label="seen")
     axes.set(title="along the stream, in parts of what was seen", xlabel="row of the stream")
-    axes.legend(fontsize=7, frameon=False)
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.margins(y=0.25)  # room for the legend
+    axes.legend(fontsize=7, frameon=False, ncols=3, loc="upper left")
 
 
 def _plain(value: Any) -> str:
