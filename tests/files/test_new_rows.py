@@ -14,7 +14,7 @@ from olss.files.new_rows import SAMPLE_ROWS, sampled_rows
 
 def table(rows, seed, shift=0.0):
     rng = np.random.default_rng(seed)
-    X = rng.standard_normal((rows, 3)) + [0, shift, 0]
+    X = rng.standard_normal((rows, 3)) + np.array([0, shift, 0])
     frame = pd.DataFrame(X, columns=list("abc"))
     frame["kind"] = rng.choice(["x", "y", "z"], rows)
     frame["code"] = rng.choice(["1", "2", "three"], rows)

@@ -9,14 +9,15 @@ from olss import Sketch
 from olss.errors import InputError
 
 N = 12
+DAY = np.datetime64("2026-01-01")
 COLUMNS = {
     "whole": (np.arange(N) % 4, "3", 3),
     "small": ((np.arange(N) % 4).astype(np.uint8), "3", 3),
     "real": ((np.arange(N) % 4) / 2, "1.50", 1.5),
     "flag": (np.arange(N) % 3 == 0, "TRUE", True),
     "text": (np.array(list("abcabcabcabc")), "b", "b"),
-    "day": (np.datetime64("2026-01-01") + np.arange(N) % 4, "2026-01-04", np.datetime64("2026-01-04")),
-}  # fmt: skip
+    "day": (DAY + np.arange(N) % 4, "2026-01-04", DAY + 3),
+}
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def test_text_that_is_no_such_value_is_said(sketch, name, text):
 
 
 def test_a_column_that_there_is_not_is_said_with_near_ones(sketch):
-    with pytest.raises(InputError, match="where: there is no column 'reel'. Did you mean 'real'"):
+    with pytest.raises(InputError, match=r"where: there is no column 'reel'\. Did you mean 'real'"):
         sketch.remove(where={"reel": 1})
     for option in ("columns", "exclude"):
         with pytest.raises(InputError, match=f"{option}: there is no column 'prise'.*'price'"):

@@ -20,7 +20,7 @@ def test_leverage_is_that_of_everything_seen_and_its_parts_sum_to_it():
     inverse = np.linalg.inv(X.T @ X)
     h = np.einsum("ij,jk,ik->i", X, inverse, X)
     found = unusual_rows(sketch, 20)
-    assert [sketch.index[one.row] for one in found][0] == 17
+    assert sketch.index[found[0].row] == 17
     for one in found:
         x = X[sketch.index[one.row]]
         assert one.leverage == pytest.approx(h[sketch.index[one.row]], rel=1e-6)

@@ -71,8 +71,8 @@ def _section(title: str, body: str, note: str = "") -> str:
     return f"<section><h2>{escaped(title)}</h2>{told}{body}</section>\n"
 
 
-def _scroll(content: str) -> str:
-    return f'<div class="scroll wide-table" tabindex="0">{content}</div>'
+def _scroll(content: str, kind: str = "scroll wide-table") -> str:
+    return f'<div class="{kind}" tabindex="0">{content}</div>'
 
 
 def _head(found: Inspection) -> str:
@@ -162,7 +162,7 @@ def _drift(found: Inspection) -> str:
         for name, (shift, spread, p) in moved.items()
         if name != "(constant)"
     ]
-    shown = table(["column", "shift", "spread", "p"], lines[:10])
+    shown = _scroll(table(["column", "shift", "spread", "p"], lines[:10]), "scroll")
     note = (
         "The columns that moved most. Shift, from -1 to 1: how much more often a new row is above "
         "one seen than below. Spread: the same for how far out it is. p: how often any column "
@@ -216,7 +216,7 @@ def _ranked(head: list[str], names: Sequence[str], columns: Sequence[Any]) -> st
             cells.append(f'<div style="min-width:5em">{bar(values[place] / top, colour)}</div>')
         lines.append(cells)
     more = f'<p class="note">and {len(names) - LINES:,} more</p>' if len(names) > LINES else ""
-    return f'<div class="scroll" tabindex="0">{table(head, lines)}</div>{more}'
+    return _scroll(table(head, lines), "scroll") + more
 
 
 def _estimates(found: Inspection) -> str:

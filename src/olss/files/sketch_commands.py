@@ -19,15 +19,12 @@ __all__ = ["add_to"]
 
 GROUPS = 50  # lines a table has at the most
 
-Where = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--where",
-        metavar="COL=VALUE",
-        help="Rows in which COL is VALUE; COL= where it is missing. Several columns must all "
-        "match, of several values of one column any.",
-    ),
-]
+WHERE = typer.Option(
+    "--where",
+    metavar="COL=VALUE",
+    help="Rows in which COL is VALUE; COL= where it is missing. Several columns must all match, of "
+    "several values of one column any.",
+)
 
 ESTIMATE_EXAMPLES = """\
 **Examples**
@@ -74,7 +71,7 @@ def _estimate(
     by: Annotated[
         str | None, typer.Option("--by", metavar="COL", help="For each value of this column.")
     ] = None,
-    where: Where = None,
+    where: Annotated[list[str] | None, WHERE] = None,
     level: Annotated[
         float, typer.Option("--level", help="How sure the intervals are: 0.95 is 95 in 100.")
     ] = 0.95,
@@ -87,12 +84,18 @@ def _estimate(
 
     Of files made with the policy weighted or reservoir: their weights say what rows stand for.
     """
+    from olss.common import checks
+    from olss.memory.selecting import names_of
     from olss.memory.sketch import Sketch
 
     asked = [("mean", name) for name in mean or ()] + [("total", name) for name in total or ()]
     if count or not asked:
         asked.insert(0, ("count", ""))
     sketch = Sketch.load(path)
+    columns = names_of(sketch._settled)
+    for option, name in [*asked, ("by", by)]:
+        if name:
+            checks.column(f"--{option}", name, columns)
     say(_answer(sketch, asked, by, _conditions(sketch, where), level, calibrate))
 
 
@@ -100,7 +103,7 @@ def _forget(
     path: Annotated[
         Path, typer.Argument(metavar="OUT", help="A file made by compress or Sketch.save.")
     ],
-    where: Where = None,
+    where: Annotated[list[str], WHERE],
 ) -> None:
     """Take rows out for good: the file is written anew without them, and goes on after.
 
@@ -109,8 +112,6 @@ def _forget(
     from olss.files import forget
     from olss.memory.sketch import Sketch
 
-    if not where:
-        raise InputError("say which rows: --where COL=VALUE, or more of them.")
     say(forget(path, _conditions(Sketch.load(path), where) or {}))
 
 
