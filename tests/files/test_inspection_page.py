@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 from olss import Sketch
 from olss.errors import InputError
@@ -124,7 +125,9 @@ def test_every_policy_has_its_page_and_text(folder, policy):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("kind", ["array", "images", "table", "one row", "all kept", "alike"])
+@pytest.mark.parametrize(
+    "kind", ["array", "images", "sparse", "tensor", "table", "one row", "all kept", "alike"]
+)
 def test_what_sketch_save_wrote_is_shown_whatever_the_policy(tmp_path, policy, kind):
     rng = np.random.default_rng(0)
     path = tmp_path / "s.parquet"
@@ -133,6 +136,11 @@ def test_what_sketch_save_wrote_is_shown_whatever_the_policy(tmp_path, policy, k
         sketch.update(rng.integers(0, 255, (90, 4, 4)).astype(np.uint8), y=np.arange(90) % 3)
     elif kind == "table":
         sketch.update({"x": rng.standard_normal(90), "t": rng.choice(["a", "b"], 90)}, task="one")
+    elif kind == "sparse":
+        sketch.update(sp.random_array((90, 8), density=0.4, rng=rng, format="csr"))
+    elif kind == "tensor":
+        torch = pytest.importorskip("torch")
+        sketch.update(torch.randn(90, 3), y=torch.randn(90))
     elif kind == "one row":
         sketch.update(np.ones((1, 2)))
     elif kind == "alike":

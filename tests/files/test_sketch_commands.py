@@ -84,6 +84,15 @@ def test_groups_and_conditions(out):
     assert cells(missing)[1][-1] == str(gaps)
 
 
+@pytest.mark.parametrize("by", ["day", "stops", "seats", "a=b"])
+def test_groups_of_any_type_with_gaps(out, by):
+    result = call("estimate", out, "--mean", "delay", "--by", by, "--where", "carrier=UA")
+    assert result.exit_code == 0, result.output
+    lines = cells(result.output)[1:]
+    assert not any("no value" in line for line in lines)
+    assert any(line[0] == "(missing)" for line in lines) == (by == "seats")
+
+
 def test_many_groups_are_cut_and_calibration_is_passed_on(out):
     result = call("estimate", out, "--count", "--by", "delay")
     assert len(result.output.splitlines()) == 52

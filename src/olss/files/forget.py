@@ -23,7 +23,8 @@ TAKEN_OFF = (
     "Of the spectrum, the sums of squares and products over everything seen, their own part is "
     "taken off. What earlier draws dropped of the same kind is in it still, as part of a sum."
 )
-NO_SPECTRUM = "No spectrum is kept, so nothing else in the file speaks of what they held."
+NO_SPECTRUM = "No spectrum is kept: there is no sum over rows seen that has them in it."
+SCALES = "How columns are scaled, which the first rows have decided, stays."
 COUNTS = (
     "Counts stay: rows seen and, for files, how many rows each had. Copies of the file are not "
     "touched."
@@ -93,6 +94,7 @@ def forget(path: str | os.PathLike[str], where: Mapping[str, Any]) -> Forgotten:
             sketch.save(path)
     state = sketch._settled
     remains = [TAKEN_OFF if state.spectrum is not None else NO_SPECTRUM]
+    remains += [SCALES] if state.numbers.plan is not None else []
     remains += [
         f"The value {value!r} stays known as one that column {name!r} can have."
         for name, value in _known_values(state, where)

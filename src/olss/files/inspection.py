@@ -106,6 +106,7 @@ def _lines(found: Inspection) -> list[str]:
         f"policy {name_of(sketch.policy) or 'of its own'}, size {sketch.size}{target}",
         f"weights {low:.4g} to {high:.4g}, mean {mean:.4g}; "
         f"worth {d.effective_rows:,.0f} rows of equal weight",
+        d.memory,
         "",
         "how good it is",
     ]

@@ -9,11 +9,13 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 import olss
 from olss.common.html_text import bar, escaped, table
 from olss.common.number_text import storage
 from olss.common.whole_file import write_whole
+from olss.core.row_blocks import to_numpy
 from olss.errors import InputError
 from olss.files.inspection import Inspection, weight_bins
 from olss.files.page_charts import histogram, stream_chart
@@ -82,7 +84,7 @@ def _head(found: Inspection) -> str:
     if kind is not None and kind.target:
         words.append(f"target {kind.target}")
     if settings.half_life is not None:
-        unit = "rows" if settings.time is None else f"of {settings.time} (dates: in seconds)"
+        unit = "rows" if settings.time is None else f"in {settings.time} (of dates: seconds)"
         words.append(f"half-life {settings.half_life:,.6g} {unit}")
     tiles = [
         (f"{d.rows:,}", "rows kept"),
@@ -239,7 +241,10 @@ def _estimates(found: Inspection) -> str:
         ]
         lines.append([f'<span class="name">{escaped(name)}</span>', *cells])
     if not lines:
-        return _section("What is known of everything seen", "<p>No column holds numbers.</p>")
+        return _section(
+            "What is known of everything seen",
+            "<p>No column of numbers, or too many; <code>Sketch.estimate</code> takes one.</p>",
+        )
     note = (
         "Means and totals of everything seen, estimated from the rows kept. In 95 of 100 sketches "
         "the interval holds the true number. Missing values are left out."
@@ -253,10 +258,11 @@ def _numeric(sketch: Sketch) -> list[tuple[str, Any]]:
     """Return columns of numbers by name, as `Sketch.estimate` takes them."""
     state = sketch._settled
     if state.table is None:
-        X = state.rows["X"]
-        if X.ndim != 2 or not hasattr(X, "reshape") or X.shape[1] > COLUMNS:
-            return []
-        return [(f"column {j}", _column_function(j)) for j in range(X.shape[1])]
+        X, y = state.rows["X"], state.rows.get("y")
+        few = X.ndim == 2 and not sp.issparse(X) and X.shape[1] <= ESTIMATES
+        names = [(f"column {j}", _column_function(j)) for j in range(X.shape[1] if few else 0)]
+        is_number = y is not None and y.ndim == 1 and to_numpy(y[:1]).dtype.kind in "biuf"
+        return [*names, ("y", "y")] if is_number else names
     import pyarrow.types as kinds
 
     return [

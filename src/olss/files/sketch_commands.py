@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 GROUPS = 50  # lines a table has at the most
+MISSING = "(missing)"
 
 WHERE = typer.Option(
     "--where",
@@ -177,8 +178,8 @@ def _by_group(
 ) -> list[str]:  # fmt: skip
     from olss.common.text_table import aligned
 
-    counts = dict(sketch.estimate(by=by, where=where))  # type: ignore[arg-type]  # there are groups
-    by_group = [dict(one) for one in found]
+    counts = _named(sketch.estimate(by=by, where=where))
+    by_group = [_named(one) for one in found]
     order = sorted(counts, key=lambda group: -counts[group].count)
     table = [[by, "rows kept"] + [cell for title in titles for cell in (title, percent)]]
     for group in order[:GROUPS]:
@@ -194,6 +195,11 @@ def _by_group(
             f"olss.Sketch.load(OUT).estimate(..., by={by!r}).to_frame()"
         )
     return lines
+
+
+def _named(estimates: Any) -> dict[Any, Estimate]:
+    """Return the estimate of each group; a gap, None or NaN, is one that can be looked up."""
+    return {MISSING if name is None or name != name else name: one for name, one in estimates}
 
 
 def _texts(one: Estimate, what: str, level: float) -> list[str]:
