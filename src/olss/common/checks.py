@@ -13,7 +13,7 @@ import numpy as np
 from olss.common.near_names import nearest
 from olss.errors import InputError
 
-__all__ = ["generator", "known_name", "number", "seed", "share", "whole"]
+__all__ = ["column", "generator", "known_name", "number", "seed", "share", "whole"]
 
 
 def whole(name: str, value: Any, least: int = 1, more: str = "", *, most: int | None = None) -> int:
@@ -137,3 +137,18 @@ def known_name(name: str, value: Any, known: Iterable[str]) -> str:
     if not isinstance(value, str) or value not in names:
         raise InputError(f"{name}: there is no {_shown(value)}. {nearest(str(value), names)}")
     return value
+
+
+def column(option: str, name: Any, columns: Iterable[str]) -> str:
+    """Return the name of a column that there is; for one that there is not, those near it.
+
+    Examples
+    --------
+    >>> column("by", "carier", ["carrier", "delay"])
+    Traceback (most recent call last):
+    olss.errors.InputError: by: there is no column 'carier'. Did you mean 'carrier'?
+    """
+    names = list(columns)
+    if not isinstance(name, str) or name not in names:
+        raise InputError(f"{option}: there is no column {name!r}. {nearest(str(name), names)}")
+    return name

@@ -7,6 +7,8 @@ from difflib import get_close_matches
 
 __all__ = ["nearest"]
 
+SHOWN = 40
+
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return words on which names are near, or which there are.
@@ -22,4 +24,5 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name[:100], names, n=3, cutoff=0.5)
     if close:
         return f"Did you mean {' or '.join(repr(other) for other in close)}?"
-    return f"There are: {', '.join(names)}."
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return f"There are: {', '.join(names[:SHOWN])}{more}."

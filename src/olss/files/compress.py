@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from olss.common import checks
-from olss.common.lock import holder, locked
-from olss.errors import InputError, OlssError, OlssWarning
+from olss.errors import InputError, OlssWarning
 from olss.files.compress_summary import Summary
+from olss.files.result_lock import written_alone
 from olss.memory.pool import Policy
 
 __all__ = ["Progress", "Summary", "compress"]
@@ -134,11 +134,7 @@ def compress(
         "time": time,
         "spectrum": spectrum,
     }
-    lock = path.with_name(f".{path.name}.lock")
-    with locked(lock, tidy=True) as got, as_paths(inputs) as given:
-        if not got:
-            who = holder(lock) or "another process"
-            raise OlssError(f"{path} is being written by {who}; wait for it, and run this again.")
+    with written_alone(path), as_paths(inputs) as given:
         if path.exists() and not fresh:
             job = continued(path, asked, target, task)
         else:

@@ -1,4 +1,4 @@
-"""The commands `olss compress` and `olss inspect`."""
+"""The commands `olss compress` and `olss inspect`, and those of `olss.files.sketch_commands`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,41 @@ from typing import Annotated
 import typer
 
 from olss.common.terminal import Interrupted, plain_errors, say
+from olss.errors import InputError
+from olss.files import sketch_commands
 
 __all__ = ["add_to"]
+
+COMPRESS_EXAMPLES = """\
+**Examples**
+
+`olss compress logs/*.parquet --into small.parquet --size 100000 --target label --seed 0`
+
+`olss compress logs/ --into small.parquet`  goes on: takes in the files that are new
+
+`olss compress a.csv b.jsonl.gz c.orc --into small.parquet --size 5000 --policy reservoir`
+
+`olss compress logs/ --into small.parquet --size 5000 --half-life 30d --time date`
+
+Then: `olss inspect`, `olss estimate`, `olss forget`; policies: `olss list policies`
+"""
+
+INSPECT_EXAMPLES = """\
+**Examples**
+
+`olss inspect small.parquet`
+
+`olss inspect small.parquet --html page.html`  a page to look at, and to pass on
+
+`olss inspect small.parquet --against today.csv`  whether new rows are unlike those seen
+"""
 
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    app.command("compress")(plain_errors(_compress))
-    app.command("inspect")(plain_errors(_inspect))
+    app.command("compress", epilog=COMPRESS_EXAMPLES)(plain_errors(_compress))
+    app.command("inspect", epilog=INSPECT_EXAMPLES)(plain_errors(_inspect))
+    sketch_commands.add_to(app)
 
 
 def _compress(
@@ -56,6 +83,33 @@ def _compress(
     intercept: Annotated[
         bool | None,
         typer.Option("--intercept/--no-intercept", help="Score rows with a constant added."),
+    ] = None,
+    half_life: Annotated[
+        str | None,
+        typer.Option(
+            "--half-life",
+            metavar="ROWS|TIME",
+            help="Rows count half after so many rows or, with --time, after so long (30d, 12h).",
+        ),
+    ] = None,
+    last: Annotated[
+        str | None,
+        typer.Option(
+            "--last",
+            metavar="ROWS|TIME",
+            help="Forget all that is older than so many rows, or so long.",
+        ),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option("--time", metavar="COL", help="The column that says how old a row is."),
+    ] = None,
+    spectrum: Annotated[
+        bool | None,
+        typer.Option(
+            "--spectrum/--no-spectrum",
+            help="Keep what says how good the result is, whatever the policy.",
+        ),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over if OUT exists.")] = False,
     skip_bad: Annotated[
@@ -112,6 +166,10 @@ def _compress(
                 columns=_names(columns),
                 exclude=_names(exclude),
                 intercept=intercept,
+                half_life=_number_or_name(half_life),
+                last=_number_or_name(last),
+                time=time,
+                spectrum=spectrum,
                 seed=seed,
                 fresh=fresh,
                 skip_bad=skip_bad,
@@ -129,11 +187,37 @@ def _compress(
         say(summary)
 
 
-def _inspect(path: Annotated[Path, typer.Argument(help="A file made by compress.")]) -> None:
-    """Say what a compressed table holds and how good it is."""
+def _inspect(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="OUT", help="A file made by compress or Sketch.save."),
+    ],
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="PAGE.html", help="Write a page that needs nothing else, too."),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NEW...", help="Say whether the rows of these files are unlike it."),
+    ] = None,
+) -> None:
+    """Say what a sketch file holds, how good it is, and whether new files are unlike it."""
     from olss.files import inspect
 
-    say(inspect(path))
+    path, more = paths[0], [str(other) for other in paths[1:]]
+    if more and not against:
+        raise InputError(
+            f"inspect takes one file, found {len(paths)}; to compare with new ones: --against."
+        )
+    # The shell makes several files of a pattern; all but the first come without the option.
+    found = inspect(path, against=[*against, *more] if against else None)
+    if html is not None:
+        from olss.files.inspection_page import write_page
+
+        write_page(found, html)
+    say(found)
+    if html is not None:
+        say(f"\nThe page is {html}")
 
 
 def _names(text: str | None) -> list[str] | None:

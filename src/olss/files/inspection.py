@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -13,11 +14,12 @@ from numpy.typing import NDArray
 
 from olss.common.terminal import printable
 from olss.memory.certificate import Certificate
-from olss.memory.description import Description
+from olss.memory.description import Description, short_names
+from olss.memory.drift import Drift
 from olss.memory.policies import name_of
 from olss.memory.sketch import Sketch
 
-__all__ = ["Inspection", "inspect"]
+__all__ = ["Inspection", "inspect", "weight_bins"]
 
 BAR = 40
 BINS = 8
@@ -40,6 +42,8 @@ class Inspection:
         A line a file taken in.
     error : Certificate or None
         How far the sketch is from everything seen; None if it keeps no spectrum.
+    drift : Drift or None
+        Whether the rows of other files are unlike it, if that was asked.
     """
 
     path: Path
@@ -48,13 +52,23 @@ class Inspection:
     columns: list[tuple[str, str, str]]
     files: list[dict[str, Any]]
     error: Certificate | None
+    drift: Drift | None = None
 
     def __str__(self) -> str:
         return printable("\n".join(_lines(self)))
 
 
-def inspect(path: str | os.PathLike[str]) -> Inspection:
+def inspect(
+    path: str | os.PathLike[str], *, against: Sequence[str | os.PathLike[str]] | None = None
+) -> Inspection:
     """Return what a file made by `compress`, or by `olss.Sketch.save`, holds and how good it is.
+
+    Parameters
+    ----------
+    path : path
+    against : sequence of paths, optional
+        New files, folders or globs: `drift` then says whether their rows are unlike those seen, by
+        a uniform sample of at most 20,000 of them.
 
     Examples
     --------
@@ -69,11 +83,16 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     """
     sketch = Sketch.load(path)
     state = sketch._settled
-    columns = []
-    if state.numbers.plan is not None and state.spectrum is not None:
-        columns = state.numbers.plan.uses(state.numbers.varying(state.spectrum))
+    described = sketch.describe()
     error = None if state.spectrum is None else sketch.error()
-    return Inspection(Path(path), sketch, sketch.describe(), columns, list(state.files), error)
+    moved = None
+    if against is not None:
+        from olss.files.new_rows import sampled_rows
+
+        moved = sketch.drift(sampled_rows(sketch, against))
+    return Inspection(
+        Path(path), sketch, described, described.columns, list(state.files), error, moved
+    )
 
 
 def _lines(found: Inspection) -> list[str]:
@@ -87,6 +106,7 @@ def _lines(found: Inspection) -> list[str]:
         f"policy {name_of(sketch.policy) or 'of its own'}, size {sketch.size}{target}",
         f"weights {low:.4g} to {high:.4g}, mean {mean:.4g}; "
         f"worth {d.effective_rows:,.0f} rows of equal weight",
+        d.memory,
         "",
         "how good it is",
     ]
@@ -96,15 +116,18 @@ def _lines(found: Inspection) -> list[str]:
         )
     else:
         lines += [f"  {line}" for line in str(found.error).splitlines()[1:]]
-    names = _short([str(task) for task in d.tasks])
+    if found.drift is not None:
+        lines += ["", "the new files", *(f"  {line}" for line in str(found.drift).splitlines())]
+    names = short_names([str(task) for task in d.tasks])
     rows = d.counts.sum(axis=1)
     lines += ["", "rows by task (standing for)"]
     lines += _bars(names, rows.tolist(), [f"{w:,.0f}" for w in d.task_weight])
     if d.classes is not None:
         lines += ["", "rows by class"]
         lines += _bars([str(c) for c in d.classes], d.counts.sum(axis=0).tolist())
-    if high > low * (1 + 1e-9):
-        lines += ["", "rows by weight", *_weights(sketch.weight)]
+    if bins := weight_bins(sketch.weight):
+        lines += ["", "rows by weight"]
+        lines += _bars([f"{a:.4g} - {b:.4g}" for a, b, _ in bins], [n for _, _, n in bins])
     if found.columns:
         width = max(len(name) for name, _, _ in found.columns)
         lines += ["", "columns"]
@@ -135,20 +158,13 @@ def _bars(names: list[str], values: list[int], notes: list[str] | None = None) -
     return lines
 
 
-def _weights(weight: NDArray[np.float64]) -> list[str]:
+def weight_bins(weight: NDArray[np.float64]) -> list[tuple[float, float, int]]:
+    """Return how many rows have a weight from, to: bins of equal ratios, none if all are alike."""
+    low, high = float(weight.min()), float(weight.max())
+    if high <= low * (1 + 1e-9):
+        return []
     # Rounding must not put an edge beyond its neighbour where weights are nearly alike.
-    edges = np.maximum.accumulate(np.geomspace(weight.min(), weight.max(), BINS + 1))
+    edges = np.maximum.accumulate(np.geomspace(low, high, BINS + 1))
     place = np.clip(np.searchsorted(edges, weight, side="right") - 1, 0, BINS - 1)
-    counts = np.bincount(place, minlength=BINS)
-    names = [f"{a:.4g} - {b:.4g}" for a, b in pairwise(edges)]
-    return _bars(names, counts.tolist())
-
-
-def _short(names: list[str]) -> list[str]:
-    """Leave out the folder if all names share one."""
-    if len(names) == 1:
-        return [os.path.basename(names[0]) or names[0]]
-    folders = {name.rpartition("/")[0] for name in names}
-    if len(folders) > 1:
-        return names
-    return [name.rpartition("/")[2] for name in names]
+    counts = np.bincount(place, minlength=BINS).tolist()
+    return [(float(a), float(b), n) for (a, b), n in zip(pairwise(edges), counts, strict=True)]

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from olss.common import checks
-from olss.common.near_names import nearest
 from olss.errors import DataError, FormatError, InputError
 from olss.files.compress_summary import Summary
 from olss.files.engines import Engine
@@ -409,8 +408,7 @@ def _check_columns(job: Job, schema: Any) -> None:
     }
     for option, given in wanted.items():
         for name in [given] if isinstance(given, str) else given or ():
-            if name not in names:
-                raise InputError(f"{option}: there is no column {name!r}. {nearest(name, names)}")
+            checks.column(option, name, names)
     for name in OWN.values():
         if name in names:
             raise InputError(

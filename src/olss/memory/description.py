@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Description"]
+from olss.common.number_text import storage
+from olss.common.text_table import aligned
+from olss.memory.policies import says
+from olss.memory.state import Settings, State
+from olss.tables.column_kinds import Carried
+
+__all__ = ["Description", "short_names"]
 
 WIDTH = 12  # classes shown as columns
 TASKS = 40  # tasks shown as lines
+COLUMNS = 12  # columns named of those scored, and of those not
+LINE = 92  # letters
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,14 @@ class Description:
         Smallest, mean and largest weight.
     effective_rows : float
         How many rows of equal weight tell as much: (sum w)^2 / sum w^2.
+    scored : str
+        What scores are taken of, in words.
+    columns : list of (name, use, reason)
+        Of tables: what each column is used for.
+    row_bytes, spectrum_bytes : int
+        Memory of the rows held, and of what is known of everything seen.
+    waiting : int
+        Rows that had waited for others, and were drawn from so that they could be described.
     """
 
     rows: int
@@ -44,16 +62,23 @@ class Description:
     task_weight: NDArray[np.float64]
     weight: tuple[float, float, float]
     effective_rows: float
+    scored: str
+    columns: list[tuple[str, str, str]]
+    row_bytes: int
+    spectrum_bytes: int
+    waiting: int
 
     @classmethod
     def of(
         cls,
-        seen: int,
-        task: NDArray[Any],
+        settings: Settings,
+        state: State,
         classes: NDArray[Any] | None,
-        weight: NDArray[np.float64],
+        waiting: int = 0,
     ) -> Description:
-        """Describe rows by their tasks, classes and weights."""
+        """Return the description of a state with rows, whose classes are given."""
+        task, weight = state.rows["task"], state.rows["weight"]
+        columns = _column_uses(state)
         tasks, i = np.unique(task, return_inverse=True)
         labels, j = np.unique(
             np.zeros(len(task)) if classes is None else classes, return_inverse=True
@@ -62,14 +87,27 @@ class Description:
         np.add.at(counts, (i, j), 1)
         return cls(
             rows=len(task),
-            seen=seen,
+            seen=state.seen,
             tasks=tasks.tolist(),
             classes=None if classes is None else labels.tolist(),
             counts=counts,
             task_weight=np.bincount(i, weight).astype(np.float64),
             weight=(float(weight.min()), float(weight.mean()), float(weight.max())),
             effective_rows=float(weight.sum() ** 2 / (weight**2).sum()),
+            scored=_scored(settings, state, columns),
+            columns=columns,
+            row_bytes=state.rows.nbytes,
+            spectrum_bytes=0 if state.spectrum is None else state.spectrum.nbytes,
+            waiting=waiting,
         )
+
+    @property
+    def memory(self) -> str:
+        """Bytes held, and rows that had waited, in words."""
+        text = f"memory: rows {storage({'mean': self.row_bytes})}"
+        if self.spectrum_bytes:
+            text += f", spectrum {storage({'mean': self.spectrum_bytes})}"
+        return f"{text}; {self.waiting:,} rows had waited until now" if self.waiting else text
 
     def __str__(self) -> str:
         low, mean, high = self.weight
@@ -77,15 +115,23 @@ class Description:
             f"{self.rows:,} rows of {self.seen:,} seen",
             f"weights {low:.4g} to {high:.4g}, mean {mean:.4g}; "
             f"worth {self.effective_rows:,.0f} rows of equal weight",
-            *_aligned(self._table()),
+            *textwrap.wrap(f"scored: {self.scored}", LINE, subsequent_indent="  "),
+            self.memory,
         ]
+        lines += aligned(self.table())
         if len(self.tasks) > TASKS:
             lines.append(f"... and {len(self.tasks) - TASKS} tasks more")
         return "\n".join(lines)
 
     __repr__ = __str__
 
-    def _table(self) -> list[list[str]]:
+    def _repr_html_(self) -> str:
+        from olss.memory.sketch_html import description_html
+
+        return description_html(self)
+
+    def table(self) -> list[list[str]]:
+        """Return rows by task and class as cells to read, the first line being the head."""
         shown = [] if self.classes is None else self.classes[:WIDTH]
         more = ["..."] if self.classes is not None and len(self.classes) > WIDTH else []
         lines = [["task", "rows", "stand for", *map(str, shown), *more]]
@@ -95,6 +141,43 @@ class Description:
         return lines[: TASKS + 1]
 
 
-def _aligned(table: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(map(str.rjust, line, widths)) for line in table]
+def _column_uses(state: State) -> list[tuple[str, str, str]]:
+    """Return (name, use, reason) for each column of a table; nothing while nothing is scored."""
+    numbers = state.numbers
+    if numbers.plan is None:
+        return []
+    if state.spectrum is None or not numbers.plan.width:
+        return numbers.plan.uses(np.ones(numbers.plan.width, dtype=bool))
+    return numbers.plan.uses(numbers.varying(state.spectrum))
+
+
+def short_names(names: list[str]) -> list[str]:
+    """Return names without their folder, if all are in the same."""
+    if len(names) == 1:
+        return [os.path.basename(names[0]) or names[0]]
+    folders = {name.rpartition("/")[0] for name in names}
+    if len(folders) > 1:
+        return names
+    return [name.rpartition("/")[2] for name in names]
+
+
+def _scored(settings: Settings, state: State, columns: list[tuple[str, str, str]]) -> str:
+    """Return in words what scores are taken of."""
+    if settings.features is not None:
+        return "what features makes of rows"
+    asked = says(settings.policy, "scored") is not None or says(settings.policy, "looks")
+    if not asked and state.spectrum is None:
+        return "nothing, the policy asks for no scores"
+    if state.table is None:
+        width = int(np.prod(state.rows["X"].shape[1:]))
+        gaps = ", gaps filled" if state.numbers.gaps is not None else ""
+        return f"rows as they are, {width:,} number{'' if width == 1 else 's'} each{gaps}"
+    used = [f"{name} ({use})" for name, use, _ in columns if use != Carried.use]
+    carried = [name for name, use, _ in columns if use == Carried.use]
+    text = _some(used) or "no column"
+    return f"{text}; only carried: {_some(carried)}" if carried else text
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - COLUMNS:,} more" if len(names) > COLUMNS else ""
+    return ", ".join(names[:COLUMNS]) + more

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.common.checks import known_name
+from olss.common.text_table import aligned
 from olss.core.estimation import Figure
 from olss.errors import InputError
 
@@ -86,15 +87,15 @@ class Estimate(_Numbers):
 
     def __str__(self) -> str:
         lines = []
-        for what, number, between in self._texts():
+        for what, number, between in self.texts():
             lines.append(f"{what:<5}  {number}" + ("" if self.too_few else f"   95%: {between}"))
         few = "; too few for an interval" if self.too_few else ""
         return "\n".join([*lines, f"from {self.rows:,} rows kept{few}{_left_out(self.missing)}"])
 
-    def _texts(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the name of each number, the number, and its interval."""
+    def texts(self, level: float = 0.95) -> Iterator[tuple[str, str, str]]:
+        """Yield "count", "total" or "mean", the number, and its interval, as texts to read."""
         for what, figure in self.figures.items():
-            low, high = self.interval(what)  # type: ignore[arg-type]
+            low, high = self.interval(what, level)  # type: ignore[arg-type]
             between = "too few rows" if self.too_few else f"{_text(low)} to {_text(high)}"
             yield what, _text(float(figure.value)), between
 
@@ -179,16 +180,9 @@ class Estimates(_Numbers):
         for group in shown:
             one = self.at(int(group))
             names = [str(labels[group]) for labels in self.groups.values()]
-            numbers = [text for _, *pair in one._texts() for text in pair]
+            numbers = [text for _, *pair in one.texts() for text in pair]
             table.append([*names, f"{one.rows:,}", *numbers])
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        sides = [str.ljust] * len(self.groups) + [str.rjust] * (len(head) - len(self.groups))
-        lines = [
-            "  ".join(
-                side(cell, width) for side, cell, width in zip(sides, line, widths, strict=True)
-            )
-            for line in table
-        ]
+        lines = aligned(table, left=len(self.groups))
         if len(self) > SHOWN:
             lines.append(f"the {SHOWN} largest of {len(self):,} groups; to_frame() has all")
         return "\n".join(lines) + _left_out(self.missing, "\n")
@@ -204,5 +198,5 @@ def _left_out(missing: int, between: str = "; ") -> str:
 
 
 def _text(value: float) -> str:
-    """Say a number with about four digits, whole ones from 1,000 on."""
+    """Return a number with about four digits, whole ones from 1,000 on."""
     return f"{value:,.0f}" if 1_000 <= abs(value) < 1e15 else f"{value:.4g}"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common.near_names import nearest
+from olss.common import checks
 from olss.core.row_blocks import to_numpy
 from olss.errors import InputError
 from olss.memory.own_columns import EXTRA
@@ -17,6 +17,8 @@ from olss.memory.store import is_arrow
 from olss.memory.target_classes import labels
 
 __all__ = ["chosen_rows", "column_of", "known_totals", "labels_of", "names_of", "numbers_of"]
+
+TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
 def chosen_rows(state: State, where: Any) -> NDArray[np.bool_]:
@@ -50,10 +52,7 @@ def names_of(state: State) -> list[str]:
 def column_of(state: State, name: Any, what: str) -> Any:
     """Return a column of the rows held, an Arrow column or an array; or say which there are."""
     rows = state.rows
-    if not isinstance(name, str) or name not in names_of(state):
-        raise InputError(
-            f"{what}: there is no column {name!r}. {nearest(str(name), names_of(state))}"
-        )
+    name = checks.column(what, name, names_of(state))
     for part in ("X", "y"):
         if part in rows and is_arrow(rows[part]) and name in rows[part].schema.names:
             return rows[part].column(name)
@@ -99,11 +98,42 @@ def known_totals(state: State) -> tuple[NDArray[Any], NDArray[np.float64]]:
 def _matches(name: str, column: Any, wanted: Any) -> NDArray[np.bool_]:
     values = wanted if isinstance(wanted, list | tuple | set | np.ndarray) else [wanted]
     if isinstance(column, np.ndarray):
-        if column.dtype.kind == "U" and not all(isinstance(value, str) for value in values):
-            raise InputError(f"where: the column {name!r} holds text, found {wanted!r}.")
-        found: NDArray[np.bool_] = np.isin(column, np.asarray(list(values)))
-        return found
+        return _array_matches(name, column, list(values))
     return _arrow_matches(name, column, list(values))
+
+
+def _array_matches(name: str, column: NDArray[Any], values: list[Any]) -> NDArray[np.bool_]:
+    """Return which entries are among some values; text is read as what the column holds."""
+    kind = column.dtype.kind
+    if kind == "U" and not all(isinstance(value, str) for value in values):
+        raise InputError(f"where: the column {name!r} holds text, found {values!r}.")
+    given = [value for value in values if value is not None]
+    if kind != "U" and any(isinstance(value, str) for value in given):
+        try:
+            given = [_read(value, column.dtype) for value in given]
+        except (ValueError, KeyError, OverflowError) as error:
+            raise InputError(
+                f"where: the column {name!r} holds {column.dtype}, and {values!r} is no such value."
+            ) from error
+    found: NDArray[np.bool_] = np.isin(column, np.asarray(given)) if given else _none(column)
+    if len(given) < len(values) and kind in "fmM":
+        found = found | (np.isnat(column) if kind in "mM" else np.isnan(column))
+    return found
+
+
+def _none(column: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.zeros(column.shape, dtype=bool)
+
+
+def _read(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a value that may be a text, such as one of the command line, as the dtype has it."""
+    if not isinstance(value, str):
+        return value
+    if dtype.kind == "b":
+        return TRUTH[value.strip().lower()]
+    if dtype.kind in "iu":
+        return int(value)
+    return float(value) if dtype.kind == "f" else np.array(value).astype(dtype)[()]
 
 
 def _arrow_matches(name: str, column: Any, values: list[Any]) -> NDArray[np.bool_]:

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,9 @@ from olss.memory.store import Array, Indices, RowStore, length_of, take
 from olss.memory.table_intake import incoming_table, with_schemas
 from olss.memory.target_classes import classes_of
 from olss.tables.frames import is_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["Sketch"]
 
@@ -443,7 +446,9 @@ class Sketch:
         return self._familiar_rows(state, task).novelty(numbers)
 
     def describe(self) -> Description:
-        """Return rows per task and class, weights and effective sample size, as a table to read.
+        """Return what is held: rows per task and class, weights, what is scored, memory.
+
+        It is a text to read, and in a notebook a table to look at.
 
         Examples
         --------
@@ -451,13 +456,32 @@ class Sketch:
         >>> Sketch(size=4, policy="reservoir", seed=0).update(X, y=list("aabbab")).describe()
         4 rows of 6 seen
         weights 1.5 to 1.5, mean 1.5; worth 4 rows of equal weight
+        scored: nothing, the policy asks for no scores
+        memory: rows 240 B; 6 rows had waited until now
         task  rows  stand for  a  b
            0     4          6  2  2
         """
+        waiting = self._state.waiting_rows
         state = self._settled
         if not len(state.rows):
             raise InputError(EMPTY)
-        return Description.of(state.seen, state.rows["task"], _classes(state), state.rows["weight"])
+        return Description.of(self._settings, state, _classes(state), waiting)
+
+    def plot(self) -> Figure:
+        """Return a matplotlib figure: rows by task and class, weights, and the stream.
+
+        Along the stream it shows what is kept of each stretch, and what those rows stand for, in
+        parts of what was seen there. Save it with ``figure.savefig("sketch.png")``; a notebook
+        shows it.
+        """
+        from olss.memory.sketch_plot import plot_sketch
+
+        return plot_sketch(self)
+
+    def _repr_html_(self) -> str:
+        from olss.memory.sketch_html import sketch_html
+
+        return sketch_html(self)
 
     def error(self) -> Certificate:
         """Return how far the sketch is from everything seen, and what that promises.
@@ -517,8 +541,7 @@ class Sketch:
         >>> x = rng.exponential(size=(10_000, 2))
         >>> sketch = Sketch(size=500, seed=0).update(x, extra={"late": x[:, 0] > 3})
         >>> found = sketch.estimate(values=lambda X: X[:, 1], where={"late": True})
-        >>> low, high = found.interval("total")
-        >>> bool(low < x[x[:, 0] > 3, 1].sum() < high)
+        >>> bool(abs(found.total - x[x[:, 0] > 3, 1].sum()) < 5 * found.total_se)
         True
         """
         state = self._settled
@@ -766,8 +789,13 @@ class Sketch:
             new_columns=settings.new_columns,
             keep_index=settings.keep_index,
         )
-        for name in set(extra or ()) & {c for part in parts.values() for c in part.schema.names}:
+        names = [name for part in parts.values() for name in part.schema.names]
+        for name in set(extra or ()) & set(names):
             raise InputError(f"extra: {name!r} is a column of the table already.")
+        if state.table is None:
+            for option in ("columns", "exclude"):
+                for name in getattr(settings, option) or ():
+                    checks.column(option, name, names)
         columns = parts | incoming(None, None, extra, held=held, rows=parts["X"].num_rows)
         if "X" in held:
             state = state.with_(

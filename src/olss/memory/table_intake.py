@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from olss.common.near_names import nearest
+from olss.common import checks
 from olss.core.row_blocks import dense_array, to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.own_columns import OWN
@@ -120,8 +120,7 @@ def with_schemas(held: RowStore, parts: dict[str, Any]) -> RowStore:
 def _split(table: Any, target: str | None) -> dict[str, Any]:
     if target is None:
         return {"X": table}
-    if target not in table.schema.names:
-        raise InputError(f"y: there is no column {target!r}. {nearest(target, table.schema.names)}")
+    checks.column("y", target, table.schema.names)
     _check_target(target, table.column(target))
     return {"X": table.drop_columns([target]), "y": table.select([target])}
 

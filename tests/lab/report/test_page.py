@@ -2,14 +2,14 @@
 
 import json
 import re
-from html.parser import HTMLParser
 
 import pytest
 
 from olss.lab.report import write_report
 from olss.lab.report.page import _affordable
-from tests.lab.report.browser import Browser, find_chromium
+from tests.browser import Browser, find_chromium
 from tests.lab.report.made import METHODS, made, saved
+from tests.page_elements import Elements
 
 PROGRAM = find_chromium()
 in_browser = pytest.mark.skipif(
@@ -19,21 +19,6 @@ in_browser = pytest.mark.skipif(
 
 # Whether a chart has a number that is none.
 BROKEN = "[...document.querySelectorAll('svg')].some((s) => /NaN|Infinity|undef/.test(s.outerHTML))"
-
-
-class Elements(HTMLParser):
-    """Collects the elements of a page with their attributes."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.found = []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
-
-    def of(self, *tags):
-        return [attributes for tag, attributes in self.found if tag in tags]
 
 
 @pytest.fixture(scope="module")

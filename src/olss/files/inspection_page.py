@@ -1,0 +1,365 @@
+"""What a sketch file holds as a page: one HTML file that needs nothing else, nor a network."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+import olss
+from olss.common.html_text import bar, escaped, table
+from olss.common.number_text import storage
+from olss.common.whole_file import write_whole
+from olss.core.row_blocks import to_numpy
+from olss.errors import InputError
+from olss.files.inspection import Inspection, weight_bins
+from olss.files.page_charts import histogram, stream_chart
+from olss.memory.along_stream import along_stream
+from olss.memory.description import short_names
+from olss.memory.policies import name_of
+from olss.memory.sketch import Sketch
+from olss.memory.unusual_rows import UnusualRow, unusual_rows
+
+__all__ = ["render_page", "write_page"]
+
+LINES = 30  # of a table of tasks, classes or files
+COLUMNS = 200  # of the table of columns
+ESTIMATES = 40  # numeric columns of which something is estimated
+UNUSUAL = 12
+PART = 0.08  # share of a row's leverage from which a column is named
+KEPT, STANDS = "var(--kept)", "var(--stands)"
+
+
+def write_page(found: Inspection, path: str | os.PathLike[str]) -> None:
+    """Write the page, whole or not at all."""
+    if os.path.splitext(path)[1].lower() not in (".html", ".htm"):
+        raise InputError(f"the page must end in .html, found {os.fspath(path)!r}.")
+    write_whole(path, render_page(found).encode())  # type: ignore[arg-type]
+
+
+def render_page(found: Inspection) -> str:
+    """Return the page as text."""
+    css = (files("olss.files") / "template" / "inspection.css").read_text(encoding="utf-8")
+    parts: list[Callable[[Inspection], str]] = [
+        _quality, _drift, _stream, _tasks, _estimates, _unusual, _columns, _files
+    ]  # fmt: skip
+    title = escaped(found.path.name)
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<style>{css}</style>
+</head>
+<body><main class="wide">
+{_head(found)}
+{"".join(part(found) for part in parts)}
+<footer>Made by olss {escaped(olss.__version__)} from {escaped(found.path)}.</footer>
+</main></body>
+</html>
+"""
+
+
+def _section(title: str, body: str, note: str = "") -> str:
+    told = f'<p class="note">{note}</p>' if note else ""
+    return f"<section><h2>{escaped(title)}</h2>{told}{body}</section>\n"
+
+
+def _scroll(content: str, kind: str = "scroll wide-table") -> str:
+    return f'<div class="{kind}" tabindex="0">{content}</div>'
+
+
+def _head(found: Inspection) -> str:
+    d, sketch = found.description, found.sketch
+    settings, kind = sketch._settings, sketch._settled.table
+    words = [f"policy {name_of(sketch.policy) or 'of its own'}", f"size {sketch.size}"]
+    if kind is not None and kind.target:
+        words.append(f"target {kind.target}")
+    if settings.half_life is not None:
+        unit = "rows" if settings.time is None else f"in {settings.time} (of dates: seconds)"
+        words.append(f"half-life {settings.half_life:,.6g} {unit}")
+    tiles = [
+        (f"{d.rows:,}", "rows kept"),
+        (f"{d.seen:,}", "rows seen"),
+        (f"{d.effective_rows:,.0f}", "rows of equal weight tell as much"),
+        (storage({"mean": d.row_bytes + d.spectrum_bytes}), "of memory"),
+    ]
+    if found.error is not None:
+        tiles.insert(2, (_error(found.error.relative), "relative error at worst"))
+    shown = "".join(
+        f'<div class="tile"><b>{escaped(number)}</b><span>{escaped(what)}</span></div>'
+        for number, what in tiles
+    )
+    return (
+        f'<header><h1>{escaped(found.path.name)}</h1><p class="soft">'
+        f"{escaped(', '.join(words))}. Each row kept stands for as many of the rows seen as its "
+        f'weight says.</p></header>\n<div class="tiles">{shown}</div>\n'
+    )
+
+
+def _error(value: float) -> str:
+    return "none" if math.isinf(value) else f"{value:.2g}"
+
+
+def _quality(found: Inspection) -> str:
+    error = found.error
+    if error is None:
+        return _section(
+            "How good it is",
+            "<p>Not known: no spectrum of everything seen is kept with this policy, or with a "
+            "window. Make the sketch with <code>--spectrum</code> (<code>spectrum=True</code>) to "
+            "have it.</p>",
+        )
+    fine = error.relative <= 1.25 * error.law or error.rows >= error.seen
+    words = (
+        f"<p>{escaped(error.promise)}</p>"
+        f'<p class="verdict {"fine" if fine else "poor"}">{escaped(error.verdict)}</p>'
+    )
+    numbers = [
+        ["relative error", _between(error.relative_interval)],
+        ["spectral error", _between(error.spectral_interval)],
+        ["by the law, at this size", f"{error.law:.2g}"],
+        ["directions seen", f"{error.directions:,.0f}"],
+    ]
+    if error.scale != 1:
+        numbers.append(["at the best scale", f"{error.scale:.4g}"])
+    beside = table(["certificate", ""], [[escaped(a), escaped(b)] for a, b in numbers])
+    if error.rows < error.seen:
+        needed = [[f"{wanted:g}", f"{error.rows_for(wanted):,}"] for wanted in (0.5, 0.2, 0.1)]
+        beside += "<h3>How large should it be?</h3>" + table(
+            ["for a relative error of", "rows needed"], needed
+        )
+    return _section(
+        "How good it is", f'<div class="two"><div>{words}</div><div>{beside}</div></div>'
+    )
+
+
+def _between(interval: tuple[float, float]) -> str:
+    low, high = (_error(max(end, 1e-6)) for end in interval)
+    if interval[1] <= 1e-6:
+        return "below 1e-06"
+    return high if low == high else f"{low} to {high}"
+
+
+def _drift(found: Inspection) -> str:
+    if found.drift is None:
+        return ""
+    first, *more = str(found.drift).splitlines()
+    kind = "poor" if found.drift else "fine"
+    text = f'<p class="verdict {kind}">{escaped(first)}</p>'
+    drift = found.drift
+    moved: dict[str, list[Any]] = {}  # a column may make several numbers; the first moved most
+    for name, *numbers in zip(drift.names, drift.shift, drift.spread, drift.column_p, strict=True):
+        moved.setdefault(name, numbers)
+    lines = [
+        [escaped(name), f"{shift:+.2f}", f"{spread:+.2f}", f"{p:.2g}"]
+        for name, (shift, spread, p) in moved.items()
+        if name != "(constant)"
+    ]
+    shown = _scroll(table(["column", "shift", "spread", "p"], lines[:10]), "scroll")
+    note = (
+        "The columns that moved most. Shift, from -1 to 1: how much more often a new row is above "
+        "one seen than below. Spread: the same for how far out it is. p: how often any column "
+        "would move as much by chance."
+    )
+    text += f'<p>{escaped(more[0])}</p><p class="note">{note}</p>'
+    return _section("The new files", text + shown)
+
+
+def _stream(found: Inspection) -> str:
+    shares = along_stream(found.sketch)
+    starts = np.cumsum([0, *(line["rows"] for line in found.files)])[1:-1]
+    key = (
+        '<div class="key"><span><i class="k"></i>rows kept</span><span><i class="s"></i>what they '
+        'stand for, by their weights</span><span><i class="d"></i>rows seen</span></div>'
+    )
+    note = "From the first row seen to the last: rows kept, in parts of what was seen there."
+    if len(starts):
+        note += " Marks below are where a new file begins."
+    return _section("Over time", key + stream_chart(shares, starts), note)
+
+
+def _tasks(found: Inspection) -> str:
+    d, sketch = found.description, found.sketch
+    names, rows = short_names([str(task) for task in d.tasks]), d.counts.sum(axis=1)
+    by_task = _ranked(["task", "rows kept", "", "stand for", ""], names, [rows, d.task_weight])
+    left = "<section><h2>Rows by task</h2>" + by_task
+    if d.classes is not None:
+        left += "<h3>Rows by class</h3>" + _ranked(
+            ["class", "rows kept", ""], [str(c) for c in d.classes], [d.counts.sum(axis=0)]
+        )
+    bins = weight_bins(sketch.weight)
+    low, mean, high = d.weight
+    told = f"<p>{low:.4g} to {high:.4g}, mean {mean:.4g}.</p>"
+    if bins:
+        told += histogram([f"{a:.3g} to {b:.3g}" for a, b, _ in bins], [n for _, _, n in bins])
+    else:
+        told += '<p class="soft">All rows stand for as many.</p>'
+    right = "<section><h2>Weights</h2>" + told
+    return f'<div class="pair">{left}</section>\n{right}</section></div>\n'
+
+
+def _ranked(head: list[str], names: Sequence[str], columns: Sequence[Any]) -> str:
+    """Return a table with a bar beside each number."""
+    tops = [max(float(np.max(values)), 1e-300) for values in columns]
+    lines = []
+    for place, name in enumerate(names[:LINES]):
+        cells = [f'<span class="name">{escaped(name)}</span>']
+        for values, top, colour in zip(columns, tops, (KEPT, STANDS), strict=False):
+            cells.append(f"{values[place]:,.0f}")
+            cells.append(f'<div style="min-width:5em">{bar(values[place] / top, colour)}</div>')
+        lines.append(cells)
+    more = f'<p class="note">and {len(names) - LINES:,} more</p>' if len(names) > LINES else ""
+    return _scroll(table(head, lines), "scroll") + more
+
+
+def _estimates(found: Inspection) -> str:
+    sketch = found.sketch
+    try:
+        sketch.estimate()
+    except InputError as error:
+        return _section("What is known of everything seen", f"<p>None: {escaped(error)}</p>")
+    lines, names = [], _numeric(sketch)
+    for name, values in names[:ESTIMATES]:
+        try:
+            answers = {what: text for what, *text in sketch.estimate(values).texts()}  # type: ignore[union-attr]
+        except InputError as error:
+            lines.append([f'<span class="name">{escaped(name)}</span>', "", escaped(error), "", ""])
+            continue
+        cells = [
+            f'<span class="number">{escaped(t)}</span>'
+            for w in ("mean", "total")
+            for t in answers[w]
+        ]
+        lines.append([f'<span class="name">{escaped(name)}</span>', *cells])
+    if not lines:
+        return _section(
+            "What is known of everything seen",
+            "<p>No column of numbers, or too many; <code>Sketch.estimate</code> takes one.</p>",
+        )
+    note = (
+        "Means and totals of everything seen, estimated from the rows kept. In 95 of 100 sketches "
+        "the interval holds the true number. Missing values are left out."
+    )
+    more = f" The first {ESTIMATES} of {len(names):,} columns." if len(names) > ESTIMATES else ""
+    shown = _scroll(table(["column", "mean", "95%", "total", "95%"], lines))
+    return _section("What is known of everything seen", shown, note + more)
+
+
+def _numeric(sketch: Sketch) -> list[tuple[str, Any]]:
+    """Return columns of numbers by name, as `Sketch.estimate` takes them."""
+    state = sketch._settled
+    if state.table is None:
+        X, y = state.rows["X"], state.rows.get("y")
+        few = X.ndim == 2 and not sp.issparse(X) and X.shape[1] <= ESTIMATES
+        names = [(f"column {j}", _column_function(j)) for j in range(X.shape[1] if few else 0)]
+        is_number = y is not None and y.ndim == 1 and to_numpy(y[:1]).dtype.kind in "biuf"
+        return [*names, ("y", "y")] if is_number else names
+    import pyarrow.types as kinds
+
+    return [
+        (field.name, field.name)
+        for part in ("X", "y")
+        if part in state.rows
+        for field in state.rows[part].schema
+        if kinds.is_integer(field.type)
+        or kinds.is_floating(field.type)
+        or kinds.is_decimal(field.type)
+        or kinds.is_boolean(field.type)
+    ]
+
+
+def _column_function(j: int) -> Callable[[Any], Any]:
+    return lambda X: X[:, j]
+
+
+def _unusual(found: Inspection) -> str:
+    try:
+        rows = unusual_rows(found.sketch, UNUSUAL)
+    except InputError as error:
+        return _section("The most unusual rows", f"<p>{escaped(str(error).capitalize())}</p>")
+    lines = [_unusual_line(found, one) for one in rows]
+    note = (
+        "Rows of highest leverage in everything seen, and the columns that make them so, with the "
+        "share each has in it. At a leverage of 1, no other row has anything in its direction."
+    )
+    head = ["leverage", "times the mean", "weight", "where", "columns"]
+    shown = table(head, lines, left=0).replace("text-align:right", "text-align:left")
+    return _section("The most unusual rows", _scroll(shown), note)
+
+
+def _unusual_line(found: Inspection, one: UnusualRow) -> list[str]:
+    rows = found.sketch._settled.rows
+    place = f"row {rows['index'][one.row]:,} of the stream"
+    if "source" in rows and rows["source"][one.row] >= 0:
+        address = found.files[int(rows["source"][one.row])]["address"]
+        place = f"{os.path.basename(address) or address}, row {rows['row'][one.row]:,}"
+    chips = "".join(
+        f'<span class="chip"><b>{escaped(name)}</b> {escaped(_value(found, name, one.row))} '
+        f'<span class="soft">· {share:.0%}</span></span>'
+        for name, share in one.parts[:5]
+        if share >= PART and name != "(constant)"
+    )
+    return [
+        f"{one.leverage:.3g}",
+        f"{one.times:,.0f}" if one.times >= 100 else f"{one.times:.3g}",
+        f"{rows['weight'][one.row]:.4g}",
+        escaped(place),
+        chips or '<span class="soft">many together</span>',
+    ]
+
+
+def _value(found: Inspection, name: str, row: int) -> str:
+    """Return a value of a row as a short text."""
+    X = found.sketch._settled.rows["X"]
+    if found.sketch._settled.table is None:
+        return ""
+    value = X.column(name)[row].as_py()
+    text = (
+        "missing" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    )
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _columns(found: Inspection) -> str:
+    if not found.columns:
+        return _section(
+            "Columns and their use", f"<p>Scored: {escaped(found.description.scored)}.</p>"
+        )
+    lines = [
+        [f'<span class="name">{escaped(name)}</span>', escaped(use), escaped(why)]
+        for name, use, why in found.columns[:COLUMNS]
+    ]
+    more = len(found.columns) - COLUMNS
+    note = "Columns that are carried are kept, and have no part in which rows are."
+    if more > 0:
+        note += f" The first {COLUMNS} of {len(found.columns):,}."
+    return _section(
+        "Columns and their use", _scroll(table(["column", "use", "why"], lines, left=3)), note
+    )
+
+
+def _files(found: Inspection) -> str:
+    if not found.files:
+        return ""
+    kept = np.bincount(
+        np.maximum(found.sketch._settled.rows["source"], -1) + 1, minlength=len(found.files) + 1
+    )[1:]
+    lines = [
+        [escaped(line["run"] + 1), escaped(line["address"]), f"{line['rows']:,}", f"{n:,}"]
+        for line, n in list(zip(found.files, kept, strict=True))[-LINES:]
+    ]
+    note = f"The last {LINES} of {len(found.files):,}." if len(found.files) > LINES else ""
+    return _section(
+        "Files taken in",
+        _scroll(table(["run", "file", "rows seen", "rows kept"], lines, left=2)),
+        note,
+    )

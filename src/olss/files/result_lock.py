@@ -1,0 +1,23 @@
+"""One process at a time writes a sketch file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from olss.common.lock import holder, locked
+from olss.errors import OlssError
+
+__all__ = ["written_alone"]
+
+
+@contextmanager
+def written_alone(path: Path) -> Iterator[None]:
+    """Hold the lock on a sketch file inside the block, or raise `OlssError` that says who does."""
+    lock = path.with_name(f".{path.name}.lock")
+    with locked(lock, tidy=True) as got:
+        if not got:
+            who = holder(lock) or "another process"
+            raise OlssError(f"{path} is being written by {who}; wait for it, and run this again.")
+        yield

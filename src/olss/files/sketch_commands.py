@@ -1,0 +1,207 @@
+"""The commands `olss estimate` and `olss forget`: what a sketch file knows, and shall not know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from olss.common.terminal import plain_errors, say
+from olss.errors import InputError
+
+if TYPE_CHECKING:
+    from olss.memory.estimates import Estimate
+    from olss.memory.sketch import Sketch
+
+__all__ = ["add_to"]
+
+GROUPS = 50  # lines a table has at the most
+MISSING = "(missing)"
+
+WHERE = typer.Option(
+    "--where",
+    metavar="COL=VALUE",
+    help="Rows in which COL is VALUE; COL= where it is missing. Several columns must all match, of "
+    "several values of one column any.",
+)
+
+ESTIMATE_EXAMPLES = """\
+**Examples**
+
+`olss estimate small.parquet`  how many rows were seen
+
+`olss estimate small.parquet --mean delay --total distance --by carrier`
+
+`olss estimate small.parquet --mean delay --where carrier=UA --where carrier=AA --level 0.99`
+
+`olss estimate small.parquet --total delay --calibrate`  by the exact totals of scored columns
+"""
+
+FORGET_EXAMPLES = """\
+**Examples**
+
+`olss forget small.parquet --where person=4711`
+
+`olss forget small.parquet --where carrier=UA --where origin=JFK`  rows in which both hold
+
+`olss forget small.parquet --where task=logs/2026-10-01.csv`  the rows of a file
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command("estimate", epilog=ESTIMATE_EXAMPLES)(plain_errors(_estimate))
+    app.command("forget", epilog=FORGET_EXAMPLES)(plain_errors(_forget))
+
+
+def _estimate(
+    path: Annotated[
+        Path, typer.Argument(metavar="OUT", help="A file made by compress or Sketch.save.")
+    ],
+    mean: Annotated[
+        list[str] | None, typer.Option("--mean", metavar="COL", help="The mean of a column.")
+    ] = None,
+    total: Annotated[
+        list[str] | None, typer.Option("--total", metavar="COL", help="The sum of a column.")
+    ] = None,
+    count: Annotated[
+        bool, typer.Option("--count", help="How many rows. What is said if nothing is asked.")
+    ] = False,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="COL", help="For each value of this column.")
+    ] = None,
+    where: Annotated[list[str] | None, WHERE] = None,
+    level: Annotated[
+        float, typer.Option("--level", help="How sure the intervals are: 0.95 is 95 in 100.")
+    ] = 0.95,
+    calibrate: Annotated[
+        bool,
+        typer.Option("--calibrate", help="Make use of exactly known totals of scored columns."),
+    ] = False,
+) -> None:
+    """Estimate counts, totals and means of everything seen, with intervals, by group.
+
+    Of files made with the policy weighted or reservoir: their weights say what rows stand for.
+    """
+    from olss.common import checks
+    from olss.memory.selecting import names_of
+    from olss.memory.sketch import Sketch
+
+    asked = [("mean", name) for name in mean or ()] + [("total", name) for name in total or ()]
+    if count or not asked:
+        asked.insert(0, ("count", ""))
+    sketch = Sketch.load(path)
+    columns = names_of(sketch._settled)
+    for option, name in [*asked, ("by", by)]:
+        if name:
+            checks.column(f"--{option}", name, columns)
+    say(_answer(sketch, asked, by, _conditions(sketch, where), level, calibrate))
+
+
+def _forget(
+    path: Annotated[
+        Path, typer.Argument(metavar="OUT", help="A file made by compress or Sketch.save.")
+    ],
+    where: Annotated[list[str], WHERE],
+) -> None:
+    """Take rows out for good: the file is written anew without them, and goes on after.
+
+    Says how many rows went, and what of them is left in the sums kept.
+    """
+    from olss.files import forget
+    from olss.memory.sketch import Sketch
+
+    say(forget(path, _conditions(Sketch.load(path), where) or {}))
+
+
+def _conditions(sketch: Sketch, where: Sequence[str] | None) -> dict[str, list[str | None]] | None:
+    """Return columns and the values wanted, of texts COL=VALUE."""
+    from olss.memory.selecting import names_of
+
+    if not where:
+        return None
+    names = set(names_of(sketch._settled))
+    found: dict[str, list[str | None]] = {}
+    for text in where:
+        parts = text.split("=")
+        if len(parts) == 1:
+            raise InputError(f"--where must be COL=VALUE, found {text!r}.")
+        # A column's name may have an equals sign in it, too.
+        cuts = [k for k in range(1, len(parts)) if "=".join(parts[:k]) in names] or [1]
+        name, value = "=".join(parts[: cuts[0]]), "=".join(parts[cuts[0] :])
+        found.setdefault(name, []).append(value or None)
+    return found
+
+
+def _answer(
+    sketch: Sketch, asked: Sequence[tuple[str, str]], by: str | None, where: Any, level: float,
+    calibrate: bool,
+) -> str:  # fmt: skip
+    """Return a table of estimates: a line each, or a line a group."""
+    from olss.common.text_table import aligned
+    from olss.memory.estimate_results import Estimate
+
+    found = [
+        sketch.estimate(name or None, by=by, where=where, calibrate=calibrate) for _, name in asked
+    ]
+    titles = [f"{what} {name}".strip() for what, name in asked]
+    percent = f"{100 * level:.10g}%"
+    if by is None:
+        head = [["", "estimate", percent, "from rows kept"]]
+        lines = aligned(
+            head
+            + [
+                [title, *_texts(one, what, level), f"{one.rows:,}"]
+                for title, (what, _), one in zip(titles, asked, found, strict=True)
+                if isinstance(one, Estimate)
+            ],
+            left=1,
+        )
+    else:
+        lines = _by_group(sketch, found, asked, by, where, level, titles, percent)
+    missing = [
+        f"{name}: {one.missing:,} rows kept have no value and are left out"
+        for (_, name), one in zip(asked, found, strict=True)
+        if one.missing
+    ]
+    half_life = sketch._settings.half_life
+    if half_life is not None:
+        missing.append("Rows count by their age: half after the half-life the file was made with.")
+    return "\n".join(lines + list(dict.fromkeys(missing)))
+
+
+def _by_group(
+    sketch: Sketch, found: Sequence[Any], asked: Sequence[tuple[str, str]], by: str, where: Any,
+    level: float, titles: Sequence[str], percent: str,
+) -> list[str]:  # fmt: skip
+    from olss.common.text_table import aligned
+
+    counts = _named(sketch.estimate(by=by, where=where))
+    by_group = [_named(one) for one in found]
+    order = sorted(counts, key=lambda group: -counts[group].count)
+    table = [[by, "rows kept"] + [cell for title in titles for cell in (title, percent)]]
+    for group in order[:GROUPS]:
+        line = [str(group), f"{counts[group].rows:,}"]
+        for (what, _), estimates in zip(asked, by_group, strict=True):
+            one = estimates.get(group)
+            line += ["—", "no value"] if one is None else _texts(one, what, level)
+        table.append(line)
+    lines = aligned(table, left=1)
+    if len(order) > GROUPS:
+        lines.append(
+            f"the {GROUPS} largest of {len(order):,} groups; all: "
+            f"olss.Sketch.load(OUT).estimate(..., by={by!r}).to_frame()"
+        )
+    return lines
+
+
+def _named(estimates: Any) -> dict[Any, Estimate]:
+    """Return the estimate of each group; a gap, None or NaN, is one that can be looked up."""
+    return {MISSING if name is None or name != name else name: one for name, one in estimates}
+
+
+def _texts(one: Estimate, what: str, level: float) -> list[str]:
+    """Return a number and its interval, in words."""
+    return next([number, between] for name, number, between in one.texts(level) if name == what)

@@ -1,0 +1,209 @@
+"""`olss estimate`, `olss forget`, and what `olss inspect` has learnt, as typed."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from olss import Sketch
+from olss.cli import app
+from olss.files import compress
+
+
+def call(*args):
+    result = CliRunner().invoke(app, [str(arg) for arg in args])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def frame(rows=4_000, seed=0):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "carrier": rng.choice(["UA", "AA", "B6"], rows, p=[0.6, 0.399, 0.001]),
+            "delay": rng.exponential(10, rows),
+            "seats": np.where(rng.random(rows) < 0.1, np.nan, rng.integers(50, 300, rows)),
+            "stops": rng.integers(0, 3, rows),
+            "a=b": rng.integers(0, 2, rows),
+            "day": pd.Timestamp("2026-01-01") + pd.to_timedelta(np.arange(rows) // 500, "D"),
+        }
+    )
+
+
+@pytest.fixture
+def out(tmp_path):
+    path = tmp_path / "out.parquet"
+    compress(frame(), into=path, size=600, seed=0)
+    return path
+
+
+def cells(output):
+    return [re.split(r"  +", line.strip()) for line in output.strip().splitlines()]
+
+
+def test_numbers_are_those_of_the_sketch(out):
+    result = call("estimate", out, "--count", "--mean", "seats", "--total", "delay", "--level", 0.8)
+    assert result.exit_code == 0, result.output
+    head, count, mean, total, note = cells(result.output)
+    assert head == ["estimate", "80%", "from rows kept"]
+    sketch = Sketch.load(out)
+    for line, title, found, what in (
+        (count, "count", sketch.estimate(), "count"),
+        (mean, "mean seats", sketch.estimate("seats"), "mean"),
+        (total, "total delay", sketch.estimate("delay"), "total"),
+    ):
+        assert line[0] == title
+        number = float(line[1].replace(",", ""))
+        assert number == pytest.approx(getattr(found, what), rel=1e-3)
+        ends = [float(end.replace(",", "")) for end in line[2].split(" to ")]
+        assert ends == pytest.approx(list(found.interval(what, 0.8)), rel=1e-3)
+        assert line[3] == f"{found.rows:,}"
+    assert note[0].startswith("seats: ")
+    assert "no value" in note[0]
+    assert cells(call("estimate", out).output)[1][0] == "count"
+
+
+def test_groups_and_conditions(out):
+    result = call("estimate", out, "--mean", "delay", "--by", "carrier", "--where", "stops=1")
+    head, *lines = cells(result.output)
+    assert head == ["carrier", "rows kept", "mean delay", "95%"]
+    assert [line[0] for line in lines][:2] == ["UA", "AA"]  # the largest first
+    found = Sketch.load(out).estimate("delay", by="carrier", where={"stops": 1})
+    for line in lines:
+        assert int(line[1]) == found[line[0]].rows
+        assert (line[3] == "too few rows") == found[line[0]].too_few
+    either = call("estimate", out, "--where", "carrier=AA", "--where", "carrier=UA")
+    both = Sketch.load(out).estimate(where={"carrier": ["AA", "UA"]})
+    assert cells(either.output)[1][-1] == f"{both.rows:,}"
+    missing = call("estimate", out, "--where", "seats=").output
+    gaps = np.isnan(Sketch.load(out).frame["seats"].to_pandas()).sum()
+    assert cells(missing)[1][-1] == str(gaps)
+
+
+@pytest.mark.parametrize("by", ["day", "stops", "seats", "a=b"])
+def test_groups_of_any_type_with_gaps(out, by):
+    result = call("estimate", out, "--mean", "delay", "--by", by, "--where", "carrier=UA")
+    assert result.exit_code == 0, result.output
+    lines = cells(result.output)[1:]
+    assert not any("no value" in line for line in lines)
+    assert any(line[0] == "(missing)" for line in lines) == (by == "seats")
+
+
+def test_many_groups_are_cut_and_calibration_is_passed_on(out):
+    result = call("estimate", out, "--count", "--by", "delay")
+    assert len(result.output.splitlines()) == 52
+    assert "the 50 largest of 600 groups" in result.output
+    calibrated = call("estimate", out, "--total", "delay", "--calibrate").output
+    total = float(cells(calibrated)[1][1].replace(",", ""))
+    assert total == pytest.approx(frame()["delay"].sum(), rel=2e-3)  # a scored column: known
+
+
+def test_forget(out, tmp_path):
+    before = len(Sketch.load(out))
+    result = call("forget", out, "--where", "carrier=AA", "--where", "a=b=1")
+    assert result.exit_code == 0, result.output
+    kept = Sketch.load(out).frame.to_pandas()
+    assert f"{before - len(kept):,} rows are gone" in result.output
+    assert "their own part is taken off" in result.output
+    assert not ((kept["carrier"] == "AA") & (kept["a=b"] == 1)).any()
+    assert (kept["carrier"] == "AA").any()
+    frame(500, 1).to_csv(tmp_path / "more.csv", index=False)
+    assert call("compress", tmp_path / "more.csv", "--into", out).exit_code == 0
+    assert Sketch.load(out).seen == 4_500
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["estimate", "OUT", "--mean", "dely"], "--mean: there is no column 'dely'. Did you mean"),
+        (["estimate", "OUT", "--mean", "carrier"], "must hold numbers"),
+        (["estimate", "OUT", "--by", "carier"], "--by: there is no column 'carier'. Did you mean"),
+        (["estimate", "OUT", "--where", "stops=many"], "is no such value"),
+        (["estimate", "OUT", "--where", "stops"], "must be COL=VALUE"),
+        (["estimate", "OUT", "--level", "2"], "level must be"),
+        (["estimate", "none.parquet"], "there is no sketch file"),
+        (["forget", "OUT", "--where", "nobody=1"], "there is no column 'nobody'"),
+        (["forget", "none.parquet", "--where", "a=1"], "there is no sketch file"),
+        (["inspect", "OUT", "other.csv"], "takes one file"),
+        (["inspect", "OUT", "--html", "page.txt"], "must end in .html"),
+        (["inspect", "OUT", "--html", "no/such/page.html"], "there is no folder"),
+        (["inspect", "OUT", "--against", "none.csv"], "no such file"),
+        (["compress", "x.csv", "--into", "out.csv", "--size", "5"], "into must end in .parquet"),
+    ],
+)
+def test_errors_are_one_plain_line(out, args, words):
+    before = out.read_bytes()
+    result = call(*[str(out) if arg == "OUT" else arg for arg in args])
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
+    assert len(result.output.splitlines()) == 1
+    assert words in result.output
+    assert out.read_bytes() == before
+
+
+def test_rows_to_forget_must_be_named(out):
+    assert call("forget", out).exit_code == 2
+
+
+def test_other_policies_say_why_nothing_is_estimated(tmp_path):
+    path = tmp_path / "p.parquet"
+    compress(frame(), into=path, size=300, policy="paper", seed=0)
+    result = call("estimate", path)
+    assert result.exit_code == 1
+    assert "use 'weighted' or 'reservoir'" in result.output
+
+
+def test_escape_codes_of_names_do_not_reach_the_terminal(tmp_path):
+    hostile = "x\x1b[2J"
+    path = tmp_path / "s.parquet"
+    data = {hostile: np.arange(50.0), "who": np.array(["a\x1b[31m", "b"] * 25)}
+    Sketch(40, seed=0).update(data).save(path)
+    for args in (
+        ["inspect", path],
+        ["estimate", path, "--mean", hostile, "--by", "who"],
+        ["estimate", path, "--mean", "y\x1b[2J"],
+        ["forget", path, "--where", "who=a\x1b[31m"],
+    ):
+        result = call(*args)
+        assert "\x1b" not in result.output
+        assert "\\x1b[" in result.output
+
+
+def test_half_life_window_and_spectrum_of_compress(tmp_path):
+    frame().to_parquet(tmp_path / "a.parquet")
+    out = tmp_path / "h.parquet"
+    options = ["--into", out, "--size", 300, "--seed", 0, "--fresh"]
+    result = call(
+        "compress", tmp_path / "a.parquet", *options, "--half-life", "2d", "--time", "day"
+    )
+    assert result.exit_code == 0, result.output
+    assert Sketch.load(out)._settings.half_life == 2 * 86_400
+    assert "Rows count by their age" in call("estimate", out).output
+    age = (frame()["day"].max() - frame()["day"]).dt.days
+    found = Sketch.load(out).estimate()
+    assert abs(found.count - (0.5 ** (age / 2)).sum()) < 5 * found.count_se
+    call("compress", tmp_path / "a.parquet", *options, "--last", "1000", "--policy", "reservoir")
+    assert Sketch.load(out).index.min() >= 3_000
+    call("compress", tmp_path / "a.parquet", *options, "--policy", "balanced", "--spectrum")
+    assert Sketch.load(out).error().relative > 0
+    assert call("compress", tmp_path / "a.parquet", *options, "--half-life", "soon").exit_code == 1
+
+
+def test_several_new_files_by_a_pattern_of_the_shell(out, tmp_path):
+    new = [tmp_path / f"{name}.csv" for name in "ab"]
+    for seed, path in enumerate(new):
+        frame(300, 7 + seed).to_csv(path, index=False)
+    result = call("inspect", out, "--against", *new)
+    assert result.exit_code == 0, result.output
+    assert "600 new rows" in result.output
+
+
+def test_every_help_has_examples():
+    for command in ("compress", "inspect", "estimate", "forget"):
+        shown = call(command, "--help").output
+        assert "Examples" in shown
+        assert f"olss {command} " in shown

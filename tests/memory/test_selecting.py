@@ -1,0 +1,64 @@
+"""Rows chosen by text, as on a command line, whatever the column holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from olss import Sketch
+from olss.errors import InputError
+
+N = 12
+DAY = np.datetime64("2026-01-01")
+COLUMNS = {
+    "whole": (np.arange(N) % 4, "3", 3),
+    "small": ((np.arange(N) % 4).astype(np.uint8), "3", 3),
+    "real": ((np.arange(N) % 4) / 2, "1.50", 1.5),
+    "flag": (np.arange(N) % 3 == 0, "TRUE", True),
+    "text": (np.array(list("abcabcabcabc")), "b", "b"),
+    "day": (DAY + np.arange(N) % 4, "2026-01-04", DAY + 3),
+}
+
+
+@pytest.fixture
+def sketch():
+    extra = {name: column for name, (column, _, _) in COLUMNS.items()}
+    return Sketch(N, "reservoir").update(np.eye(N), task=np.arange(N) % 2, extra=extra)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_text_is_read_as_what_an_array_holds(sketch, name):
+    column, text, value = COLUMNS[name]
+    wanted = int((column == value).sum())
+    assert wanted
+    assert sketch.estimate(where={name: text}).rows == wanted
+    assert sketch.estimate(where={name: [value]}).rows == wanted
+    assert sketch.remove(where={name: text}) == wanted
+    assert not (sketch.extra[name] == value).any()
+
+
+def test_tasks_and_missing_numbers_too(sketch):
+    assert sketch.estimate(where={"task": "1"}).rows == N // 2
+    gaps = Sketch(5, "reservoir").update(np.eye(3), extra={"x": [1.0, np.nan, 3.0]})
+    assert gaps.remove(where={"x": None}) == 1
+    assert gaps.extra["x"].tolist() == [1.0, 3.0]
+    assert gaps.estimate(where={"x": [None, "3"]}).rows == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("whole", "3.5"), ("flag", "perhaps"), ("real", "b"), ("day", "yesterday")]
+)
+def test_text_that_is_no_such_value_is_said(sketch, name, text):
+    with pytest.raises(InputError, match=f"'{name}' holds .* is no such value"):
+        sketch.remove(where={name: text})
+    assert len(sketch) == N
+
+
+def test_a_column_that_there_is_not_is_said_with_near_ones(sketch):
+    with pytest.raises(InputError, match=r"where: there is no column 'reel'\. Did you mean 'real'"):
+        sketch.remove(where={"reel": 1})
+    for option in ("columns", "exclude"):
+        with pytest.raises(InputError, match=f"{option}: there is no column 'prise'.*'price'"):
+            Sketch(5, **{option: ["prise"]}).update({"price": [1.0], "colour": ["red"]})
+    # The target is a column, too.
+    Sketch(5, exclude=["colour"]).update({"price": [1.0], "colour": ["red"]}, y="colour")
