@@ -25,6 +25,13 @@ from olss.errors import InputError
 from olss.memory.sketch import Sketch
 
 
+def known_to_fail(estimator):
+    """Whatever is of SVC itself: scikit-learn lists it, too."""
+    if "SVC()" not in repr(estimator):
+        return {}
+    return {"check_sample_weight_equivalence_on_dense_data": "SVC alone fails it"}
+
+
 @parametrize_with_checks(
     [
         ContinualClassifier(LogisticRegression()),
@@ -32,8 +39,12 @@ from olss.memory.sketch import Sketch
         ContinualClassifier(make_pipeline(StandardScaler(), SVC())),
         ContinualRegressor(Ridge()),
         ContinualRegressor(DecisionTreeRegressor(random_state=0), use_weights=True),
+        ContinualClassifier(
+            make_pipeline(StandardScaler(), DecisionTreeClassifier(random_state=0))
+        ),
         LeverageSampler(),
-    ]
+    ],
+    expected_failed_checks=known_to_fail,
 )
 def test_scikit_learn_has_no_objection(estimator, check):
     check(estimator)
