@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
@@ -55,6 +55,30 @@ class Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.use_weights = use_weights
         self.random_state = random_state
 
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        task: Any = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Forget everything and learn these rows. If it raises, nothing has changed.
+
+        Parameters
+        ----------
+        X, y, sample_weight, task, extra :
+            As for `partial_fit`.
+        """
+
+        def learn(after: Self) -> None:
+            after._forget()
+            after._learn(X, y, sample_weight, task, extra)
+
+        self._change(learn)
+        return self
+
     def predict(self, X: Any) -> Array:
         """Predict by the estimator as refitted last."""
         predictions: Array = self._fitted().predict(checked_rows(self, X))
@@ -89,6 +113,11 @@ class Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             return removed
 
         return self._change(without)
+
+    def _learn(
+        self, X: Any, y: Any, sample_weight: Any, task: Any, extra: Mapping[str, Any] | None
+    ) -> None:
+        raise NotImplementedError
 
     def _change(self, change: Callable[[Self], T]) -> T:
         """Have a copy changed, and be it in one step: what raises has changed nothing."""

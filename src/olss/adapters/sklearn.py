@@ -99,30 +99,6 @@ class ContinualClassifier(ClassifierMixin, Continual):  # type: ignore[misc]
 
     kind = "classifier"
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        task: Any = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> Self:
-        """Forget everything and learn these rows. If it raises, nothing has changed.
-
-        Parameters
-        ----------
-        X, y, sample_weight, task, extra :
-            As for `partial_fit`.
-        """
-
-        def learn(after: Self) -> None:
-            after._forget()
-            after._learn(X, y, None, sample_weight, task, extra)
-
-        self._change(learn)
-        return self
-
     def partial_fit(
         self,
         X: Any,
@@ -151,11 +127,17 @@ class ContinualClassifier(ClassifierMixin, Continual):  # type: ignore[misc]
         extra : mapping of str to array (n,), optional
             Columns that ride along and are not learned: identifiers, to `remove` rows by.
         """
-        self._change(lambda after: after._learn(X, y, classes, sample_weight, task, extra))
+        self._change(lambda after: after._learn(X, y, sample_weight, task, extra, classes))
         return self
 
     def _learn(
-        self, X: Any, y: Any, classes: Any, sample_weight: Any, task: Any, extra: Any
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        task: Any,
+        extra: Mapping[str, Any] | None,
+        classes: Any = None,
     ) -> None:
         first = not hasattr(self, "sketch_")
         if first:
@@ -284,30 +266,6 @@ class ContinualRegressor(RegressorMixin, Continual):  # type: ignore[misc]
 
     kind = "regressor"
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        task: Any = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> Self:
-        """Forget everything and learn these rows. If it raises, nothing has changed.
-
-        Parameters
-        ----------
-        X, y, sample_weight, task, extra :
-            As for `partial_fit`.
-        """
-
-        def learn(after: Self) -> None:
-            after._forget()
-            after._learn(X, y, sample_weight, task, extra)
-
-        self._change(learn)
-        return self
-
     def partial_fit(
         self,
         X: Any,
@@ -333,7 +291,9 @@ class ContinualRegressor(RegressorMixin, Continual):  # type: ignore[misc]
         self._change(lambda after: after._learn(X, y, sample_weight, task, extra))
         return self
 
-    def _learn(self, X: Any, y: Any, sample_weight: Any, task: Any, extra: Any) -> None:
+    def _learn(
+        self, X: Any, y: Any, sample_weight: Any, task: Any, extra: Mapping[str, Any] | None
+    ) -> None:
         first = not hasattr(self, "sketch_")
         if first:
             self._target = target_name(X, y)
