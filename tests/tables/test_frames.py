@@ -447,5 +447,6 @@ def test_gaps_of_objects_come_back_as_what_they_were():
     later, other = to_arrow(
         pd.DataFrame({"nan": ["a"], "none": ["a"], "full": [np.nan]}, dtype=object)
     )
-    found = from_arrow(later, kind.joined(other, table.schema))
+    both = conform(later, table.schema, place="rows")
+    found = from_arrow(both, kind.joined(other, table.schema))
     assert np.isnan(found["full"][0])
