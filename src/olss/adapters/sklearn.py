@@ -140,11 +140,11 @@ class ContinualClassifier(ClassifierMixin, Continual):  # type: ignore[misc]
         classes: Any = None,
     ) -> None:
         first = not hasattr(self, "sketch_")
+        rows, target = checked_pair(self, X, y, first=first)
         if first:
-            self._target, self._open = target_name(X, y), classes is None
-        rows, y = checked_pair(self, X, y, first=first)
-        check_classification_targets(y)
-        y = labels(column_or_1d(y, warn=True))
+            self._target, self._open = target_name(rows, y), classes is None
+        check_classification_targets(target)
+        y = labels(column_or_1d(target, warn=True))
         batch = Batch(rows, y, checked_weight(sample_weight, y), task, extra, self._target)
         batch = batch.counted()
         assert batch.y is not None
@@ -295,11 +295,11 @@ class ContinualRegressor(RegressorMixin, Continual):  # type: ignore[misc]
         self, X: Any, y: Any, sample_weight: Any, task: Any, extra: Mapping[str, Any] | None
     ) -> None:
         first = not hasattr(self, "sketch_")
-        if first:
-            self._target = target_name(X, y)
         several = get_tags(self.estimator).target_tags.multi_output
-        rows, y = checked_pair(self, X, y, first=first, numeric=True, several=several)
-        y = np.asarray(y, dtype=np.float64)
+        rows, target = checked_pair(self, X, y, first=first, numeric=True, several=several)
+        if first:
+            self._target = target_name(rows, y)
+        y = np.asarray(target, dtype=np.float64)
         weight = checked_weight(sample_weight, y)
         self._take_in(Batch(rows, y, weight, task, extra, self._target).counted())
 

@@ -138,6 +138,11 @@ def checked_pair(
 
 def _rows(model: Any, X: Any, y: Any, *, first: bool, **of_target: bool) -> Any:
     if is_frame(X):
+        if not hasattr(X, "shape"):
+            raise DataError(
+                f"X must hold all its rows, found a {type(X).__name__}; collect them, or give them "
+                "in batches, first."
+            )
         X = X if first else _in_order(X, getattr(model, "feature_names_in_", None))
         return validate_data(model, X, reset=first, skip_check_array=True)
     allowed = get_tags(model).input_tags
