@@ -1,6 +1,6 @@
 """A forest that learns on: digits come class after class, and it may keep 300 rows.
 
-    python examples/sklearn_stream.py
+    python examples/sklearn_digits.py
 
 Ends with a table: accuracy on all ten classes after each pair of classes has come.
 """
