@@ -1,47 +1,111 @@
-"""A forest that learns on: digits come class after class, and it may keep 300 rows.
+"""Tables with text and gaps come month by month; a pipeline learns on, and may keep 1,000 rows.
 
     python examples/sklearn_stream.py
 
-Ends with a table: accuracy on all ten classes after each pair of classes has come.
+The rows are made up: rides of a bicycle hire, and whether the rider came late. Each month another
+town begins, and the towns differ. Ends with a table: the area under the ROC curve on all towns so
+far. The plain way to keep 1,000 rows, a uniform sample in pandas, is among the lines. Balanced rows
+do not say how often riders of a town are late; their weights do.
 """
 
 import numpy as np
+import pandas as pd
 from sklearn.base import clone
-from sklearn.datasets import load_digits
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.model_selection import train_test_split
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from olss.adapters.sklearn import ContinualClassifier
 
-X, y = load_digits(return_X_y=True)
-X, X_test, y, y_test = train_test_split(X, y, test_size=400, stratify=y, random_state=0)
-batches = [np.flatnonzero(y // 2 == pair) for pair in range(5)]
-forest = RandomForestClassifier(50, random_state=0)
+SIZE, MONTHS = 1_000, 6
+TOWNS = ["Aachen", "Bonn", "Celle", "Dresden", "Erfurt", "Fulda"]
+WEATHER = np.array(["sun", "rain", "wind"])
 
 
-def newest(seen):
-    """Refit on the newest batch alone, which is what an estimator without memory can do."""
-    return clone(forest).fit(X[batches[seen]], y[batches[seen]])
+def rides(month, rows, seed):
+    """Make a month's rows: nine in ten in its own town; rain delays, in some towns the sun."""
+    rng = np.random.default_rng([month, seed])
+    town = np.where(rng.random(rows) < 0.9, month, rng.integers(0, month + 1, rows))
+    weather, hills = rng.integers(0, 3, rows), rng.gamma(2, 40, rows)
+    slow = (weather == np.where(town % 2, 0, 1)) * 2.0 + hills / 60 * np.where(town % 3, 1, -1)
+    late = rng.random(rows) < 1 / (1 + np.exp(1.5 - slow))
+    frame = pd.DataFrame(
+        {
+            "town": np.array(TOWNS)[town],
+            "weather": pd.Series(WEATHER[weather]).where(rng.random(rows) > 0.1),  # or not known
+            "hills": np.where(rng.random(rows) > 0.1, hills, np.nan),
+            "start": pd.Timestamp(2026, month + 1, 1)
+            + pd.to_timedelta(rng.integers(0, 28 * 24 * 60, rows), unit="min"),
+        }
+    )
+    return frame, pd.Series(np.where(late, "late", "in time"), name="came")
 
 
-def everything(seen):
-    """Refit on all rows so far: the upper bound, whose cost grows with the stream."""
-    rows = np.concatenate(batches[: seen + 1])
-    return clone(forest).fit(X[rows], y[rows])
+texts = OneHotEncoder(handle_unknown="ignore")  # a gap is one more value
+linear = make_pipeline(
+    make_column_transformer(
+        (texts, ["town", "weather"]),
+        (make_pipeline(SimpleImputer(), StandardScaler()), ["hills"]),
+    ),
+    LogisticRegression(),
+)
+boosted = make_pipeline(
+    make_column_transformer(
+        (texts, ["town", "weather"]),
+        ("passthrough", ["hills"]),  # boosting takes gaps as they are
+        sparse_threshold=0,
+    ),
+    HistGradientBoostingClassifier(max_iter=40, random_state=0),
+)
+months = [rides(month, 3_000, seed=0) for month in range(MONTHS)]
+tests = [rides(month, 1_000, seed=1) for month in range(MONTHS)]
 
 
-rows = {"newest batch": newest, "all rows so far": everything}
-table = {name: [fit(i).score(X_test, y_test) for i in range(5)] for name, fit in rows.items()}
+def joined(parts):
+    frames, targets = zip(*parts, strict=True)
+    return pd.concat(frames, ignore_index=True), pd.concat(targets, ignore_index=True)
 
-for policy in ("recent", "reservoir", "paper", "weighted", "balanced"):
-    model = ContinualClassifier(forest, size=300, policy=policy, random_state=0)
-    scores = []
-    for pair, batch in enumerate(batches):
-        model.partial_fit(X[batch], y[batch], task=pair)
-        scores.append(model.score(X_test, y_test))
-    table[f"300 rows, {policy}"] = scores
 
-print("accuracy on all ten classes, %")
-print(f"{'trained on':20s}" + "".join(f"{2 * i:>6d} cl." for i in range(1, 6)))
-for name, scores in sorted(table.items(), key=lambda item: item[1][-1]):
-    print(f"{name:20s}" + "".join(f"{100 * score:10.1f}" for score in scores))
+def in_pandas(parts):
+    """Return a uniform sample of all rows so far, as a reservoir would hold."""
+    X, y = joined(parts)
+    kept = X.sample(SIZE, random_state=0).index
+    return X.loc[kept], y[kept]
+
+
+def area(model, month):
+    """Return the area under the ROC curve on all months so far."""
+    X, y = joined(tests[: month + 1])
+    return roc_auc_score(y == "late", model.predict_proba(X)[:, list(model.classes_).index("late")])
+
+
+def learn_on(estimator, policy, **settings):
+    """Yield the model after each month: this is all there is to do."""
+    model = ContinualClassifier(estimator, size=SIZE, policy=policy, random_state=0, **settings)
+    for month, (X, y) in enumerate(months):
+        yield model.partial_fit(X, y, task=TOWNS[month])
+
+
+def fit_anew(estimator, rows):
+    for month in range(MONTHS):
+        yield clone(estimator).fit(*rows(months[: month + 1]))
+
+
+print("area under the ROC curve on all months so far, %")
+print(f"{'trained on':41s}" + "".join(f"{month + 1:>7d}" for month in range(MONTHS)))
+for name, estimator in {"logistic": linear, "boosted": boosted}.items():
+    ways = {
+        "the newest month": fit_anew(estimator, lambda parts: parts[-1]),
+        f"{SIZE:,} rows, sampled in pandas": fit_anew(estimator, in_pandas),
+        f"{SIZE:,} rows, weighted": learn_on(estimator, "weighted"),
+        f"{SIZE:,} rows, balanced": learn_on(estimator, "balanced"),
+        f"{SIZE:,} rows, balanced, weights": learn_on(estimator, "balanced", use_weights=True),
+        "all rows so far": fit_anew(estimator, joined),
+    }
+    for way, models in ways.items():
+        areas = [area(model, month) for month, model in enumerate(models)]
+        print(f"{name + ', ' + way:41s}" + "".join(f"{100 * value:7.1f}" for value in areas))

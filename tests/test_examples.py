@@ -21,7 +21,8 @@ RUNS = {
     "next_month": ([], "months so far", "memory.parquet"),
     "own_policy": ([], "rare_first", None),
     "pictures": ([], "shares.png", "draw.png"),
-    "sklearn_stream": ([], "300 rows, balanced", None),
+    "sklearn_digits": ([], "300 rows, balanced", None),
+    "sklearn_stream": ([], "boosted, 1,000 rows, weighted", None),
     "torch_loop": ([], "300 rows, half a batch", None),
     "which_policy": (["1", "1", "balanced"], "balanced", None),
 }

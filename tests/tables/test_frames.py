@@ -433,3 +433,20 @@ def test_neither_pandas_nor_polars_is_loaded_before_a_frame_is_there():
         "assert not {'pandas', 'polars'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_gaps_of_objects_come_back_as_what_they_were():
+    # To scikit-learn's imputers NaN is a gap and None is a value.
+    frame = pd.DataFrame(
+        {"nan": ["a", np.nan], "none": ["a", None], "full": ["a", "b"]}, dtype=object
+    )
+    table, kind = to_arrow(frame)
+    found = from_arrow(table, kind)
+    assert np.isnan(found["nan"][1])
+    assert found["none"][1] is None
+    later, other = to_arrow(
+        pd.DataFrame({"nan": ["a"], "none": ["a"], "full": [np.nan]}, dtype=object)
+    )
+    both = conform(later, table.schema, place="rows")
+    found = from_arrow(both, kind.joined(other, table.schema))
+    assert np.isnan(found["full"][0])

@@ -17,8 +17,9 @@ from olss.common.checks import known_name
 from olss.errors import InputError
 from olss.tables.arrow_types import as_type, plain_type
 
-__all__ = ["LIBRARIES", "Categories", "FrameKind"]
+__all__ = ["LIBRARIES", "OBJECT_NAN", "Categories", "FrameKind"]
 
+OBJECT_NAN = "object[nan]"  # pandas' objects whose gaps are NaN, and not None
 LIBRARIES = ("pyarrow", "pandas", "polars", "mapping")
 
 
@@ -152,6 +153,8 @@ class FrameKind:
             fields.append(source.fields[name])
             if name in source.dtypes and source.library == self.library:
                 dtypes[name] = source.dtypes[name]
+                if dtypes[name] == "object" and other.dtypes.get(name) == OBJECT_NAN:
+                    dtypes[name] = OBJECT_NAN  # there may have been no gap yet
             mine, yours = self.categories.get(name), other.categories.get(name)
             if name in source.categories:
                 categories[name] = mine.joined(yours) if mine and yours else source.categories[name]

@@ -3,10 +3,10 @@
 With `olss.tables.pandas_frames` this is the only module that knows of pandas and polars; neither
 is ever imported unless rows of its kind are at hand or asked for.
 
-What is not the same when rows come back: gaps in object columns of pandas are None, whatever they
-were; tuples in them are lists; frames have no index but row numbers unless it was kept, and no
-`attrs`. A column of whole numbers without gaps that has got some (because it is new in later rows)
-comes back as pandas' nullable type.
+What is not the same when rows come back: gaps in object columns of pandas are all NaN if the first
+one of a table was, else all None; tuples in them are lists; frames have no index but row numbers
+unless it was kept, and no `attrs`. A column of whole numbers without gaps that has got some
+(because it is new in later rows) comes back as pandas' nullable type.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A dtype is remembered by a text: what pandas itself calls it, except ``string[...]`` and
 ``str[...]`` (text with NA or NaN for gaps, by its storage), ``category``, ``arrow`` (an Arrow type
-used in pandas), ``object`` and ``object[array]`` (objects that are NumPy arrays).
+used in pandas), ``object``, ``object[nan]`` (objects whose gaps are NaN) and ``object[array]``
+(objects that are NumPy arrays).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from olss.errors import DataError, OlssWarning
 from olss.tables.arrow_types import as_type
-from olss.tables.frame_kind import Categories, FrameKind
+from olss.tables.frame_kind import OBJECT_NAN, Categories, FrameKind
 from olss.tables.schemas import check_names
 
 __all__ = ["from_pandas", "to_pandas"]
@@ -107,7 +108,7 @@ def _arrow_column(series: Any, name: str, place: str) -> tuple[Any, str, Categor
         reason = next(iter(str(error).splitlines()), repr(error)).rstrip(".")
         remedy = (
             "Make it one type, e.g. frame[name].astype(str)"
-            if dtype == "object"
+            if dtype.startswith("object")
             else "Convert it to a type that Arrow knows"
         )
         raise DataError(
@@ -148,9 +149,11 @@ def _pandas_column(column: Any, kind: Any, dtype: str | None, categories: Catego
         whole = codes.fill_null(-1).to_numpy()
         return pd.Categorical.from_codes(whole, pd.Index(values), ordered=categories.ordered)
     wanted = _dtype_of(dtype)
-    if dtype == "object":
+    if dtype in ("object", OBJECT_NAN):
         objects = np.empty(len(column), dtype=object)
         objects[:] = column.to_pylist()
+        if dtype == OBJECT_NAN:
+            objects[column.is_null().to_numpy()] = np.nan
         return pd.Series(objects, dtype=object)
     if dtype == "arrow":
         return pd.arrays.ArrowExtensionArray(as_type(column, kind))
@@ -177,7 +180,10 @@ def _dtype_text(series: Any) -> str:
         return "category"
     if isinstance(dtype, np.dtype) and dtype.kind == "O":
         present = (value for value in series if pd.api.types.is_list_like(value) or pd.notna(value))
-        return "object[array]" if isinstance(next(present, None), np.ndarray) else "object"
+        if isinstance(next(present, None), np.ndarray):
+            return "object[array]"
+        gaps = series[series.isna()]
+        return OBJECT_NAN if len(gaps) and isinstance(gaps.iloc[0], float) else "object"
     return str(dtype)
 
 
@@ -185,7 +191,7 @@ def _dtype_of(text: str | None) -> Any:
     """Return the dtype a text stands for, None if pandas is to choose."""
     import pandas as pd
 
-    if text is None or text in ("object", "object[array]", "arrow", "category"):
+    if text is None or text in ("object", OBJECT_NAN, "object[array]", "arrow", "category"):
         return None
     for prefix, missing in (("string[", pd.NA), ("str[", np.nan)):
         if text.startswith(prefix):
