@@ -37,7 +37,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from olss.files import compress
 
 TARGET = "target"
-ROWS = ("reservoir", "weighted", "weighted, in the loss", "balanced", "paper")
+ROWS = ("reservoir", "weighted", "weighted, in the loss", "balanced-random", "paper")
 
 
 def package_folder(name: str) -> Path:

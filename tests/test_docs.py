@@ -71,6 +71,35 @@ def test_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
             assert done.returncode == 0, f"{page}:{line}: {command}\n{done.stdout}{done.stderr}"
 
 
+def test_the_first_page_needs_no_more_than_it_says_to_install(tmp_path):
+    """`pip install ".[sklearn]"`: nothing of the laboratory, no pandas, no polars."""
+    absent = ("torch", "pandas", "polars", "matplotlib", "jinja2", "pooch", "safetensors", "dask")
+    refuse = (
+        "import sys\n"
+        "class Refuse:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.split('.')[0] in {absent!r}:\n"
+        "            raise ModuleNotFoundError(name + ' is not installed here', name=name)\n"
+        "sys.meta_path.insert(0, Refuse())\n"
+    )
+    found = list(blocks(DOCS / "start.md"))
+    code = "".join(code for kind, code, _ in found if kind == "python")
+    for kind, lines, _ in found:
+        for command in commands(lines) if kind == "bash" else ():
+            code += f"\nsys.argv = {command}\ntry:\n    import olss.__main__ as m; m.main()\n"
+            code += "except SystemExit as end:\n    assert not end.code, sys.argv\n"
+    done = subprocess.run(
+        [sys.executable, "-c", refuse + code],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "balanced-random" in done.stdout  # the last command was run, too
+
+
 def test_blocks_are_found_and_those_marked_are_left_out(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
