@@ -6,6 +6,7 @@ A block that is not run is preceded by the comment ``<!-- not run: why -->``.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -41,6 +42,7 @@ def commands(code):
             yield shlex.split(line, comments=True)
 
 
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if any(blocks(page))]
 
 
@@ -69,6 +71,26 @@ def test_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
                 [olss, *command[1:]], env=ENVIRONMENT, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, f"{page}:{line}: {command}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
+def test_notebook_runs_from_top_to_bottom(notebook, tmp_path, monkeypatch):
+    """Its cells are plain Python, so no Jupyter is needed; what it shows was made by them."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    pyplot.switch_backend("Agg")
+    cells = [
+        cell
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == "code"
+    ]
+    names = {"__name__": "__main__"}
+    for number, cell in enumerate(cells, start=1):
+        assert cell["execution_count"] == number, "run it from top to bottom before it is saved"
+        exec(compile("".join(cell["source"]), f"{notebook.name}, cell {number}", "exec"), names)
+    pyplot.close("all")
+    assert any(cell["outputs"] for cell in cells)
 
 
 def test_the_first_page_needs_no_more_than_it_says_to_install(tmp_path):
