@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 from olss import Sketch
-from olss.memory.policies import Choice
+from olss.memory import Choice
 
 X, y = load_digits(return_X_y=True)
 X_test, y_test = X[1_200:], y[1_200:]

@@ -2,14 +2,15 @@
 
     python examples/which_policy.py [SEEDS [TASKS [POLICY ...]]]
 
-Each cell is the average accuracy over all tasks after the last one: mean over the seeds, and its
-standard error. "replay": a step sees 20 rows of the task and 20 of the memory. "sketch": the net
+Each cell is the average accuracy over all tasks after the last one: mean over the seeds ± half a
+95% interval. "replay": a step sees 20 rows of the task and 20 of the memory. "sketch": the net
 is trained on the memory alone, which has taken the task in before.
 """
 
 import sys
 
 import numpy as np
+from scipy.stats import t
 
 from olss.learn import recipe, run
 from olss.streams import permuted, rotated
@@ -52,5 +53,5 @@ for policy in POLICIES:
             for seed in range(SEEDS)
         ]
         error = np.std(ends, ddof=1) / np.sqrt(SEEDS) if SEEDS > 1 else np.nan
-        line += f"{f'{np.mean(ends):.1f} ± {error:.1f}':>16s}"
+        line += f"{f'{np.mean(ends):.1f} ± {t.ppf(0.975, SEEDS - 1) * error:.1f}':>16s}"
     print(line, flush=True)

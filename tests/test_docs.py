@@ -6,6 +6,7 @@ A block that is not run is preceded by the comment ``<!-- not run: why -->``.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -41,6 +42,7 @@ def commands(code):
             yield shlex.split(line, comments=True)
 
 
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if any(blocks(page))]
 
 
@@ -69,6 +71,55 @@ def test_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
                 [olss, *command[1:]], env=ENVIRONMENT, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, f"{page}:{line}: {command}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
+def test_notebook_runs_from_top_to_bottom(notebook, tmp_path, monkeypatch):
+    """Its cells are plain Python, so no Jupyter is needed; what it shows was made by them."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    pyplot.switch_backend("Agg")
+    cells = [
+        cell
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == "code"
+    ]
+    names = {"__name__": "__main__"}
+    for number, cell in enumerate(cells, start=1):
+        assert cell["execution_count"] == number, "run it from top to bottom before it is saved"
+        exec(compile("".join(cell["source"]), f"{notebook.name}, cell {number}", "exec"), names)
+    pyplot.close("all")
+    assert any(cell["outputs"] for cell in cells)
+
+
+def test_the_first_page_needs_no_more_than_it_says_to_install(tmp_path):
+    """`pip install ".[sklearn]"`: nothing of the laboratory, no pandas, no polars."""
+    absent = ("torch", "pandas", "polars", "matplotlib", "jinja2", "pooch", "safetensors", "dask")
+    refuse = (
+        "import sys\n"
+        "class Refuse:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.split('.')[0] in {absent!r}:\n"
+        "            raise ModuleNotFoundError(name + ' is not installed here', name=name)\n"
+        "sys.meta_path.insert(0, Refuse())\n"
+    )
+    found = list(blocks(DOCS / "start.md"))
+    code = "".join(code for kind, code, _ in found if kind == "python")
+    for kind, lines, _ in found:
+        for command in commands(lines) if kind == "bash" else ():
+            code += f"\nsys.argv = {command}\ntry:\n    import olss.__main__ as m; m.main()\n"
+            code += "except SystemExit as end:\n    assert not end.code, sys.argv\n"
+    done = subprocess.run(
+        [sys.executable, "-c", refuse + code],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "balanced-random" in done.stdout  # the last command was run, too
 
 
 def test_blocks_are_found_and_those_marked_are_left_out(tmp_path):

@@ -16,6 +16,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 RUNS = {
     "drift_alarm": ([], "alarm at batches [21", "drift.png"),
     "forgetting": (["picture.svg", "1", "2"], "the paper's sketch", "picture.svg"),
+    "half_life": (["picture.png", "1"], "nothing forgotten", "picture.png"),
     "kernel_leverage": (["2"], "kernel leverage", None),
     "lightning_replay": ([], "300 rows, half a batch", None),
     "next_month": ([], "months so far", "memory.parquet"),

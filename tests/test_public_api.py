@@ -21,7 +21,7 @@ SNAPSHOT = ROOT / "tests" / "public_api.txt"
 TITLE = "In the changelog: "
 MODULES = [
     "olss",
-    "olss.memory.policies",
+    "olss.memory",
     "olss.core.sampling",
     "olss.files",
     "olss.streams",
