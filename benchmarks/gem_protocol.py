@@ -66,7 +66,7 @@ PUBLISHED = {
 def measure(stream: str, method: str, seed: int) -> dict[str, Any]:
     name = method.split(",")[0]
     settings = METHODS[stream][method]
-    learner = recipe(name, net="mlp-100-100", batch=10, epochs=1, **settings)
+    learner = recipe(name, net="mlp-100-100", batch=10, epochs=1, threads=1, **settings)
     try:
         record = run(STREAMS[stream](seed), learner, seed)
     except Exception as error:  # a strength too large for the learning rate diverges
