@@ -121,7 +121,10 @@ def get_ready() -> None:
 
 
 def run_once(
-    spec: RunSpec, checkpoint: Path | None = None, on_task: OnTask | None = None
+    spec: RunSpec,
+    checkpoint: Path | None = None,
+    on_task: OnTask | None = None,
+    say: Say | None = None,
 ) -> tuple[Record, NDArray[np.int64] | None]:
     """Do a run; return its record and, for each row in memory at the end, its task and row."""
     from olss.learn import run
@@ -136,6 +139,7 @@ def run_once(
         on_task=on_task,
         device=spec.device,
         protocol=spec.protocol,
+        say=say,
     )
     held = learner.memory.held
     if held is None or learner.memory.keeps_all:  # all rows: nothing to tell
@@ -193,12 +197,12 @@ def _resume(
         say(f"{spec.label}, seed {spec.seed}: begun with other versions of packages; begins again.")
         shutil.rmtree(checkpoint)
     try:
-        return run_once(spec, checkpoint, on_task)
+        return run_once(spec, checkpoint, on_task, say)
     except DamagedCheckpointError as error:
         # Nothing else is a reason to throw a checkpoint away.
         say(f"{spec.label}, seed {spec.seed}: begins again, no state of it is whole ({error})")
         shutil.rmtree(checkpoint)
-        return run_once(spec, checkpoint, on_task)
+        return run_once(spec, checkpoint, on_task, say)
 
 
 def _outdated(checkpoint: Path) -> bool:
