@@ -303,6 +303,19 @@ def test_arrays_are_taken_if_the_estimator_takes_them(estimator, gaps, sparse):
         model.fit(A, y)
 
 
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array, pd.DataFrame])
+def test_an_estimator_that_writes_into_its_rows_does_not_change_what_is_remembered(wrap):
+    rng = np.random.default_rng(0)
+    A = np.abs(rng.standard_normal((60, 3)))
+    careless = make_pipeline(StandardScaler(copy=False, with_mean=False), Ridge())
+    model = ContinualRegressor(careless).fit(wrap(A), A[:, 0], A[:, 1])
+    model.partial_fit(wrap(A[:20]), A[:20, 0])
+    held = model.sketch_.X
+    np.testing.assert_array_equal(
+        held.toarray() if sp.issparse(held) else held, np.concatenate([A, A[:20]])
+    )
+
+
 def test_text_is_remembered_as_sparse_rows():
     rng = np.random.default_rng(0)
     words = np.array([f"word{i}" for i in range(400)])

@@ -26,7 +26,6 @@ from olss.tables.frames import is_table
 __all__ = [
     "Array",
     "Batch",
-    "as_estimators_take",
     "checked_pair",
     "checked_rows",
     "checked_weight",
@@ -36,6 +35,7 @@ __all__ = [
     "takes_gaps",
     "takes_sparse",
     "target_name",
+    "to_fit",
     "weights_for",
 ]
 
@@ -111,7 +111,7 @@ class _NamedTarget:
 
 def checked_rows(model: Any, X: Any, *, first: bool = False) -> Any:
     """Return rows alone, unless the first like those before: columns are put in their order."""
-    return as_estimators_take(_rows(model, X, "no_validation", first=first))
+    return _as_estimators_take(_rows(model, X, "no_validation", first=first))
 
 
 def checked_pair(
@@ -158,9 +158,16 @@ def _rows(model: Any, X: Any, y: Any, *, first: bool, **of_target: bool) -> Any:
     )
 
 
-def as_estimators_take(X: Any) -> Any:
+def _as_estimators_take(X: Any) -> Any:
     """Return rows as they are, sparse ones as a matrix: LightGBM does not know SciPy's arrays."""
     return sp.csr_matrix(X) if sp.issparse(X) else X
+
+
+def to_fit(sketch: Sketch) -> tuple[Any, Array, Array]:
+    """Return copies of rows, targets and weights: an estimator may write into what it gets."""
+    X = sketch.X
+    rows = X if is_frame(X) else _as_estimators_take(X.copy())  # frames are copies
+    return rows, np.array(sketch.y), sketch.weight.copy()
 
 
 def is_frame(X: Any) -> bool:
