@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -203,15 +205,31 @@ def test_weights_go_with_frames():
     assert ContinualRegressor(Ridge(), size=50).fit(frame, both).predict(frame).shape == (200, 2)
 
 
+@pytest.mark.parametrize("weight", [None, np.tile([0.0, 1.0], 30)])
+def test_lengths_must_agree(weight):
+    frame, late = flights(60, 0)
+    model = ContinualClassifier(by_columns(LogisticRegression()))
+    short = {"extra": {"id": np.arange(59)}}, {"task": np.arange(59)}
+    for X, more in [
+        (frame[:50], {}),
+        (pd.concat([frame, frame]), {}),
+        *((frame, m) for m in short),
+    ]:
+        with pytest.raises(ValueError, match="59|50|120"):
+            model.fit(X, late, weight, **more)
+
+
 def boosted(package, categories=False):
     """Return a classifier of a library, of few trees and one thread."""
-    module = pytest.importorskip(package)
     if package == "xgboost":
+        module = importlib.import_module("xgboost")
         return module.XGBClassifier(n_estimators=20, n_jobs=1, enable_categorical=True)
     if package == "lightgbm":
+        module = importlib.import_module("lightgbm")
         return module.LGBMClassifier(n_estimators=20, n_jobs=1, verbose=-1)
     # A wheel of 97 MB, so not in the dev extra: install it to have this run. Names of columns are a
     # tuple: CatBoost keeps a copy of a list, which scikit-learn's clone takes for another.
+    module = pytest.importorskip("catboost")
     names = ("carrier", "origin") if categories else None
     return module.CatBoostClassifier(
         n_estimators=20,

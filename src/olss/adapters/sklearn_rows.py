@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags
-from sklearn.utils.validation import _check_sample_weight, _check_y, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    _check_y,
+    check_consistent_length,
+    validate_data,
+)
 
 from olss.errors import DataError, InputError
 from olss.memory.sketch import Sketch
@@ -83,6 +88,9 @@ class Batch:
         """Return the rows that count for something: those of weight 0 are as if not there."""
         if self.weight is None or self.weight.all():
             return self
+        extra = dict(self.extra or {})
+        tasks = None if np.ndim(self.task) == 0 else np.asarray(self.task)
+        check_consistent_length(self.X, self.y, self.weight, tasks, *extra.values())
         there = np.flatnonzero(self.weight)
         if not len(there):
             raise InputError("sample_weight must not be zero for all rows.")
@@ -91,10 +99,8 @@ class Batch:
             X=_safe_indexing(self.X, there),
             y=None if self.y is None else self.y[there],
             weight=self.weight[there],
-            task=self.task if np.ndim(self.task) == 0 else np.asarray(self.task)[there],
-            extra={name: _safe_indexing(values, there) for name, values in self.extra.items()}
-            if self.extra
-            else self.extra,
+            task=self.task if tasks is None else tasks[there],
+            extra={name: _safe_indexing(values, there) for name, values in extra.items()},
         )
 
 
