@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -203,37 +205,54 @@ def test_weights_go_with_frames():
     assert ContinualRegressor(Ridge(), size=50).fit(frame, both).predict(frame).shape == (200, 2)
 
 
-def boosted(package):
+@pytest.mark.parametrize("weight", [None, np.tile([0.0, 1.0], 30)])
+def test_lengths_must_agree(weight):
+    frame, late = flights(60, 0)
+    model = ContinualClassifier(by_columns(LogisticRegression()))
+    short = {"extra": {"id": np.arange(59)}}, {"task": np.arange(59)}
+    for X, more in [
+        (frame[:50], {}),
+        (pd.concat([frame, frame]), {}),
+        *((frame, m) for m in short),
+    ]:
+        with pytest.raises(ValueError, match="59|50|120"):
+            model.fit(X, late, weight, **more)
+
+
+def boosted(package, categories=False):
     """Return a classifier of a library, of few trees and one thread."""
-    module = pytest.importorskip(package)
     if package == "xgboost":
+        module = importlib.import_module("xgboost")
         return module.XGBClassifier(n_estimators=20, n_jobs=1, enable_categorical=True)
     if package == "lightgbm":
+        module = importlib.import_module("lightgbm")
         return module.LGBMClassifier(n_estimators=20, n_jobs=1, verbose=-1)
-    # A wheel of 97 MB, so not in the dev extra: install it to have this run.
+    # A wheel of 97 MB, so not in the dev extra: install it to have this run. Names of columns are a
+    # tuple: CatBoost keeps a copy of a list, which scikit-learn's clone takes for another.
+    module = pytest.importorskip("catboost")
+    names = ("carrier", "origin") if categories else None
     return module.CatBoostClassifier(
-        n_estimators=20, thread_count=1, verbose=False, allow_writing_files=False
+        n_estimators=20,
+        thread_count=1,
+        verbose=False,
+        allow_writing_files=False,
+        cat_features=names,
     )
 
 
 @pytest.mark.parametrize("package", ["xgboost", "lightgbm", "catboost"])
 class TestBoosting:
     def test_categories_and_gaps(self, package):
-        estimator = boosted(package)
-        model = ContinualClassifier(estimator, size=500, random_state=0)
-
         def month(seed, n=800):
             frame, late = flights(n, seed)
-            return frame.drop(columns="day").astype({"carrier": "category"}), late
+            if package == "catboost":  # which takes text, but no gaps in it
+                frame["carrier"] = frame["carrier"].fillna("none")
+            else:
+                frame["carrier"] = frame["carrier"].astype("category")
+            return frame.drop(columns="day"), late
 
-        if package == "catboost":
-            estimator.set_params(cat_features=["carrier", "origin"])
-
-            def month(seed, n=800):
-                frame, late = flights(n, seed)
-                texts = {"carrier": frame["carrier"].fillna("none"), "origin": frame["origin"]}
-                return frame.drop(columns="day").assign(**texts), late
-
+        estimator = boosted(package, categories=True)
+        model = ContinualClassifier(estimator, size=500, random_state=0)
         for seed in range(3):
             model.partial_fit(*month(seed), task=seed)
         assert model.sketch_.X["distance"].isna().any()
@@ -301,6 +320,19 @@ def test_arrays_are_taken_if_the_estimator_takes_them(estimator, gaps, sparse):
     A[3, 4] = np.inf
     with pytest.raises(ValueError, match="infinity"):
         model.fit(A, y)
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array, pd.DataFrame])
+def test_an_estimator_that_writes_into_its_rows_does_not_change_what_is_remembered(wrap):
+    rng = np.random.default_rng(0)
+    A = np.abs(rng.standard_normal((60, 3)))
+    careless = make_pipeline(StandardScaler(copy=False, with_mean=False), Ridge())
+    model = ContinualRegressor(careless).fit(wrap(A), A[:, 0], A[:, 1])
+    model.partial_fit(wrap(A[:20]), A[:20, 0])
+    held = model.sketch_.X
+    np.testing.assert_array_equal(
+        held.toarray() if sp.issparse(held) else held, np.concatenate([A, A[:20]])
+    )
 
 
 def test_text_is_remembered_as_sparse_rows():

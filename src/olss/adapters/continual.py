@@ -14,10 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 from olss.adapters.sklearn_rows import (
     Array,
     Batch,
-    as_estimators_take,
     checked_rows,
     takes_gaps,
     takes_sparse,
+    to_fit,
     weights_for,
 )
 from olss.errors import InputError
@@ -35,7 +35,7 @@ LEARNED = ("sketch_", "estimator_", "classes_", "_fitted_labels", "_target", "_o
 class Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """An estimator that remembers rows in a sketch and is refitted on them."""
 
-    kind: str  # of estimator
+    _kind: str  # of estimator
     sketch_: Sketch
 
     def __init__(
@@ -144,23 +144,22 @@ class Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """Fit a fresh copy of the estimator on what the sketch holds."""
         self.__dict__.pop("estimator_", None)
         if len(self.sketch_):
-            rows = as_estimators_take(self.sketch_.X)
-            self.estimator_ = self._refitted(rows, np.asarray(self.sketch_.y))
+            self.estimator_ = self._refitted(*to_fit(self.sketch_))
 
-    def _refitted(self, X: Any, y: Array) -> Any:
+    def _refitted(self, X: Any, y: Array, weight: Array) -> Any:
         estimator = clone(self.estimator)
         if not (self.use_weights or self._weighted):
             return estimator.fit(X, y)
-        return estimator.fit(X, y, **weights_for(estimator, self.sketch_.weight))
+        return estimator.fit(X, y, **weights_for(estimator, weight))
 
     def _check_kind(self) -> None:
         found = get_tags(self.estimator).estimator_type
-        if found not in (None, self.kind):
+        if found not in (None, self._kind):
             remedy = (
                 f"; use Continual{found.title()}" if found in ("classifier", "regressor") else ""
             )
             raise InputError(
-                f"estimator must be a {self.kind}, found {type(self.estimator).__name__}, a "
+                f"estimator must be a {self._kind}, found {type(self.estimator).__name__}, a "
                 f"{found.replace('_', ' ')}{remedy}."
             )
 

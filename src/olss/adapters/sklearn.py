@@ -97,7 +97,7 @@ class ContinualClassifier(ClassifierMixin, Continual):  # type: ignore[misc]
     (300, 10, True)
     """
 
-    kind = "classifier"
+    _kind = "classifier"
 
     def partial_fit(
         self,
@@ -211,12 +211,12 @@ class ContinualClassifier(ClassifierMixin, Continual):  # type: ignore[misc]
         wide[:, np.searchsorted(self.classes_, self._fitted_labels)] = columns
         return wide
 
-    def _refitted(self, X: Any, y: Array) -> Any:
+    def _refitted(self, X: Any, y: Array, weight: Array) -> Any:
         # What is predicted are these, whatever becomes of the sketch.
         self._fitted_labels, code = np.unique(y, return_inverse=True)
         if len(self._fitted_labels) == 1:
             return DummyClassifier().fit(X, code)
-        return super()._refitted(X, code)
+        return super()._refitted(X, code, weight)
 
 
 class ContinualRegressor(RegressorMixin, Continual):  # type: ignore[misc]
@@ -264,7 +264,7 @@ class ContinualRegressor(RegressorMixin, Continual):  # type: ignore[misc]
     True
     """
 
-    kind = "regressor"
+    _kind = "regressor"
 
     def partial_fit(
         self,

@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags
-from sklearn.utils.validation import _check_sample_weight, _check_y, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    _check_y,
+    check_consistent_length,
+    validate_data,
+)
 
 from olss.errors import DataError, InputError
 from olss.memory.sketch import Sketch
@@ -26,7 +31,6 @@ from olss.tables.frames import is_table
 __all__ = [
     "Array",
     "Batch",
-    "as_estimators_take",
     "checked_pair",
     "checked_rows",
     "checked_weight",
@@ -36,6 +40,7 @@ __all__ = [
     "takes_gaps",
     "takes_sparse",
     "target_name",
+    "to_fit",
     "weights_for",
 ]
 
@@ -83,6 +88,9 @@ class Batch:
         """Return the rows that count for something: those of weight 0 are as if not there."""
         if self.weight is None or self.weight.all():
             return self
+        extra = dict(self.extra or {})
+        tasks = None if np.ndim(self.task) == 0 else np.asarray(self.task)
+        check_consistent_length(self.X, self.y, self.weight, tasks, *extra.values())
         there = np.flatnonzero(self.weight)
         if not len(there):
             raise InputError("sample_weight must not be zero for all rows.")
@@ -91,10 +99,8 @@ class Batch:
             X=_safe_indexing(self.X, there),
             y=None if self.y is None else self.y[there],
             weight=self.weight[there],
-            task=self.task if np.ndim(self.task) == 0 else np.asarray(self.task)[there],
-            extra={name: _safe_indexing(values, there) for name, values in self.extra.items()}
-            if self.extra
-            else self.extra,
+            task=self.task if tasks is None else tasks[there],
+            extra={name: _safe_indexing(values, there) for name, values in extra.items()},
         )
 
 
@@ -111,7 +117,7 @@ class _NamedTarget:
 
 def checked_rows(model: Any, X: Any, *, first: bool = False) -> Any:
     """Return rows alone, unless the first like those before: columns are put in their order."""
-    return as_estimators_take(_rows(model, X, "no_validation", first=first))
+    return _as_estimators_take(_rows(model, X, "no_validation", first=first))
 
 
 def checked_pair(
@@ -158,9 +164,16 @@ def _rows(model: Any, X: Any, y: Any, *, first: bool, **of_target: bool) -> Any:
     )
 
 
-def as_estimators_take(X: Any) -> Any:
+def _as_estimators_take(X: Any) -> Any:
     """Return rows as they are, sparse ones as a matrix: LightGBM does not know SciPy's arrays."""
     return sp.csr_matrix(X) if sp.issparse(X) else X
+
+
+def to_fit(sketch: Sketch) -> tuple[Any, Array, Array]:
+    """Return copies of rows, targets and weights: an estimator may write into what it gets."""
+    X = sketch.X
+    rows = X if is_frame(X) else _as_estimators_take(X.copy())  # frames are copies
+    return rows, np.array(sketch.y), sketch.weight.copy()
 
 
 def is_frame(X: Any) -> bool:
