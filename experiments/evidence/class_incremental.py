@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from olss.lab.seed_intervals import interval
 from olss.streams.record import Record
 
 from . import pages
-from .gather import interval
 from .pages import RESULTS, legend, plain, table
 
 FOLDER = RESULTS / "class-incremental"

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from olss.lab.report.palette import SKY
+
 from . import pages
 from .gather import Row
-from .pages import COLOURS, RESULTS, table
+from .pages import CHOICES, RESULTS, table
 
 FOLDER = "leverage-pays"
 TABLES = {
@@ -24,7 +26,8 @@ TABLES = {
 }
 SIZES = ("300", "1,000", "5,000", "1%")
 POLICIES = ("uniform", "weighted", "half uniform", "balanced", "paper")
-SHADES = {**COLOURS, "uniform": COLOURS["reservoir"], "half uniform": "#56B4E9"}
+SHADES = {name: style.colour for name, style in CHOICES.items()}
+SHADES |= {"uniform": SHADES["reservoir"], "half uniform": SKY}
 TARGETED = (
     ("least squares", "number", "measure", "R²"),
     ("logistic", "class", "measure", "accuracy"),
