@@ -167,8 +167,11 @@ def test_it_is_written_whole_or_not_at_all(found, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
 
 
-def test_estimates_say_why_not(folder):
+def test_policies_without_weights_promise_nothing_of_them(folder):
     page = render_page(inspect(made(folder, "paper")))
+    assert "stand for" not in re.sub("<style>.*</style>", "", page, flags=re.S)
+    assert "weights do not say" in page
+    assert "stand for" in render_page(inspect(made(folder, "balanced")))
     assert "does not say with which probability a row was kept" in page
 
 

@@ -21,7 +21,7 @@ from olss.files.inspection import Inspection, weight_bins
 from olss.files.page_charts import histogram, stream_chart
 from olss.memory.along_stream import along_stream
 from olss.memory.description import short_names
-from olss.memory.policies import name_of
+from olss.memory.policies import name_of, says
 from olss.memory.sketch import Sketch
 from olss.memory.unusual_rows import UnusualRow, unusual_rows
 
@@ -32,6 +32,8 @@ COLUMNS = 200  # of the table of columns
 ESTIMATES = 40  # numeric columns of which something is estimated
 UNUSUAL = 12
 PART = 0.08  # share of a row's leverage from which a column is named
+WEIGHS = "Each row kept stands for as many of the rows seen as its weight says."
+WEIGHS_NOT = "With this policy weights do not say how many of the rows seen a row stands for."
 KEPT, STANDS = "var(--kept)", "var(--stands)"
 
 
@@ -100,9 +102,14 @@ def _head(found: Inspection) -> str:
     )
     return (
         f'<header><h1>{escaped(found.path.name)}</h1><p class="soft">'
-        f"{escaped(', '.join(words))}. Each row kept stands for as many of the rows seen as its "
-        f'weight says.</p></header>\n<div class="tiles">{shown}</div>\n'
+        f"{escaped(', '.join(words))}. {WEIGHS if _weighs(sketch) else WEIGHS_NOT}"
+        f'</p></header>\n<div class="tiles">{shown}</div>\n'
     )
+
+
+def _weighs(sketch: Sketch) -> bool:
+    """Whether weights say what rows stand for."""
+    return bool(says(sketch.policy, "mergeable"))
 
 
 def _error(value: float) -> str:
@@ -177,20 +184,23 @@ def _drift(found: Inspection) -> str:
 def _stream(found: Inspection) -> str:
     shares = along_stream(found.sketch)
     starts = np.cumsum([0, *(line["rows"] for line in found.files)])[1:-1]
+    weighs = _weighs(found.sketch)
+    stands = '<span><i class="s"></i>what they stand for, by their weights</span>' if weighs else ""
     key = (
-        '<div class="key"><span><i class="k"></i>rows kept</span><span><i class="s"></i>what they '
-        'stand for, by their weights</span><span><i class="d"></i>rows seen</span></div>'
+        f'<div class="key"><span><i class="k"></i>rows kept</span>{stands}'
+        '<span><i class="d"></i>rows seen</span></div>'
     )
     note = "From the first row seen to the last: rows kept, in parts of what was seen there."
     if len(starts):
         note += " Marks below are where a new file begins."
-    return _section("Over time", key + stream_chart(shares, starts), note)
+    return _section("Over time", key + stream_chart(shares, starts, weighs=weighs), note)
 
 
 def _tasks(found: Inspection) -> str:
     d, sketch = found.description, found.sketch
     names, rows = short_names([str(task) for task in d.tasks]), d.counts.sum(axis=1)
-    by_task = _ranked(["task", "rows kept", "", "stand for", ""], names, [rows, d.task_weight])
+    head, columns = ["task", "rows kept", "", "stand for", ""], [rows, d.task_weight]
+    by_task = _ranked(head, names, columns) if _weighs(sketch) else _ranked(head[:3], names, [rows])
     left = "<section><h2>Rows by task</h2>" + by_task
     if d.classes is not None:
         left += "<h3>Rows by class</h3>" + _ranked(
@@ -202,7 +212,7 @@ def _tasks(found: Inspection) -> str:
     if bins:
         told += histogram([f"{a:.3g} to {b:.3g}" for a, b, _ in bins], [n for _, _, n in bins])
     else:
-        told += '<p class="soft">All rows stand for as many.</p>'
+        told += f'<p class="soft">{"All are alike." if _weighs(sketch) else WEIGHS_NOT}</p>'
     right = "<section><h2>Weights</h2>" + told
     return f'<div class="pair">{left}</section>\n{right}</section></div>\n'
 
@@ -302,10 +312,13 @@ def _unusual_line(found: Inspection, one: UnusualRow) -> list[str]:
     if "source" in rows and rows["source"][one.row] >= 0:
         address = found.files[int(rows["source"][one.row])]["address"]
         place = f"{os.path.basename(address) or address}, row {rows['row'][one.row]:,}"
+    # Terms may be negative; what speaks for a row's being unusual is the others.
+    most = sum(max(part, 0.0) for _, part in one.parts)
+    parts = [(name, part / most) for name, part in one.parts[:5] if part > 0]
     chips = "".join(
         f'<span class="chip"><b>{escaped(name)}</b> {escaped(_value(found, name, one.row))} '
         f'<span class="soft">· {share:.0%}</span></span>'
-        for name, share in one.parts[:5]
+        for name, share in parts
         if share >= PART and name != "(constant)"
     )
     return [

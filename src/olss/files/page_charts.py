@@ -13,8 +13,11 @@ __all__ = ["histogram", "stream_chart"]
 WIDTH = 1000
 
 
-def stream_chart(found: Stretches, starts: Sequence[int] | Any = ()) -> str:
-    """Return what is kept of stretches of the stream and stands for them; `starts` are marked."""
+def stream_chart(found: Stretches, starts: Sequence[int] | Any = (), *, weighs: bool = True) -> str:
+    """Return what is kept of stretches of the stream and, if it `weighs`, stands for them.
+
+    The positions in `starts` are marked.
+    """
     height, bottom, left = 200, 170, 44
     kept, stands = found.kept / found.seen, found.stands / found.seen
     top = 1.1 * max(float(kept.max()), float(stands.max()), 1.0)
@@ -35,6 +38,7 @@ def stream_chart(found: Stretches, starts: Sequence[int] | Any = ()) -> str:
     line = " ".join(
         f"{a:.1f},{y(s):.1f} {b:.1f},{y(s):.1f}" for (a, b), s in zip(places, stands, strict=True)
     )
+    stands_for = f'<polyline class="stands" points="{line}"/>' if weighs else ""
     marks = "".join(
         f'<path class="axis" d="M{x(s):.1f} {bottom}v6"/>' for s in starts[:400] if 0 < s < end
     )
@@ -42,8 +46,7 @@ def stream_chart(found: Stretches, starts: Sequence[int] | Any = ()) -> str:
         f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="What is kept of '
         f'each part of the stream, and what it stands for">{bars}'
         f'<path class="axis" d="M{left} {bottom}H{WIDTH - 10}"/>{marks}'
-        f'<path class="seen" d="M{left} {y(1):.1f}H{WIDTH - 10}"/>'
-        f'<polyline class="stands" points="{line}"/>'
+        f'<path class="seen" d="M{left} {y(1):.1f}H{WIDTH - 10}"/>{stands_for}'
         f'<text x="{left - 8}" y="{y(1) + 4:.1f}" text-anchor="end">1</text>'
         f'<text x="{left - 8}" y="{bottom + 4}" text-anchor="end">0</text>'
         f'<text x="{left}" y="{height - 8}">row 0</text>'

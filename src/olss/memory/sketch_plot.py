@@ -9,6 +9,7 @@ import numpy as np
 from olss.errors import InputError, MissingExtraError
 from olss.memory.along_stream import along_stream
 from olss.memory.description import short_names
+from olss.memory.policies import says
 from olss.memory.sketch import Sketch
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def _stream(axes: Axes, sketch: Sketch) -> None:
     axes.stairs(
         found.kept / found.seen, found.edges, fill=True, color=BLUE, alpha=0.35, label="kept"
     )
-    axes.stairs(found.stands / found.seen, found.edges, color=VERMILLION, label="stands for")
+    if says(sketch.policy, "mergeable"):  # weights say what rows stand for
+        axes.stairs(found.stands / found.seen, found.edges, color=VERMILLION, label="stands for")
     axes.axhline(1, color=GREY, linestyle="--", linewidth=1, label="seen")
     axes.set(title="along the stream, in parts of what was seen", xlabel="row of the stream")
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
