@@ -98,6 +98,7 @@ def class_incremental_run(folder: Path, seed: int, final: float, held: int, cpu:
         seed=seed,
         stored_examples=[held, held],
         row_passes=[10_000, 20_000],
+        tasks=["one", "two"],
         config={"stream": {}},
         task_cpu_seconds={"select": [1, 1], "train": [cpu, cpu]},
     )

@@ -182,7 +182,7 @@ def _drift(found: Inspection) -> str:
 
 
 def _stream(found: Inspection) -> str:
-    shares = along_stream(found.sketch)
+    shares = along_stream(found.sketch._settled)
     starts = np.cumsum([0, *(line["rows"] for line in found.files)])[1:-1]
     weighs = _weighs(found.sketch)
     stands = '<span><i class="s"></i>what they stand for, by their weights</span>' if weighs else ""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.memory.sketch import Sketch
+from olss.memory.state import State
 
 __all__ = ["Stretches", "along_stream"]
 
@@ -31,18 +31,19 @@ class Stretches(NamedTuple):
     stands: Floats
 
 
-def along_stream(sketch: Sketch, stretches: int = 50) -> Stretches:
+def along_stream(state: State, stretches: int = 50) -> Stretches:
     """Return shares of stretches of equal length, of which there are as many as rows at most.
 
     Examples
     --------
+    >>> from olss import Sketch
     >>> sketch = Sketch(2, "recent").update(np.zeros((8, 1)))
-    >>> along_stream(sketch, 4).kept
+    >>> along_stream(sketch._settled, 4).kept
     array([0., 0., 0., 1.])
     """
-    edges = np.round(np.linspace(0, sketch.seen, min(stretches, sketch.seen) + 1))
-    place = np.searchsorted(edges, sketch.index, side="right") - 1
+    edges = np.round(np.linspace(0, state.seen, min(stretches, state.seen) + 1))
+    place = np.searchsorted(edges, state.rows["index"], side="right") - 1
     count = len(edges) - 1
-    kept = np.bincount(place, minlength=count) / len(sketch)
-    stands = np.bincount(place, sketch.weight, minlength=count) / sketch.weight.sum()
-    return Stretches(edges, np.diff(edges) / sketch.seen, kept, stands)
+    kept = np.bincount(place, minlength=count) / len(state.rows)
+    stands = np.bincount(place, state.rows["weight"], minlength=count) / state.rows["weight"].sum()
+    return Stretches(edges, np.diff(edges) / state.seen, kept, stands)

@@ -16,7 +16,7 @@ from olss.memory.policies import says
 from olss.memory.state import Settings, State
 from olss.tables.column_kinds import Carried
 
-__all__ = ["Description", "short_names"]
+__all__ = ["TASKS", "Description", "short_names"]
 
 WIDTH = 12  # classes shown as columns
 TASKS = 40  # tasks shown as lines

@@ -476,12 +476,13 @@ class Sketch:
         """
         from olss.memory.sketch_plot import plot_sketch
 
-        return plot_sketch(self)
+        described = self.describe() if len(self) else None
+        return plot_sketch(self._settled, described, bool(says(self.policy, "mergeable")))
 
     def _repr_html_(self) -> str:
         from olss.memory.sketch_html import sketch_html
 
-        return sketch_html(self)
+        return sketch_html(repr(self), self.describe() if len(self) else None)
 
     def error(self) -> Certificate:
         """Return how far the sketch is from everything seen, and what that promises.

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from olss.common.html_text import bar, escaped, table
 from olss.memory.description import TASKS, Description
-from olss.memory.sketch import Sketch
 
 __all__ = ["description_html", "sketch_html"]
 
 CELL = "padding:1px 10px;border:0;background:none;"
 
 
-def sketch_html(sketch: Sketch) -> str:
-    """Return what a notebook shows of a sketch."""
-    if not len(sketch):
-        return f"<div>{_title(repr(sketch))}</div>"
-    return f"<div>{_title(repr(sketch))}{description_html(sketch.describe())}</div>"
+def sketch_html(title: str, found: Description | None) -> str:
+    """Return what a notebook shows of a sketch; of an empty one there is no description."""
+    return f"<div>{_title(title)}{'' if found is None else description_html(found)}</div>"
 
 
 def description_html(found: Description) -> str:

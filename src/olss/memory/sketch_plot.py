@@ -8,9 +8,8 @@ import numpy as np
 
 from olss.errors import InputError, MissingExtraError
 from olss.memory.along_stream import along_stream
-from olss.memory.description import short_names
-from olss.memory.policies import says
-from olss.memory.sketch import Sketch
+from olss.memory.description import Description, short_names
+from olss.memory.state import State
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,24 +23,23 @@ CLASSES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#C
 TASKS = 40  # bars drawn; with more, tasks are gathered
 
 
-def plot_sketch(sketch: Sketch) -> Figure:
-    """Return the figure of `Sketch.plot`."""
+def plot_sketch(state: State, described: Description | None, stands: bool) -> Figure:
+    """Return the figure of `Sketch.plot`; `stands`: whether weights say what rows stand for."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError("matplotlib", "lab", "plot()") from error
-    if not len(sketch):
+    if described is None:
         raise InputError("the sketch is empty: there is nothing to plot yet.")
     figure = Figure(figsize=(11, 3.4), layout="constrained")
     tasks, weights, stream = figure.subplots(1, 3, gridspec_kw={"width_ratios": (4, 3, 4)})
-    described = sketch.describe()
     _bars(tasks, described.tasks, described.counts, described.classes)
-    _weights(weights, sketch)
-    _stream(stream, sketch)
+    _weights(weights, state.rows["weight"])
+    _stream(stream, state, stands)
     for axes in (tasks, weights, stream):
         axes.spines[["top", "right"]].set_visible(False)
         axes.title.set_fontsize(10)
-    figure.suptitle(f"{len(sketch):,} rows kept of {sketch.seen:,} seen", fontsize=11)
+    figure.suptitle(f"{len(state.rows):,} rows kept of {state.seen:,} seen", fontsize=11)
     return figure
 
 
@@ -68,8 +66,7 @@ def _bars(axes: Axes, tasks: list[Any], counts: Any, classes: list[Any] | None) 
     axes.set(title="rows kept by task", xlabel="task" if len(tasks) <= TASKS else "tasks, in order")
 
 
-def _weights(axes: Axes, sketch: Sketch) -> None:
-    weight = sketch.weight
+def _weights(axes: Axes, weight: Any) -> None:
     low, high = float(weight.min()), float(weight.max())
     if high <= low * (1 + 1e-9):
         axes.bar([0], [len(weight)], color=BLUE, width=0.4)
@@ -81,14 +78,14 @@ def _weights(axes: Axes, sketch: Sketch) -> None:
     axes.set(title="rows kept by weight", xlabel="rows seen that a row stands for")
 
 
-def _stream(axes: Axes, sketch: Sketch) -> None:
+def _stream(axes: Axes, state: State, stands: bool) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    found = along_stream(sketch)
+    found = along_stream(state)
     axes.stairs(
         found.kept / found.seen, found.edges, fill=True, color=BLUE, alpha=0.35, label="kept"
     )
-    if says(sketch.policy, "mergeable"):  # weights say what rows stand for
+    if stands:
         axes.stairs(found.stands / found.seen, found.edges, color=VERMILLION, label="stands for")
     axes.axhline(1, color=GREY, linestyle="--", linewidth=1, label="seen")
     axes.set(title="along the stream, in parts of what was seen", xlabel="row of the stream")
