@@ -209,14 +209,12 @@ def test_weights_go_with_frames():
 def test_lengths_must_agree(weight):
     frame, late = flights(60, 0)
     model = ContinualClassifier(by_columns(LogisticRegression()))
-    short = {"extra": {"id": np.arange(59)}}, {"task": np.arange(59)}
-    for X, more in [
-        (frame[:50], {}),
-        (pd.concat([frame, frame]), {}),
-        *((frame, m) for m in short),
-    ]:
-        with pytest.raises(ValueError, match="59|50|120"):
-            model.fit(X, late, weight, **more)
+    for X in (frame[:50], pd.concat([frame, frame])):
+        with pytest.raises(ValueError, match=str(len(X))):
+            model.fit(X, late, weight)
+    for short in ({"extra": {"id": np.arange(59)}}, {"task": np.arange(59)}):
+        with pytest.raises(ValueError, match="59"):
+            model.fit(frame, late, weight, **short)
 
 
 def boosted(package, categories=False):
