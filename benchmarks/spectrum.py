@@ -22,7 +22,7 @@ from rich.table import Table
 from olss.core.leverage import pool_scores
 from olss.core.sampling import inclusion, pivotal
 from olss.memory.certificate import Certificate, certify
-from olss.memory.policies import UNIFORM_SHARE
+from olss.memory.policies import Weighted
 from olss.memory.spectrum import Spectrum
 from olss.streams import rotated
 
@@ -40,7 +40,8 @@ def sketch(tasks: list[NDArray[np.uint8]], size: int, way: str, seed: int) -> Ce
         q = w / w.sum()
         if way != "uniform":
             (tau,) = pool_scores([pool], weights=[w]) if way == "pool" else seen.leverage([pool])
-            q = (1 - UNIFORM_SHARE) * w * tau / (w @ tau) + UNIFORM_SHARE * q
+            share = Weighted().uniform_share
+            q = (1 - share) * w * tau / (w @ tau) + share * q
         pi = inclusion(q, size)
         rows = pivotal(pi, rng)
         kept, weight = pool[rows], w[rows] / pi[rows]

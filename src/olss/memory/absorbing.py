@@ -99,7 +99,7 @@ def absorbed(settings: Settings, state: State, new: RowStore) -> State:
         now = time_after(settings, state, new, n)
         new = aged(settings, new, now)
         held, spectrum = _faded(settings, state, now)
-    if keeps_spectrum(settings, state):
+    if keeps_spectrum(settings, state) and not numbers.blind:
         spectrum = numbers.added(spectrum or Spectrum(), new["X"], new["base"])
     classes = state.classes
     if "y" in new and len(new):

@@ -10,18 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.common.html_text import bar, escaped, table
 from olss.common.number_text import storage
 from olss.common.text_table import aligned
 from olss.memory.policies import says
 from olss.memory.state import Settings, State
 from olss.tables.column_kinds import Carried
 
-__all__ = ["TASKS", "Description", "short_names"]
+__all__ = ["Description", "short_names"]
 
 WIDTH = 12  # classes shown as columns
 TASKS = 40  # tasks shown as lines
 COLUMNS = 12  # columns named of those scored, and of those not
 LINE = 92  # letters
+CELL = "padding:1px 10px;border:0;background:none;"  # in a notebook
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,26 @@ class Description:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from olss.memory.sketch_html import description_html
-
-        return description_html(self)
+        """Return what a notebook shows: small, whatever the theme, whatever the names."""
+        low, mean, high = self.weight
+        head, *lines = self.table()
+        most = max(int(counts.sum()) for counts in self.counts)
+        rows = []
+        for line, counts in zip(lines, self.counts, strict=False):
+            length = f'<div style="width:8em">{bar(counts.sum() / most)}</div>'
+            rows.append([escaped(line[0]), length, *map(escaped, line[1:])])
+        words = [
+            f"{self.rows:,} rows of {self.seen:,} seen",
+            f"weights {low:.4g} to {high:.4g}, mean {mean:.4g}; worth "
+            f"{self.effective_rows:,.0f} rows of equal weight",
+            f"scored: {self.scored}",
+            self.memory,
+        ]
+        if len(self.tasks) > TASKS:
+            words.append(f"the first {TASKS} of {len(self.tasks):,} tasks:")
+        said = "".join(f"<div>{escaped(text)}</div>" for text in words)
+        shown = table([head[0], "", *head[1:]], rows, left=2, style=CELL)
+        return f'<div style="max-width:60em;line-height:1.5">{said}</div>{shown}'
 
     def table(self) -> list[list[str]]:
         """Return rows by task and class as cells to read, the first line being the head."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,7 @@ from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
 from olss.core.row_blocks import BLOCK_BYTES, to_numpy
-from olss.errors import DataError, InputError
+from olss.errors import DataError, InputError, OlssWarning
 from olss.memory.pool import Floats
 from olss.memory.spectrum import Spectrum
 from olss.memory.store import Array, is_arrow, length_of, take
@@ -57,6 +58,11 @@ class Numbers:
         """Whether the same rows will always be the same numbers."""
         return self.features is None
 
+    @property
+    def blind(self) -> bool:
+        """Whether no column of a table can be scored: rows are then drawn from alike."""
+        return self.plan is not None and not self.plan.width
+
     def decided(
         self, held: Array | None, new: Array, columns: Collection[str] | None, exclude: Any
     ) -> Numbers:
@@ -68,7 +74,14 @@ class Numbers:
                 return self
             every = np.linspace(0, length_of(new) - 1, min(SAMPLE_ROWS, length_of(new)))
             sample = take(new, every.astype(np.int64))
-            return replace(self, plan=plan_columns(sample, columns=columns, exclude=exclude))
+            found = replace(self, plan=plan_columns(sample, columns=columns, exclude=exclude))
+            if found.blind:
+                warnings.warn(
+                    f"{NOTHING_TO_SCORE} Until then all rows count alike.",
+                    OlssWarning,
+                    stacklevel=2,
+                )
+            return found
         if self.gaps is None and not sp.issparse(new) and _has_gaps(new):
             if held is None or not len(held):
                 return replace(self, gaps=ArrayGaps.decide(to_numpy(new)))
@@ -80,7 +93,8 @@ class Numbers:
     def check(self, X: Any, columns: Collection[str] | None, exclude: Collection[str]) -> None:
         """Raise `DataError` if rows of a table that wait could not be scored later."""
         if self.plan is not None:
-            self.of(X)
+            if X.num_rows < FEWEST_ROWS**2:  # more are scored at once, and looked at then
+                self.of(X)
             return
         plan = plan_columns(X, columns=columns, exclude=exclude)
         if plan.width:
@@ -96,6 +110,8 @@ class Numbers:
         if self.features is not None:
             return self._mapped(X)
         if is_arrow(X):
+            if self.blind:
+                return np.zeros((length_of(X), 1))
             return matrix(self._plan(), X, place, start)
         if self.gaps is not None:
             return self.gaps.numbers(to_numpy(X))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.common import checks
+from olss.common.html_text import escaped
 from olss.core.row_blocks import dense_array, to_numpy
 from olss.errors import InputError
 from olss.memory import sketch_file
@@ -21,6 +22,7 @@ from olss.memory.certificate import Certificate, certify
 from olss.memory.description import Description
 from olss.memory.drift import Drift, drift
 from olss.memory.estimates import Estimate, Estimates, estimate
+from olss.memory.forgetting import forgets, time_after
 from olss.memory.intake import (
     SingleRows,
     incoming,
@@ -480,9 +482,8 @@ class Sketch:
         return plot_sketch(self._settled, described, bool(says(self.policy, "mergeable")))
 
     def _repr_html_(self) -> str:
-        from olss.memory.sketch_html import sketch_html
-
-        return sketch_html(repr(self), self.describe() if len(self) else None)
+        title = f'<div style="font-weight:600;font-family:monospace">{escaped(repr(self))}</div>'
+        return f"<div>{title}{self.describe()._repr_html_() if len(self) else ''}</div>"
 
     def error(self) -> Certificate:
         """Return how far the sketch is from everything seen, and what that promises.
@@ -761,9 +762,12 @@ class Sketch:
         }
         own |= {name: np.full(n, -1) for name in ORIGIN if name in state.like}
         store = RowStore(new | own)
+        # What could not be drawn from later is refused now.
+        if state.table is not None and scores(settings, state):
+            state.numbers.check(store["X"], settings.columns, settings.exclude)
+        if forgets(settings):
+            time_after(settings, state, store, n)
         if may_wait(settings, state, store):
-            if state.table is not None and scores(settings, state):
-                state.numbers.check(store["X"], settings.columns, settings.exclude)
             return waited(state, store)
         if state.waiting:
             return settled(settings, waited(state, store))
