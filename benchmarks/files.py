@@ -66,7 +66,7 @@ def measure(what: str, folder: Path) -> dict[str, float]:
     """Do one thing in this process; seconds after imports, and peak memory."""
     from olss.files import compress
 
-    for part in ("cluster", "columns", "formats", "table_file"):  # are imported when needed
+    for part in ("steps", "engines", "dask_engine", "readers"):  # are imported when needed
         import_module(f"olss.files.{part}")
 
     policy, _, workers = what.partition("-")
