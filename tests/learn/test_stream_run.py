@@ -208,7 +208,7 @@ from olss.streams import label_noise, permuted
 def on_task(i, record):
     if i == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-learner = recipe("olss+ewc", net="mlp-16", batch=50, size=200)
+learner = recipe("olss+ewc", net="mlp-16", batch=50, size=200, threads=1)
 run(permuted("digits", tasks=3, train_rows=300), learner, checkpoint=sys.argv[1], on_task=on_task)
 """
 
@@ -221,7 +221,7 @@ def test_a_killed_process_goes_on_to_the_same_record(tmp_path):
         records.append(
             run(
                 permuted("digits", tasks=3, train_rows=300),
-                recipe("olss+ewc", net="mlp-16", batch=50, size=200),
+                recipe("olss+ewc", net="mlp-16", batch=50, size=200, threads=1),
                 checkpoint=checkpoint,
                 on_task=lambda i, _: trained.append(i),
             )

@@ -203,7 +203,7 @@ def thinned(
     Examples
     --------
     >>> rows, growth = thinned(np.ones(1000), 10.0, np.random.default_rng(0))
-    >>> len(rows), set(growth)
+    >>> len(rows), set(growth.tolist())
     (100, {10.0})
     """
     big = np.flatnonzero(weights >= limit)
