@@ -135,6 +135,7 @@ def checked_pair(
     numeric, several : bool
         Whether targets are numbers, and may be several a row.
     """
+    y = detached(y)
     if not is_frame(X):
         rows, y = _rows(model, X, y, first=first, y_numeric=numeric, multi_output=several)
         return rows, y
@@ -152,16 +153,19 @@ def _rows(model: Any, X: Any, y: Any, *, first: bool, **of_target: bool) -> Any:
         X = X if first else _in_order(X, getattr(model, "feature_names_in_", None))
         return validate_data(model, X, reset=first, skip_check_array=True)
     allowed = get_tags(model).input_tags
-    return validate_data(
-        model,
-        X,
-        y,
-        reset=first,
-        dtype=FLOATS,
-        accept_sparse="csr" if allowed.sparse else False,
-        ensure_all_finite="allow-nan" if allowed.allow_nan else True,
-        **of_target,
-    )
+    try:
+        return validate_data(
+            model,
+            detached(X),
+            y,
+            reset=first,
+            dtype=FLOATS,
+            accept_sparse="csr" if allowed.sparse else False,
+            ensure_all_finite="allow-nan" if allowed.allow_nan else True,
+            **of_target,
+        )
+    except OverflowError as error:
+        raise DataError(f"X and y must hold numbers that fit into a float: {error}.") from error
 
 
 def _as_estimators_take(X: Any) -> Any:
@@ -203,6 +207,11 @@ def target_name(X: Any, y: Any) -> str:
     return name
 
 
+def detached(values: Any) -> Any:
+    """Return a tensor as an array, without its gradient; anything else as it is."""
+    return values.detach().cpu().numpy() if hasattr(values, "detach") else values
+
+
 def checked_weight(sample_weight: Any, y: Array) -> Array | None:
     """Return what each row counts for, or None if nothing is said."""
     if sample_weight is None:
@@ -216,6 +225,8 @@ def labels(y: Array) -> Array:
     if y.dtype.kind == "O":
         y = np.array(y.tolist())
     if y.dtype.kind in "iuf":
+        if y.size and y.max() >= 2**63:
+            raise DataError(f"y must hold labels below 2^63, found {y.max()}.")
         return y.astype(np.int64)
     if y.dtype.kind not in "Ub":
         raise DataError(f"y must hold numbers or text as labels, found dtype {y.dtype}.")
