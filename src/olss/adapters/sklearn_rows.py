@@ -24,6 +24,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from olss.core.row_blocks import dense_array, to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.sketch import Sketch
 from olss.tables.frames import is_table
@@ -209,7 +210,7 @@ def target_name(X: Any, y: Any) -> str:
 
 def detached(values: Any) -> Any:
     """Return a tensor as an array, without its gradient; anything else as it is."""
-    return values.detach().cpu().numpy() if hasattr(values, "detach") else values
+    return to_numpy(dense_array(values, "X and y")) if hasattr(values, "detach") else values
 
 
 def checked_weight(sample_weight: Any, y: Array) -> Array | None:
