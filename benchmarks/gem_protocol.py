@@ -56,10 +56,10 @@ METHODS: dict[str, dict[str, dict[str, Any]]] = {
 # Mean and standard deviation over three seeds of the published code, run with these settings:
 # average accuracy, task 1 at the end, backward transfer.
 PUBLISHED = {
-    "permutations": {"sgd": "57.6 ± 0.6 | 38.9 | -23.4", "ewc": "59.6 ± 1.0 | 53.7 | -20.9",
-                     "gem": "82.45 ± 0.04 | 80.0 | +3.3"},
-    "rotations": {"sgd": "53.5 ± 0.4 | 24.7 | -5.6", "ewc": "53.5 ± 1.4 | 30.3 | -21.5",
-                  "gem": "85.4 ± 2.9 | 77.1 | +0.6"},
+    "permutations": {"sgd": "57.6 (0.6) | 38.9 | -23.4", "ewc": "59.6 (1.0) | 53.7 | -20.9",
+                     "gem": "82.45 (0.04) | 80.0 | +3.3"},
+    "rotations": {"sgd": "53.5 (0.4) | 24.7 | -5.6", "ewc": "53.5 (1.4) | 30.3 | -21.5",
+                  "gem": "85.4 (2.9) | 77.1 | +0.6"},
 }  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def table() -> str:
         "# GEM's protocol on MNIST",
         "",
         "20 tasks, 1,000 training images a task, one epoch, batches of 10, 784-100-100-10;",
-        "percent, mean and standard deviation over seeds after task 20. A seed changes the stream",
+        "percent, mean and, in brackets, standard deviation over seeds after task 20. A seed changes the stream",
         "and the learner: streams alone differ by two points. All ten classes compete.",
         "`benchmarks/gem_protocol.py` makes this table. *Published code* is the code of",
         "Lopez-Paz & Ranzato (2017), run with the same settings, three seeds.",
@@ -111,7 +111,7 @@ def table() -> str:
                 lines.append(f"| {stream} | {method} | {len(runs) - len(good)} | diverges | | | |")
             if good:
                 cells = [
-                    f"{100 * np.mean(v):.1f} ± {100 * np.std(v, ddof=1) if len(v) > 1 else 0:.1f}"
+                    f"{100 * np.mean(v):.1f} ({100 * np.std(v, ddof=1) if len(v) > 1 else 0:.1f})"
                     for v in ([r[k] for r in good] for k in SHOWN)
                 ]
                 seconds = np.mean([r["train seconds"] for r in good])

@@ -135,23 +135,35 @@ def test_chunks_do_not_matter_where_the_policy_promises_it(policy):
 
 @every_policy
 def test_a_feature_map_is_what_is_scored(policy):
-    seen = []
-
     def features(X):
-        seen.append(len(X))
         return X.reshape(len(X), -1)[:, :2].astype(float)
 
-    sketch = fed(Sketch(SIZE, policy, features=features, seed=0), updates())
-    assert len(sketch) == SIZE
-    uses_scores = policy in ("paper", "weighted", "balanced", "balanced-leverage")
-    assert bool(seen) == uses_scores
+    def kept(data, **options):
+        sketch = Sketch(SIZE, policy, seed=0, **options)
+        for update in data:
+            assert len(sketch.update(**update)) == min(SIZE, sketch.seen)
+        return sketch.index
+
+    mapped = kept(updates(), features=features)
+    # The same rows stay as if the features had been the rows, if rows are looked at.
+    alone = [update | {"rows": features(update["rows"])} for update in updates()]
+    exact = {"scores": "exact"} if policy in ("weighted", "paper") else {}
+    if policy != "weighted":  # which scores rows by everything seen, features by the pool
+        np.testing.assert_array_equal(mapped, kept(alone, **exact))
+    looks = policy in ("paper", "weighted", "balanced", "balanced-leverage")
+    assert np.array_equal(mapped, kept(updates())) == (not looks)
 
 
 @every_policy
 @pytest.mark.parametrize("scores", ["exact", "ridge", "sketched", 0.5])
-def test_every_score_works_in_every_policy(policy, scores):
-    sketch = fed(Sketch(SIZE, policy, scores=scores, seed=0), updates())
-    assert len(sketch) == SIZE
+def test_every_score_counts_in_policies_that_score_and_in_no_other(policy, scores):
+    kept = [
+        fed(Sketch(SIZE, policy, scores=how, seed=0), updates()).index.tolist()
+        for how in (scores, 1e9)  # a ridge by which rows count by their lengths alone
+    ]
+    assert len(kept[0]) == SIZE
+    scored = policy in ("paper", "weighted", "balanced-leverage")
+    assert (kept[0] != kept[1]) == scored
 
 
 @every_policy
@@ -167,9 +179,13 @@ def test_size_task_follows_the_task(policy):
 @every_policy
 def test_one_row_at_a_time(policy):
     sketch = Sketch(5, policy, seed=0)
-    for i, row in enumerate(np.random.default_rng(0).standard_normal((20, 1, 3))):
+    rows = np.random.default_rng(0).standard_normal((20, 1, 3))
+    for i, row in enumerate(rows):
         sketch.update(row, y=[i % 2], task=i // 10)
-    assert len(sketch) == 5
+    assert (len(sketch), sketch.seen) == (5, 20)
+    np.testing.assert_array_equal(sketch.X, rows[sketch.index, 0])
+    np.testing.assert_array_equal(sketch.y, sketch.index % 2)
+    np.testing.assert_array_equal(sketch.task, sketch.index // 10)
 
 
 @every_policy

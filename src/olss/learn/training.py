@@ -17,7 +17,7 @@ from olss.learn.nets import Net, describe
 __all__ = ["SCHEDULES", "Training"]
 
 PRECISIONS = ("float32", "bfloat16")
-SCHEDULES = ("constant", "cosine", "linear", "one-cycle")
+SCHEDULES = ("constant", "cosine")
 OPTIMIZERS: dict[str, Any] = {
     name.lower(): kind
     for name, kind in vars(torch.optim).items()
@@ -49,8 +49,7 @@ class Training:
     optimizer_settings : dict, optional
         Anything else the optimiser takes.
     schedule : str
-        Of the learning rate within a task: "constant", "cosine", "linear" (both to 0) or
-        "one-cycle".
+        Of the learning rate within a task: "constant", or "cosine", down to 0.
     finish_epochs : int
         Passes over the memory at the end of a task, after it took the task in: a balanced
         memory makes a balanced finish.
@@ -122,13 +121,6 @@ class Training:
         schedulers = torch.optim.lr_scheduler
         if self.schedule == "cosine":
             return optimiser, schedulers.CosineAnnealingLR(optimiser, steps)
-        if self.schedule == "linear":
-            return optimiser, schedulers.LinearLR(optimiser, 1.0, 0.0, steps)
-        if self.schedule == "one-cycle":
-            cycles = bool(self.momentum) or "betas" in optimiser.defaults
-            return optimiser, schedulers.OneCycleLR(
-                optimiser, rate * self.lr, total_steps=max(2, steps), cycle_momentum=cycles
-            )
         return optimiser, _Constant()
 
 
