@@ -10,8 +10,10 @@ some, taken in turn with the unit, so that a noisy machine disturbs both alike.
 from __future__ import annotations
 
 import io
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,8 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
+from olss import Sketch
+from olss.files import compress
 from olss.memory.numbers import Numbers
 from olss.memory.spectrum import Spectrum
 from olss.tables.frames import from_arrow, to_arrow
@@ -94,6 +98,14 @@ def main() -> None:
                 name, f"{ratio(step, lambda: pq.read_table(file, use_threads=False)):.3f}"
             )
     Console().print(shown)
+    with tempfile.TemporaryDirectory() as folder:
+        path, out = Path(folder) / "rows.parquet", Path(folder) / "out.parquet"
+        path.write_bytes(file.getvalue())
+        found = ratio(
+            lambda: len(Sketch(KEPT, seed=0).update(frame)),
+            lambda: compress(path, into=out, size=KEPT, seed=0, fresh=True),
+        )
+    Console().print(f"update of the frame takes {found:.2f} times compress of the same rows")
 
 
 if __name__ == "__main__":
