@@ -1,0 +1,82 @@
+"""Tables handed over in Python are compressed like the same tables in files."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from olss import Sketch
+from olss.errors import InputError
+from olss.files import compress
+
+TABLE = pa.table({"a": np.random.default_rng(0).standard_normal(500), "t": ["x", "y"] * 250})
+
+
+class DataSet:
+    """As the data sets of Hugging Face hand out Arrow tables."""
+
+    def with_format(self, kind):
+        assert kind == "arrow"
+        return self
+
+    def iter(self, batch_size):
+        for start in range(0, 500, batch_size):
+            yield TABLE.slice(start, batch_size)
+
+
+def reader():
+    return pa.RecordBatchReader.from_batches(TABLE.schema, TABLE.to_batches(max_chunksize=70))
+
+
+GIVEN = {
+    "table": lambda: TABLE,
+    "pandas": lambda: TABLE.to_pandas(),
+    "polars": lambda: pl.from_arrow(TABLE),
+    "mapping": lambda: TABLE.to_pydict(),
+    "reader": reader,
+    "list of one": lambda: [TABLE.to_pandas()],
+    "iterator": lambda: [TABLE.slice(start, 100) for start in range(0, 500, 100)].__iter__(),
+    "data set": DataSet,
+    "iterator in a list": lambda: [(TABLE.slice(s, 100) for s in range(0, 500, 100))],
+}
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+@pytest.mark.parametrize("policy", ["weighted", "reservoir"])
+def test_rows_are_those_of_the_tables(kind, policy, tmp_path):
+    before = set(os.listdir(tempfile.gettempdir()))
+    out = tmp_path / "out.parquet"
+    summary = compress(GIVEN[kind](), into=out, size=50, policy=policy, seed=0)
+    assert (summary.rows, summary.seen) == (50, 500)
+    kept = Sketch.load(out)
+    assert kept.X.column("a").to_pylist() == TABLE["a"].take(kept.index).to_pylist()
+    left = set(os.listdir(tempfile.gettempdir())) - before
+    assert not [name for name in left if name.startswith("olss-tables-")]
+
+
+def test_a_file_is_continued_with_a_frame_and_a_saved_sketch_with_a_file(tmp_path):
+    frame = TABLE.to_pandas()
+    pq.write_table(TABLE, tmp_path / "in.parquet")
+    sketch = Sketch(60, seed=0).update(frame)
+    sketch.save(tmp_path / "sketch.parquet")
+    summary = compress(tmp_path / "in.parquet", into=tmp_path / "sketch.parquet")
+    assert (summary.rows, summary.seen) == (60, 1_000)
+    loaded = Sketch.load(tmp_path / "sketch.parquet")
+    assert isinstance(loaded.X, pd.DataFrame)
+    both = pd.concat([frame, frame], ignore_index=True)
+    pd.testing.assert_frame_equal(loaded.X, both.iloc[loaded.index].reset_index(drop=True))
+    loaded.update(frame.assign(a=frame["a"] + 1))
+    assert loaded.seen == 1_500
+
+
+@pytest.mark.parametrize("bad", [3, [3], [[3]], [], np.eye(3)])
+def test_what_is_no_table_is_told(bad, tmp_path):
+    with pytest.raises(InputError):
+        compress(bad, into=tmp_path / "out.parquet", size=3)
