@@ -139,14 +139,14 @@ def _line(found: Found) -> str:
         if rows in (0, ROWS)
     }
     best, *others = sorted(shown, key=lambda name: -shown[name].mean)
-    rest = ", ".join(f"{name} {plain(shown[name])}" for name in others)
+    rest = "".join(f", {name} {plain(shown[name])}" for name in others)
     seeds = {value.count for value in shown.values()}
     words = "one seed" if seeds == {1} else f"{min(seeds)} to {max(seeds)} seeds, 95% confidence"
     if len(seeds) == 1 and seeds != {1}:
         words = f"{max(seeds)} seeds, 95% confidence"
     return (
         "Incremental CIFAR-100, all methods under [one protocol](docs/class-incremental.md) "
-        f"(2,500 rows remembered, {words}): **{best} {plain(shown[best])}**, {rest}.\n"
+        f"(2,500 rows remembered, {words}): **{best} {plain(shown[best])}**{rest}.\n"
     )
 
 
