@@ -23,7 +23,7 @@ from olss.files.source import Source
 from olss.files.work import PIECE_STEP, Drawn, Measured, Work
 from olss.memory import sketch_file
 from olss.memory.absorbing import keeps_spectrum, united
-from olss.memory.forgetting import faded, forgets, within
+from olss.memory.forgetting import faded, forgets
 from olss.memory.numbers import NOTHING_TO_SCORE, Numbers, SeenScorer
 from olss.memory.own_columns import EXTRA, OWN
 from olss.memory.policies import name_of, named, says
@@ -268,10 +268,7 @@ def measured(job: Job, engine: Engine) -> Job:
             f"time runs backwards: the newest row of these files is {state.now - found.now:,.6g} "
             f"older than the newest row seen. Take files in by the order of their time."
         )
-    held, _ = faded(settings, state.rows, now - state.now)
-    spectrum = state.spectrum
-    if spectrum is not None and settings.half_life is not None:
-        spectrum = spectrum.scaled(float(np.exp2(-(now - state.now) / settings.half_life)))
+    held, spectrum = faded(settings, state, float(now))
     everything = found.spectrum
     if everything is not None and spectrum is not None:
         everything = spectrum.merged(everything)
@@ -284,9 +281,7 @@ def measured(job: Job, engine: Engine) -> Job:
         if scores == "auto" and says(settings.policy, "scored") == "pool":
             scores = "exact"
         scorer = work.numbers.scorer(pool, scores, work.size, work.rng(0, 0, 0))
-    state = state.with_(
-        rows=within(settings, held, float(now)), now=float(now), spectrum=everything
-    )
+    state = state.with_(rows=held, now=float(now), spectrum=everything)
     starts = _starts(job.pieces, found.rows)
     return replace(
         job,

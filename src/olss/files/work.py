@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from olss.files.inputs import Piece
 from olss.files.parts import Part
 from olss.memory.absorbing import pool_of, together
-from olss.memory.forgetting import aged, forgets, times_of
+from olss.memory.forgetting import aged, faded_spectrum, forgets, times_of
 from olss.memory.numbers import Numbers, SeenScorer
 from olss.memory.policies import says
 from olss.memory.pool import Floats, checked
@@ -145,9 +145,9 @@ class Measured:
         now = self.now + later.now if settings.time is None else max(self.now, later.now)
         mine, theirs = self.spectrum, later.spectrum
         if settings.half_life is not None and mine is not None and theirs is not None:
-            mine = _scaled(mine, now - self.now, settings.half_life)
+            mine = faded_spectrum(mine, now - self.now, settings.half_life)
             if settings.time is not None:
-                theirs = _scaled(theirs, now - later.now, settings.half_life)
+                theirs = faded_spectrum(theirs, now - later.now, settings.half_life)
         both = mine.merged(theirs) if mine is not None and theirs is not None else mine or theirs
         return Measured(self.rows | later.rows, both, now)
 
@@ -189,11 +189,6 @@ def _measured(work: Work, piece: Piece, batch: Any, start: int, before: Measured
     if work.spectrum:
         spectrum = work.numbers.added(Spectrum(), X, base, piece.place, start)
     return Measured({piece.number: before.rows.get(piece.number, 0) + n}, spectrum, now)
-
-
-def _scaled(spectrum: Spectrum, elapsed: float, half_life: float) -> Spectrum:
-    share = float(np.exp2(-elapsed / half_life))
-    return spectrum.scaled(share) if share > 0 else Spectrum()
 
 
 def draw_part(work: Work, scorer: SeenScorer | None, part: Part, tick: Tick | None = None) -> Drawn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from olss.memory.forgetting import aged, faded, forgets, time_after, within
+from olss.memory.forgetting import aged, faded, forgets, time_after
 from olss.memory.numbers import Numbers
 from olss.memory.policies import says
 from olss.memory.pool import Choice, Floats, Pool, Scorer, checked
@@ -98,7 +98,7 @@ def absorbed(settings: Settings, state: State, new: RowStore) -> State:
     if forgets(settings):
         now = time_after(settings, state, new, n)
         new = aged(settings, new, now)
-        held, spectrum = _faded(settings, state, now)
+        held, spectrum = faded(settings, state, now)
     if keeps_spectrum(settings, state) and not numbers.blind:
         spectrum = numbers.added(spectrum or Spectrum(), new["X"], new["base"])
     classes = state.classes
@@ -114,8 +114,8 @@ def absorbed(settings: Settings, state: State, new: RowStore) -> State:
 def merged(settings: Settings, state: State, other: State, new: RowStore) -> State:
     """Return the state with the rows of another sketch, `new`, whose history comes after."""
     now = state.now + other.now if settings.time is None else max(state.now, other.now)
-    held, spectrum = _faded(settings, state, now)
-    late, theirs = _faded(settings, other.with_(rows=new), now)
+    held, spectrum = faded(settings, state, now)
+    late, theirs = faded(settings, other.with_(rows=new), now)
     if settings.time is None:  # they are as old as they were
         late, theirs = new, other.spectrum
     classes = state.classes if state.classes is not None else other.classes
@@ -128,16 +128,6 @@ def merged(settings: Settings, state: State, other: State, new: RowStore) -> Sta
     )
     size = max(len(held), len(late)) if settings.size == "task" else settings.size
     return united(settings, state, late, size).with_(seen=state.seen + other.seen)
-
-
-def _faded(settings: Settings, state: State, now: float) -> tuple[RowStore, Spectrum | None]:
-    """Return rows and spectrum as they count at a later time."""
-    held, share = faded(settings, state.rows, now - state.now)
-    spectrum = state.spectrum
-    if spectrum is not None and settings.half_life is not None:
-        share = float(np.exp2(-(now - state.now) / settings.half_life))
-        spectrum = spectrum.scaled(share) if share > 0 else Spectrum()
-    return within(settings, held, now), spectrum
 
 
 def united(

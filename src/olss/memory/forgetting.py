@@ -16,10 +16,11 @@ from olss.core.row_blocks import to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.own_columns import EXTRA
 from olss.memory.pool import Floats
+from olss.memory.spectrum import Spectrum
 from olss.memory.state import Settings, State
 from olss.memory.store import RowStore, is_arrow
 
-__all__ = ["aged", "faded", "forgets", "time_after", "times_of", "within"]
+__all__ = ["aged", "faded", "faded_spectrum", "forgets", "time_after", "times_of", "within"]
 
 
 def forgets(settings: Settings) -> bool:
@@ -54,12 +55,22 @@ def aged(settings: Settings, new: RowStore, now: float) -> RowStore:
     return new.with_columns({name: new[name] * share for name in ("weight", "base")})
 
 
-def faded(settings: Settings, held: RowStore, elapsed: float) -> tuple[RowStore, float]:
-    """Return rows held as they count after a time, and what their weights were multiplied by."""
-    if settings.half_life is None or not len(held):
-        return held, 1.0
-    share = float(np.exp2(-elapsed / settings.half_life))
-    return held.with_columns({name: held[name] * share for name in ("weight", "base")}), share
+def faded(settings: Settings, state: State, now: float) -> tuple[RowStore, Spectrum | None]:
+    """Return rows held and spectrum as they count at a later time, within the window."""
+    held, spectrum, elapsed = state.rows, state.spectrum, now - state.now
+    if settings.half_life is not None:
+        share = float(np.exp2(-elapsed / settings.half_life))
+        if len(held):
+            held = held.with_columns({name: held[name] * share for name in ("weight", "base")})
+        if spectrum is not None:
+            spectrum = faded_spectrum(spectrum, elapsed, settings.half_life)
+    return within(settings, held, now), spectrum
+
+
+def faded_spectrum(spectrum: Spectrum, elapsed: float, half_life: float) -> Spectrum:
+    """Return a spectrum as it counts after a time; nothing, where nothing is left of it."""
+    share = float(np.exp2(-elapsed / half_life))
+    return spectrum.scaled(share) if share > 0 else Spectrum()
 
 
 def within(settings: Settings, held: RowStore, now: float) -> RowStore:
