@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,9 +121,11 @@ def test_workers_that_are_all_gone_are_told(
 ) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr("olss.common.dask_client.TELL_SECONDS", 0.05)
+    # A run that does not end before its workers are missed.
+    monkeypatch.setattr(module, "_run_there", lambda spec, key: time.sleep(3))
     executor = DaskExecutor(tmp_path, local.scheduler_address)
     with contextlib.closing(executor):
-        executor.submit(small_spec("sgd", tasks=20))
+        executor.submit(small_spec("sgd"))
         with monkeypatch.context() as gone:
             gone.setattr("olss.common.dask_client._workers", lambda client: 0)
             event = next(event for event in executor.events() if event.kind == "note")
