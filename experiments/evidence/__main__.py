@@ -5,12 +5,29 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from . import class_incremental, der, gather, headline, leverage, memory, noise, paper
+from . import (
+    class_incremental,
+    combinations,
+    der,
+    gather,
+    headline,
+    leverage,
+    memory,
+    noise,
+    paper,
+    reproduced,
+    space,
+)
+
+PARTS = (
+    headline, paper, memory, der, noise, leverage, class_incremental, combinations, space,
+    reproduced,
+)  # fmt: skip
 
 
 def make() -> None:
     """Make every table and figure there are results for."""
-    for part in (headline, paper, memory, der, noise, leverage, class_incremental):
+    for part in PARTS:
         part.make()
 
 

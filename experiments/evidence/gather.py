@@ -17,7 +17,9 @@ from .pages import RESULTS
 
 Row = dict[str, Any]
 # How the names of experiments begin; of some, whole records are kept.
-GATHERED = ("paper", "equal-memory", "der-protocol", "noise", "class-incremental")
+GATHERED = (
+    "paper", "equal-memory", "der-protocol", "noise", "class-incremental", "combinations", "space",
+)  # fmt: skip
 KEPT_WHOLE = ("paper", "class-incremental")
 MEASURED = ("average", "first", "newest", "learned", "forgetting")
 

@@ -76,6 +76,11 @@ def fill(name: str, text: str) -> None:
             page.write_text(after, encoding="utf-8")
 
 
+def write(name: str, text: str) -> None:
+    """Write a page of its own."""
+    (ROOT / name).write_text(text, encoding="utf-8")
+
+
 def table(columns: list[str], lines: list[list[str]], rule: str = "---:") -> str:
     """Return a table in Markdown."""
     rules = ["---", *(rule for _ in columns[1:])]
