@@ -38,7 +38,9 @@ def make() -> None:
 def _headline(rows: list[Row], records: dict[str, dict[int, Record]]) -> Figure:
     figure = Figure(figsize=(9, 3.4))
     left, right = figure.subplots(1, 2)
-    for label in ("sgd", "ewc", "si", "olss", "olss-mix"):
+    for label in ("sgd", "sgd-0.1", "ewc", "si", "reservoir", "olss", "olss-mix"):
+        if label not in records:
+            continue
         curves = [100 * r.average_accuracy for r in records[label].values()]
         x = range(1, len(curves[0]) + 1)
         left.plot(x, np.mean(curves, axis=0), label=SHOWN[label], **LINES[label])

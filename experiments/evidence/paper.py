@@ -25,6 +25,7 @@ from .pages import RESULTS, legend, plain, table
 
 SHOWN = {  # label in the experiment: words
     "sgd": "SGD",
+    "sgd-0.1": "SGD, at the rate of the others",
     "ewc": "EWC",
     "si": "SI",
     "gem": "GEM",
@@ -47,7 +48,8 @@ POLICY = {
 LINES = {  # the same in every figure, whatever else is in it
     label: line_of(style)
     for label, style in styles(
-        (label, "olss" if label in POLICY else label, POLICY.get(label)) for label in SHOWN
+        (label, "olss" if label in POLICY else label.removesuffix("-0.1"), POLICY.get(label))
+        for label in SHOWN
     ).items()
 }
 DRAWN = {  # experiment: title
