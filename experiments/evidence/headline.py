@@ -38,7 +38,7 @@ def make() -> None:
 def _headline(rows: list[Row], records: dict[str, dict[int, Record]]) -> Figure:
     figure = Figure(figsize=(9, 3.4))
     left, right = figure.subplots(1, 2)
-    for label in ("sgd", "sgd-0.1", "ewc", "si", "reservoir", "olss", "olss-mix"):
+    for label in ("sgd", "sgd-0.1", "ewc", "si", "olss", "reservoir", "olss-mix"):
         if label not in records:
             continue
         curves = [100 * r.average_accuracy for r in records[label].values()]

@@ -320,3 +320,16 @@ def test_time_grows_with_the_number_of_columns_not_its_square(tmp_path):
 
     # Ten times the columns; what is quadratic would take a hundred times as long.
     assert seconds(10_000) < 40 * seconds(1_000)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [(10, 99), (8, 1)], ids=["unknown compression", "a password"]
+)
+def test_archives_that_zipfile_cannot_open_are_named(tmp_path, place, value):
+    path = tmp_path / "a.npz"
+    np.savez(path, X=np.ones((5, 2)))
+    content = bytearray(path.read_bytes())
+    content[content.rindex(b"PK\x01\x02") + place] = value
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=r"a\.npz: cannot be read"):
+        survey(find([path])[0], 0)

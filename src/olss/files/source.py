@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from olss.common.damaged_arrays import DAMAGED_ARRAYS
 from olss.errors import DataError, FormatError, InputError, MissingExtraError
 
 __all__ = ["Source", "fsspec_module", "named", "open_address"]
@@ -96,26 +97,13 @@ def fsspec_module() -> Any:
 @contextmanager
 def named(place: str) -> Iterator[None]:
     """Say of every error in reading where it happened."""
-    import tokenize
-    import zipfile
-
     import pyarrow as pa
 
-    failures = (
-        pa.ArrowException,
-        OSError,
-        EOFError,
-        ValueError,
-        SyntaxError,  # a header of .npy that is no dictionary
-        tokenize.TokenError,
-        zlib.error,
-        zipfile.BadZipFile,
-    )
     try:
         yield
     except (DataError, FormatError, InputError):
         raise
-    except failures as error:
+    except (pa.ArrowException, *DAMAGED_ARRAYS) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise FormatError(
             f"{place}: cannot be read ({reason.rstrip('.')}). Mend or take out the file, or ask "

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Sequence
 from functools import partial
 from glob import glob
@@ -14,26 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from olss.common.damaged_arrays import DAMAGED_ARRAYS
 from olss.errors import DataError, FormatError, InputError
 from olss.streams.own_rows import TaskRows, own_stream
 from olss.streams.stream import Stream
 from olss.streams.table_rows import PERIODS, FileTable
 
 __all__ = ["from_files"]
-
-# What NumPy and zipfile raise on damaged archives, whatever was damaged in them.
-BROKEN = (
-    ValueError,
-    EOFError,
-    OSError,
-    MemoryError,
-    NotImplementedError,
-    RuntimeError,
-    SyntaxError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 def from_files(
@@ -155,7 +139,7 @@ def _read_npz(path: Path) -> TaskRows:
             return TaskRows(*(stored[name] for name in names[: 4 if "X_test" in stored else 2]))
     except KeyError as error:
         raise FormatError(f"{path} must hold X and y, and y_test with X_test: {error}.") from error
-    except BROKEN as error:
+    except DAMAGED_ARRAYS as error:
         raise FormatError(f"{path} is not an npz file of plain arrays: {error}.") from error
 
 

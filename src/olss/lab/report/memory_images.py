@@ -10,11 +10,11 @@ import base64
 import io
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.common.damaged_arrays import DAMAGED_ARRAYS
 from olss.common.whole_file import write_whole
 from olss.errors import OlssError
 from olss.lab.report.found_runs import Group, Method
@@ -71,8 +71,8 @@ def _held(path: Path) -> NDArray[np.int64] | None:
         return None
     try:
         with np.load(path, allow_pickle=False) as file:
-            held = file["rows"]
-    except (OSError, ValueError, KeyError, BadZipFile):
+            held = file["rows"] if "rows" in file else np.empty(0)
+    except DAMAGED_ARRAYS:
         return None
     return held if held.ndim == 2 and held.shape[1] == 2 and len(held) else None
 
