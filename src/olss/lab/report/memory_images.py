@@ -71,7 +71,7 @@ def _held(path: Path) -> NDArray[np.int64] | None:
         return None
     try:
         with np.load(path, allow_pickle=False) as file:
-            held = file["rows"] if "rows" in file else np.empty(0)
+            held = dict(file).get("rows", np.empty((0, 2), np.int64))
     except DAMAGED_ARRAYS:
         return None
     return held if held.ndim == 2 and held.shape[1] == 2 and len(held) else None
