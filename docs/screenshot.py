@@ -5,8 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from olss.lab.report import write_report
 from tests.browser import Browser, find_chromium
+
+from olss.lab.report import write_report
 
 ROOT = Path(__file__).parents[1]
 RUNS = ROOT / "experiments/results/paper/paper-permuted-mnist"

@@ -1,8 +1,8 @@
 """Build wheel and sdist and use them as a stranger would: ``python -m tests.try_package``.
 
-The memory half is installed alone into an empty environment. Then the laboratory is added by the very
-command that its error message gives; the packages it needs are lent by the environment this runs
-in, and not fetched again.
+The memory half is installed alone into an empty environment. Then the laboratory is added by the
+very command that its error message gives; the packages it needs are lent by the environment this
+runs in, and not fetched again.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ assert not any(map(importlib.util.find_spec, {lab!r})), "something of the labora
 rng = np.random.default_rng(0)
 sketch = olss.Sketch(size=100, seed=0)
 for day in range(3):
-    hour = rng.integers(5, 23, 500)
-    sketch.update({{"carrier": rng.choice(["UA", "AA"], 500), "hour": hour, "delay": 2.0 * hour}}, y="delay")
+    hour, carrier = rng.integers(5, 23, 500), rng.choice(["UA", "AA"], 500)
+    sketch.update({{"carrier": carrier, "hour": hour, "delay": 2.0 * hour}}, y="delay")
 assert len(sketch) == 100 and sketch.seen == 1500
 print(sketch.estimate("delay", by="carrier"))
 print(sketch.error())
 sketch.save("memory.parquet")
-pq.write_table(pa.table({{"x": rng.normal(size=2000), "label": rng.integers(0, 3, 2000)}}), "big.parquet")
+table = pa.table({{"x": rng.normal(size=2000), "label": rng.integers(0, 3, 2000)}})
+pq.write_table(table, "big.parquet")
 """
 
 EXPERIMENT = """
@@ -92,6 +93,11 @@ class Clean:
         assert done.returncode == code, f"{words} ended with {done.returncode}:\n{said}"
         return said
 
+    def install(self, *words: str) -> None:
+        """Have pip install something."""
+        constraints = str(ROOT / "constraints.txt")
+        self("python", "-m", "pip", "install", "-q", "--no-compile", "-c", constraints, *words)
+
     def lend(self, packages: str) -> None:
         """Make the packages of another folder importable here, too."""
         site = self("python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
@@ -100,23 +106,13 @@ class Clean:
 
 def try_memory(clean: Clean, wheel: Path) -> None:
     """Install the memory half alone and use it."""
-    constraints = str(ROOT / "constraints.txt")
-    clean("python", "-m", "pip", "install", "-q", "--no-compile", "-c", constraints, str(wheel))
+    clean.install(str(wheel))
     clean("python", "-c", MEMORY.format(lab=LAB))
     version = wheel.name.split("-")[1]
     assert clean("olss", "--version") == f"olss {version}\n"
     assert "compress" in clean("olss", "--help")
-    clean(
-        "olss",
-        "compress",
-        "big.parquet",
-        "--into",
-        "small.parquet",
-        "--size",
-        "50",
-        "--target",
-        "label",
-    )
+    compress = "compress big.parquet --into small.parquet --size 50 --target label"
+    clean("olss", *compress.split())
     clean("olss", "inspect", "small.parquet", "--html", "small.html")
     assert "delay" in clean("olss", "estimate", "memory.parquet", "--mean", "delay")
     assert "weighted" in clean("olss", "list", "policies")
@@ -131,7 +127,7 @@ def try_lab(clean: Clean) -> None:
     command = shlex.split(said.partition("pip install ")[2])
     assert any("[lab]" in word for word in command), said
     clean.lend(sysconfig.get_path("purelib"))
-    clean("python", "-m", "pip", "install", "-q", "--no-compile", "--no-index", *command)
+    clean.install(*command)
     where = clean("python", "-c", "import olss, torch; print(olss.__file__)")
     assert Path(where).is_relative_to(clean.bin.parent), where
     clean("olss", "run", "try.toml")
@@ -151,9 +147,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         wheel, sdist = build(Path(folder) / "dist")
         check_contents(wheel, sdist)
-        say(
-            f"{wheel.name} ({wheel.stat().st_size:,} bytes), {sdist.name} ({sdist.stat().st_size:,})"
-        )
+        say(f"{wheel.name} and {sdist.name} are built")
         clean = Clean(Path(folder))
         try_memory(clean, wheel)
         say("the memory half works alone")
