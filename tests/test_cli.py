@@ -50,6 +50,21 @@ def test_verbose_says_what_happens_and_silence_is_the_default(tmp_path: Path) ->
     assert "olss.lab.report.collect: 1 runs in 1 groups" in told["--verbose",]
 
 
+def test_verbose_says_what_compress_reads(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n" + "1.5,2\n2.5,1\n" * 50)
+    for already, said in (
+        (False, "1 pieces of input, 604 bytes"),
+        (True, "s.parquet is continued"),
+    ):
+        assert (tmp_path / "s.parquet").exists() == already
+        words = ["compress", "a.csv", "--into", "s.parquet", "--size", "5"]
+        told = subprocess.run(
+            [sys.executable, "-m", "olss", "--verbose", *words],
+            cwd=tmp_path, capture_output=True, text=True, check=True,
+        ).stderr  # fmt: skip
+        assert f"olss.files.compress: {said}" in told
+
+
 def test_help_teaches_by_examples() -> None:
     assert "olss run FILE.toml" in CliRunner().invoke(app, ["--help"]).output
 
@@ -65,7 +80,9 @@ def test_without_arguments_it_helps_and_ends_with_2() -> None:
     assert CliRunner().invoke(app, ["rnu"]).exit_code == 2
 
 
-def test_completion_can_be_installed() -> None:
+def test_completion_can_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Or it looks for a shell among the processes that started this one, and there may be none.
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
     result = CliRunner().invoke(app, ["--show-completion", "bash"])
     assert result.exit_code == 0
     assert "complete" in result.output

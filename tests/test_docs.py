@@ -122,6 +122,13 @@ def test_the_first_page_needs_no_more_than_it_says_to_install(tmp_path):
     assert "balanced-random" in done.stdout  # the last command was run, too
 
 
+@pytest.mark.parametrize("figure", sorted(DOCS.rglob("*.png")), ids=lambda path: path.stem)
+def test_figures_are_opaque_and_can_be_read_in_the_dark(figure):
+    image = pytest.importorskip("PIL.Image").open(figure)
+    least, _ = image.convert("RGBA").getchannel("A").getextrema()
+    assert least == 255
+
+
 def test_blocks_are_found_and_those_marked_are_left_out(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(

@@ -13,8 +13,9 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from olss.common.lazy_names import lazy_names
 from olss.errors import (
     DataError,
     FormatError,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 # A library logs, and leaves it to the program whether anybody sees it.
 logging.getLogger("olss").addHandler(logging.NullHandler())
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "DataError",
     "FormatError",
@@ -48,17 +49,12 @@ __all__ = [
 ]
 
 # Loaded when first asked for, so that the command can be stopped, and answers, at once.
-_HOME = {
-    "FrequentDirections": "olss.core.frequent_directions",
-    "Gram": "olss.core.gram",
-    "Sketch": "olss.memory.sketch",
-    "leverage_scores": "olss.core.leverage",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOME[name]), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "FrequentDirections": "olss.core.frequent_directions",
+        "Gram": "olss.core.gram",
+        "Sketch": "olss.memory.sketch",
+        "leverage_scores": "olss.core.leverage",
+    },
+)

@@ -43,11 +43,37 @@ class DivergedError(OlssError):
 
 
 class MissingExtraError(OlssError, ImportError):
-    """An optional dependency is not installed."""
+    """An optional dependency is not installed; the message has the command that installs it."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs {package}: pip install 'olss[{extra}]'")
+        super().__init__(f"{purpose} needs {package}: pip install {_with_extra(extra)}")
 
 
 class OlssWarning(UserWarning):
     """Something works, but slowly or weakly; the message names the remedy."""
+
+
+def _with_extra(extra: str) -> str:
+    """Return what to hand to pip for an extra of this olss, from wherever it was installed.
+
+    Installers write down where a package came from if that was no index (``direct_url.json``,
+    PEP 610). Without that, its name finds it again.
+    """
+    import json
+    import shlex
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        origin = json.loads(distribution("olss").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        origin = {}
+    address, version = origin.get("url"), origin.get("vcs_info")
+    if not address:
+        return shlex.quote(f"olss[{extra}]")
+    if origin.get("dir_info", {}).get("editable"):
+        return "-e " + shlex.quote(f"{url2pathname(urlsplit(address).path)}[{extra}]")
+    if version:
+        address = f"{version['vcs']}+{address}@{version['commit_id']}"
+    return shlex.quote(f"olss[{extra}] @ {address}")

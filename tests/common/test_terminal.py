@@ -27,7 +27,7 @@ def ending_with(error: BaseException) -> tuple[int, str]:
         (InputError("size is 0."), 1, "Error: size is 0."),
         (DataError("no rows."), 1, "Error: no rows."),
         (MissingExtraError("optuna", "tune", "olss tune"), 1,
-         "Error: olss tune needs optuna: pip install 'olss[tune]'"),
+         f"Error: {MissingExtraError('optuna', 'tune', 'olss tune')}"),
         (FileNotFoundError(2, "No such file or directory", "a.toml"), 1,
          "Error: a.toml: No such file or directory."),
         (OSError(28, "No space left on device"), 1, "Error: No space left on device."),

@@ -8,6 +8,7 @@ from olss.core.sampling import inclusion, pivotal
 from olss.errors import InputError
 from olss.memory import drift as module
 from olss.memory.drift import drift
+from olss.memory.sketch import Sketch
 
 
 def table(rng, n):
@@ -143,3 +144,17 @@ def test_the_same_seed_gives_the_same_answer():
 def test_bad_input_is_told(given, message):
     with pytest.raises(InputError, match=message):
         drift(**{"remembered": np.eye(9, 2), "weight": np.ones(9), "rows": np.eye(2), **given})
+
+
+def test_of_text_each_value_that_moved_is_named_once():
+    rng = np.random.default_rng(6)
+
+    def day(rows, shares):
+        return {"carrier": rng.choice(["UA", "AA", "B6"], rows, p=shares), "hour": rng.random(rows)}
+
+    sketch = Sketch(size=400, seed=0).update(day(4_000, [0.3, 0.3, 0.4]))
+    moved = sketch.drift(day(500, [0.7, 0.3, 0.0]))
+    assert set(moved.names[:2]) == {"carrier = 'UA'", "carrier = 'B6'"}
+    lines = [line.split("  ")[0] for line in str(moved).splitlines()[3:]]
+    assert lines[:2] == moved.names[:2]
+    assert len(set(moved.names)) == len(moved.names)

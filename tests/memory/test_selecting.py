@@ -16,7 +16,7 @@ COLUMNS = {
     "real": ((np.arange(N) % 4) / 2, "1.50", 1.5),
     "flag": (np.arange(N) % 3 == 0, "TRUE", True),
     "text": (np.array(list("abcabcabcabc")), "b", "b"),
-    "day": (DAY + np.arange(N) % 4, "2026-01-04", DAY + 3),
+    "day": (DAY + np.arange(N) % 4, "2026-01-04", DAY + np.timedelta64(3, "D")),
 }
 
 

@@ -181,6 +181,15 @@ def test_every_kind_comes_back_from_json():
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
+def test_every_number_has_a_name_of_its_own():
+    labels = plan_of_every_kind().labels()
+    assert len(set(labels)) == len(labels)
+    one_hot = ["few = '0'", "few = '1'", "few = '2'", "few, others"]
+    assert labels[:9] == [
+        "number", "number is missing", "date", "vector[0]", "vector[1]", *one_hot
+    ]  # fmt: skip
+
+
 HOSTILE = st.one_of(
     st.none(),
     st.booleans(),
@@ -208,6 +217,7 @@ def test_a_changed_plan_is_refused_or_harmless(data):
         return
     assert plan.width <= 1 << 20
     assert len(plan.offsets) == len(plan.is_indicator) == plan.width == len(plan.owners())
+    assert len(plan.labels()) == plan.width
     assert Plan.from_json(plan.to_json()) == plan
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ from olss.memory.pool import Policy
 __all__ = ["Progress", "Summary", "compress"]
 
 Progress = Callable[[str, int, int], None]
+
+log = logging.getLogger(__name__)
 
 
 def compress(
@@ -136,6 +139,7 @@ def compress(
     }
     with written_alone(path), as_paths(inputs) as given:
         if path.exists() and not fresh:
+            log.info("%s is continued", path)
             job = continued(path, asked, target, task)
         else:
             job = begun(path, asked, target, task, seed)
@@ -146,9 +150,14 @@ def compress(
             warnings.simplefilter("always", OlssWarning)
             job = decided(job)
             total = job.passes * sum(piece.bytes for piece in job.pieces)
+            log.info(
+                "%d pieces of input, %s bytes, read in %d passes",
+                len(job.pieces), f"{total // job.passes:,}", job.passes,
+            )  # fmt: skip
             tick = _ticker(progress, total, job.passes)
             with engine_for(scheduler, workers, tick) as engine:
                 job = measured(job, engine)
+                log.info("rows are measured; they are drawn in %d parts", len(job.parts))
                 drawn = engine.draw(job.work, job.scorer, job.parts)
             job = finished(job, drawn)
         for warning in told:

@@ -163,12 +163,10 @@ def _drift(found: Inspection) -> str:
     kind = "poor" if found.drift else "fine"
     text = f'<p class="verdict {kind}">{escaped(first)}</p>'
     drift = found.drift
-    moved: dict[str, list[Any]] = {}  # a column may make several numbers; the first moved most
-    for name, *numbers in zip(drift.names, drift.shift, drift.spread, drift.column_p, strict=True):
-        moved.setdefault(name, numbers)
+    moved = zip(drift.names, drift.shift, drift.spread, drift.column_p, strict=True)
     lines = [
         [escaped(name), f"{shift:+.2f}", f"{spread:+.2f}", f"{p:.2g}"]
-        for name, (shift, spread, p) in moved.items()
+        for name, shift, spread, p in moved
         if name != "(constant)"
     ]
     shown = _scroll(table(["column", "shift", "spread", "p"], lines[:10]), "scroll")

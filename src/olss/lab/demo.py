@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from olss.lab.demo_picture import draw_demo
 from olss.lab.experiment import Experiment, parse
@@ -105,16 +104,20 @@ def demo(root: Path, console: Console, seeds: str = "0-2", tasks: int = TASKS) -
 def _lesson(by_stream: dict[str, ExperimentProgress]) -> str:
     """Say in words what the numbers say, whatever they are."""
 
-    def task_one(learner: str) -> str:
-        return said_score([float(np.mean(first[learner]))])
+    def of_task_one(learner: str) -> str:
+        scores = [
+            statistics.fmean(
+                float(record.accuracy[-1, 0])
+                for record in progress.finished()
+                if record.config["learner"]["label"] == learner
+            )
+            for progress in by_stream.values()
+        ]
+        return " and ".join(said_score([score]) for score in scores) + " %"
 
-    first: dict[str, list[float]] = {}
-    for progress in by_stream.values():
-        for record in progress.finished():
-            label = record.config["learner"]["label"]
-            first.setdefault(label, []).append(float(record.accuracy[-1, 0]))
     return (
-        f"Of the very first task, sgd still reads {task_one('sgd')} % at the end, olss "
-        f"{task_one('olss')} %,\na reservoir {task_one('reservoir')} %, a balanced memory "
-        f"{task_one('balanced')} %, and the net that keeps\neverything {task_one('joint')} %."
+        f"Of the very first task ({' and '.join(by_stream)}), sgd still reads "
+        f"{of_task_one('sgd')}\nat the end, olss {of_task_one('olss')}, a reservoir "
+        f"{of_task_one('reservoir')},\na balanced memory {of_task_one('balanced')}, and the net "
+        f"that keeps everything\n{of_task_one('joint')}."
     )

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import platform
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.common.lock import locked
+from olss.common.package_version import package_version
 from olss.errors import DamagedCheckpointError, InputError
 from olss.lab import run_directory
 from olss.lab.experiment import RunSpec
@@ -213,14 +212,5 @@ def _outdated(checkpoint: Path) -> bool:
             versions = json.loads(path.read_text(encoding="utf-8"))["versions"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return False  # damaged: found when it is loaded
-        return any(_version(name) != was for name, was in versions.items())
+        return any(package_version(name) != was for name, was in versions.items())
     return False
-
-
-def _version(package: str) -> str | None:
-    if package == "python":
-        return platform.python_version()
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from olss.common.lazy_names import lazy_names
+from olss.errors import MissingExtraError
+
 if TYPE_CHECKING:
     from olss.errors import DivergedError
     from olss.learn.learner import Learner
@@ -16,27 +19,23 @@ if TYPE_CHECKING:
 
 __all__ = ["DivergedError", "Learner", "Record", "recipe", "recipe_names", "run"]
 
-_HOME = {
-    "DivergedError": "olss.errors",
-    "Learner": "olss.learn.learner",
-    "Record": "olss.streams.record",
-    "recipe": "olss.learn.recipes",
-    "recipe_names": "olss.learn.recipes",
-    "run": "olss.learn.stream_run",
-}
+_find = lazy_names(
+    __name__,
+    {
+        "DivergedError": "olss.errors",
+        "Learner": "olss.learn.learner",
+        "Record": "olss.streams.record",
+        "recipe": "olss.learn.recipes",
+        "recipe_names": "olss.learn.recipes",
+        "run": "olss.learn.stream_run",
+    },
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    from olss.errors import MissingExtraError
-
     try:
-        module = import_module(_HOME[name])
+        return _find(name)
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
             raise
         raise MissingExtraError(str(error.name), "lab", "Learning") from error
-    return getattr(module, name)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from olss.common.package_version import package_version
 from olss.errors import DamagedCheckpointError, InputError, OlssWarning
 from olss.learn.checkpoint import save_whole, verify
 from olss.learn.clock import Clock
@@ -180,8 +179,7 @@ def _blank(stream: Any, learner: Learner, seed: int, protocol: str, threads: int
         # As JSON gives it back, so that a saved configuration equals a live one.
         config=json.loads(json.dumps(config)),
         versions={
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("olss", "numpy", "scipy", "torch")},
+            name: package_version(name) for name in ("python", "olss", "numpy", "scipy", "torch")
         },
         protocol=protocol or ("" if regression else learner.parts.answer.words),
         metric="r2" if regression else "accuracy",

@@ -68,7 +68,7 @@ class Drift:
     novel : float
         The share of the new rows more novel than 19 of 20 remembered ones: 0.05 without change.
     names : list of str
-        The columns, those that moved most first.
+        The columns, those that moved most first; of text, of each value (``kind = 'town'``).
     column_p : (d,) array
         For each of them the probability that any column moves as much by chance.
     shift : (d,) array from -1 to 1

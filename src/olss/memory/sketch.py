@@ -574,7 +574,7 @@ class Sketch(StateHolder):
             numbers = numbers.decided(
                 None, state.rows["X"], self._settings.columns, self._settings.exclude
             )
-        names = None if numbers.plan is None else [*numbers.plan.owners(), "(constant)"]
+        names = None if numbers.plan is None else [*numbers.plan.labels(), "(constant)"]
         return drift(
             numbers.of(state.rows["X"]),
             state.rows["weight"],

@@ -55,6 +55,11 @@ class Column(ABC):
         """Numbers that are scored in the column's place."""
 
     @property
+    def labels(self) -> list[str]:
+        """What to call each number, for people."""
+        return [self.name] if self.width == 1 else [f"{self.name}[{i}]" for i in range(self.width)]
+
+    @property
     def offset(self) -> Floats:
         """(width,) what is subtracted of each number, in units of its scale."""
         return np.zeros(self.width)

@@ -60,6 +60,11 @@ class Number(Column):
         return 1 + self.missing
 
     @property
+    def labels(self) -> list[str]:
+        """The column, and that values of it are missing."""
+        return [self.name, f"{self.name} is missing"][: self.width]
+
+    @property
     def offset(self) -> Floats:
         """What is subtracted of the number, in units of its scale; nothing of the mark."""
         offset = np.zeros(self.width)

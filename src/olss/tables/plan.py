@@ -75,6 +75,10 @@ class Plan:
         """Return the name of the column behind each number."""
         return [column.name for column in self.used for _ in range(column.width)]
 
+    def labels(self) -> list[str]:
+        """Return what to call each number: a column, a value of it, a place in it."""
+        return [label for column in self.used for label in column.labels]
+
     def uses(self, varies: NDArray[np.bool_]) -> list[tuple[str, str, str]]:
         """Return (name, use, reason) for each column, in words; `varies` is (width,).
 

@@ -77,6 +77,11 @@ class TextByValue(Text):
         """One for each value and one for others."""
         return len(self.values) + 1
 
+    @property
+    def labels(self) -> list[str]:
+        """The column with each of its values."""
+        return [f"{self.name} = {value!r}" for value in self.values] + [f"{self.name}, others"]
+
     def places(self, labels: Sequence[str | None]) -> list[int]:
         """Return the place of each value, the last for others."""
         place: dict[str | None, int] = {value: i for i, value in enumerate(self.values)}
@@ -114,6 +119,11 @@ class TextByHash(Text):
     def width(self) -> int:
         """The number of buckets."""
         return self.buckets
+
+    @property
+    def labels(self) -> list[str]:
+        """The column with the number of each bucket."""
+        return [f"{self.name}, hash {i}" for i in range(self.buckets)]
 
     def places(self, labels: Sequence[str | None]) -> list[int]:
         """Return the bucket of each text: CRC-32 of its UTF-8 bytes, modulo their number."""

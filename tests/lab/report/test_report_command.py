@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from olss.errors import MissingExtraError
 from olss.lab.report import write_report
 from olss.lab.report.plots import PLOTS
 from olss.lab.report.report_command import add_to
@@ -72,7 +73,7 @@ def test_missing_packages_are_named(tmp_path, monkeypatch):
             )
         assert done.exit_code == 1
         assert not (tmp_path / "out").exists()
-        assert f"needs {package}: pip install 'olss[lab]'" in done.output
+        assert str(MissingExtraError(package, "lab", "A report")) in done.output
 
 
 @pytest.mark.parametrize("works", [0, 1, 3, 9, 28, 29])
