@@ -5,12 +5,22 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from . import class_incremental, der, gather, headline, leverage, memory, noise, paper
+from . import (
+    class_incremental,
+    der,
+    gather,
+    headline,
+    learners,
+    leverage,
+    memory,
+    noise,
+    paper,
+)
 
 
 def make() -> None:
     """Make every table and figure there are results for."""
-    for part in (headline, paper, memory, der, noise, leverage, class_incremental):
+    for part in (headline, paper, memory, der, noise, leverage, class_incremental, learners):
         part.make()
 
 
