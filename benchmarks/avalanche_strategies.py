@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 BATCH, RATE, MEMORY, GEM_ROWS, CLASSES = 100, 0.1, 2_000, 256, 10
-STRENGTH = {"ewc": 10.0, "si": 10.0}  # as olss counts it, see `strategy`
+STRENGTH = {"ewc": 1.0, "si": 10.0}  # as olss counts it, see `strategy`
 ALPHA, BETA, MARGIN, DAMPING = 0.5, 0.5, 0.5, 0.1
 
 
@@ -100,6 +100,8 @@ def strategy(method: str) -> Any:
       batches of the squared gradient of a batch, which is the squared gradient of a row over
       the rows of a batch, but for the squared mean: the strength is multiplied by them.
     - SI: half the strength is used here, and importance is cut off at 0.001.
+    - DER++: the loss here is the sum of three terms, olss takes their mean. "der++, equal steps" is
+      the same here, with olss's rate multiplied by the sum of the terms' weights.
     - iCaRL: the loss here is the mean over all outputs, the paper's is their sum: the rate is
       multiplied by their number.
     """
@@ -136,7 +138,7 @@ def strategy(method: str) -> Any:
         return Replay(mem_size=MEMORY, **given)
     if method == "gem":
         return GEM(patterns_per_exp=GEM_ROWS, memory_strength=MARGIN, **given)
-    if method == "der++":
+    if method.startswith("der++"):
         return DER(mem_size=MEMORY, alpha=ALPHA, beta=BETA, **given)
     return Naive(**given)
 

@@ -63,16 +63,18 @@ STREAMS = {
     "split": lambda seed: incremental("mnist", tasks=5, train_rows=ROWS, seed=seed),
 }
 METHODS = {
-    "permuted": ("sgd", "ewc", "si", "er", "gem", "der++"),
-    "split": ("sgd", "er", "der++", "icarl"),
+    "permuted": ("sgd", "ewc", "si", "er", "gem", "der++", "der++, equal steps"),
+    "split": ("sgd", "er", "der++", "der++, equal steps", "icarl"),
 }
+DISTILLED = {"size": MEMORY, "alpha": ALPHA, "beta": BETA}
 # What a recipe needs beside the rate and the batch; its own defaults otherwise.
 SETTINGS: dict[str, dict[str, Any]] = {
     "ewc": {"ewc_strength": STRENGTH["ewc"], "fisher_rows": ROWS},
     "si": {"si_strength": STRENGTH["si"], "si_damping": DAMPING},
     "er": {"size": MEMORY},
     "gem": {"gem_rows": GEM_ROWS, "gem_margin": MARGIN},
-    "der++": {"size": MEMORY, "alpha": ALPHA, "beta": BETA},
+    "der++": DISTILLED,
+    "der++, equal steps": DISTILLED | {"lr": RATE * (1 + ALPHA + BETA)},
     "icarl": {"size": MEMORY},
 }
 COLUMNS = [
@@ -106,7 +108,8 @@ def measure_olss(tasks: list[Task], method: str, seed: int, clock: Clock) -> dic
     """Train our learner on each task, and test it on all of them at the end."""
     # As in Avalanche, all outputs compete from the start; iCaRL answers by nearest means.
     settings = SETTINGS.get(method, {}) | ({} if method == "icarl" else {"head": "all"})
-    learner = recipe(method, net="mlp", lr=RATE, batch=BATCH, epochs=1, **settings)
+    settings = {"net": "mlp", "lr": RATE, "batch": BATCH, "epochs": 1} | settings
+    learner = recipe(method.split(",")[0], **settings)
     learner.start(range(CLASSES), seed)
     learner.model.checked(tasks[0], tasks[0].X[:2], tasks[0].y[:2], "")  # makes the net
     seconds = 0.0

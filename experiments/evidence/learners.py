@@ -15,7 +15,7 @@ from .pages import RESULTS, legend, plain, signed, table
 FOLDER = "learners-avalanche"
 NAMES = {
     "sgd": "naive (SGD)", "ewc": "EWC", "si": "SI", "er": "replay", "gem": "GEM",
-    "der++": "DER++", "icarl": "iCaRL",
+    "der++": "DER++", "der++, equal steps": "DER++, equal steps", "icarl": "iCaRL",
 }  # fmt: skip
 SIDES = {"olss": ("olss", "#0072B2"), "avalanche": ("Avalanche 0.6.0", "#E69F00")}
 STREAMS = {"permuted": "permuted MNIST", "split": "split MNIST"}
@@ -80,7 +80,7 @@ def _figure(found: Found) -> Figure:
             bars = axis.bar(places, values, 0.38, color=colour, label=name)
             axis.bar_label(bars, fmt="%.1f", fontsize=7)
         axis.axhline(1, color="#444444", linewidth=0.8)
-        axis.set_xticks(range(len(methods)), [NAMES[method] for method in methods])
+        axis.set_xticks(range(len(methods)), [NAMES[m].replace(", ", ",\n") for m in methods])
         axis.set_title(title)
         axis.grid(axis="x", visible=False)
     axes[0].set_ylabel("times a plain PyTorch loop", fontsize=8)
