@@ -29,7 +29,7 @@ def make() -> None:
         return
     columns = [
         "", "olss, times the loop", "Avalanche, times the loop", "Avalanche by olss",
-        "olss, %", "Avalanche, %", "difference",
+        "seeds", "olss, %", "Avalanche, %", "difference",
     ]  # fmt: skip
     for stream in STREAMS:
         lines = [_line(method, runs) for (of, method), runs in found.items() if of == stream]
@@ -63,6 +63,7 @@ def _line(method: str, runs: dict[str, dict[int, float]]) -> list[str]:
         NAMES[method],
         *(f"{_times(runs, side).mean:.2f}" for side in SIDES),
         spread(_times(runs, "avalanche", "olss").ends(), 1),
+        str(len(accuracy[0])),
         *(plain(interval(list(values.values()))) for values in accuracy),
         signed(difference(*accuracy)),
     ]
