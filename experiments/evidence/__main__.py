@@ -11,6 +11,7 @@ from . import (
     der,
     gather,
     headline,
+    learners,
     leverage,
     memory,
     noise,
@@ -21,7 +22,7 @@ from . import (
 
 PARTS = (
     headline, paper, memory, der, noise, leverage, class_incremental, combinations, space,
-    reproduced,
+    reproduced, learners,
 )  # fmt: skip
 
 
