@@ -27,7 +27,9 @@ def test_every_table_is_made_from_the_results(
     evidence: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: dict[str, str] = {}
+    whole: dict[str, str] = {}
     monkeypatch.setattr(evidence.pages, "fill", made.__setitem__)
+    monkeypatch.setattr(evidence.pages, "write", whole.__setitem__)
     monkeypatch.setattr(evidence.pages, "draw", lambda *args: None)
     evidence.__main__.make()
     pages = [path.read_text(encoding="utf-8") for path in evidence.pages.PAGES]
@@ -37,6 +39,9 @@ def test_every_table_is_made_from_the_results(
         assert text.strip() == made.get(name, "").strip(), (
             f"run python -m experiments.evidence: table {name}"
         )
+    assert "experiments/REPRODUCED.md" in whole
+    for name, text in whole.items():
+        assert (ROOT / name).read_text(encoding="utf-8") == text, f"run it again: {name}"
 
 
 def test_committed_figures_are_those_the_results_make(
@@ -47,7 +52,8 @@ def test_committed_figures_are_those_the_results_make(
     for folder in folders:
         (tmp_path / "results" / folder).mkdir(parents=True)
     (tmp_path / "docs" / "images").mkdir(parents=True)
-    monkeypatch.setattr(evidence.pages, "fill", lambda *args: None)
+    for writes in ("fill", "write"):
+        monkeypatch.setattr(evidence.pages, writes, lambda *args: None)
     monkeypatch.setattr(evidence.pages, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(evidence.pages, "ROOT", tmp_path)
     evidence.__main__.make()
