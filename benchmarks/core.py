@@ -1,7 +1,8 @@
 """Speed and memory of leverage scores, as ratios to one matrix product in the same run.
 
-    python benchmarks/core.py            # about two minutes
-    python benchmarks/core.py --growth   # also 10^4 to 10^6 rows
+    python benchmarks/core.py              # about two minutes
+    python benchmarks/core.py --growth     # also 10^4 to 10^6 rows
+    python benchmarks/core.py --only MNIST # lines whose name has this in it
 
 The unit is one float32 product (120,000 x 784) by (784 x 784). Each time is the best of a few,
 taken in turn with the unit, so that a noisy machine disturbs both alike; the spread is that of the
@@ -134,6 +135,7 @@ def small_peer(A: np.ndarray[Any, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--growth", action="store_true", help="show that time is linear in rows")
+    parser.add_argument("--only", default="", help="measure what has this in its name")
     parser.add_argument("--no-peers", action="store_true", help="leave out the SVDs and QRs")
     options = parser.parse_args()
     A = gaussian(ROWS)
@@ -149,6 +151,8 @@ def main() -> None:
     rows: list[tuple[str, float, str, float, float]] = []
 
     def measure(name: str, function: Callable[[], Any], times: int = 5) -> float:
+        if options.only not in name:
+            return np.nan
         seconds, u, spread = best(function, unit, times)
         rows.append((name, seconds / u, spread, seconds, extra_megabytes(function)))
         print(f"{name}: {seconds / u:.3f} units", flush=True)

@@ -2,7 +2,13 @@
 
     python benchmarks/files.py --gigabytes 5        # needs as much free disk, and some minutes
 
-Prints ratios measured in one run. Every measurement is a process of its own.
+Prints ratios measured in one run; `--only weighted`, `reservoir` or `cluster` measures one. Every
+measurement is a process of its own.
+
+    python benchmarks/files.py --gigabytes 0.256 --duckdb PYTHON
+
+compares a `reservoir` of 10,000 rows with DuckDB's, both from the start of the process to the file
+written, best of five in turn; PYTHON is an interpreter that has duckdb.
 """
 
 from __future__ import annotations
@@ -97,25 +103,47 @@ def run(what: str, folder: Path) -> dict[str, float]:
     return result
 
 
-def table(folder: Path, gigabytes: float, cluster: bool) -> None:
+def table(folder: Path, gigabytes: float, only: str | None, cluster: bool) -> None:
     print(f"{gigabytes:g} GB, {os.cpu_count()} cores", flush=True)
     run("read", folder)  # fills the cache of the operating system
-    once = run("read", folder)["seconds"]
-    weighted = run("weighted", folder)["seconds"]
-    reservoir = run("reservoir", folder)["seconds"]
-    once = (once + run("read", folder)["seconds"]) / 2
-    print(f"  two-pass leverage, share of the rate of reading twice: {2 * once / weighted:.0%}")
-    print(f"  reservoir, share of the rate of reading once:          {once / reservoir:.0%}")
-    if cluster:
+    for policy, passes in (("weighted", 2), ("reservoir", 1)):
+        if only in (None, policy):
+            before, own, after = (run(what, folder)["seconds"] for what in ("read", policy, "read"))
+            share = passes * (before + after) / 2 / own
+            print(f"  {policy}: {share:.0%} of the rate of reading {passes} times")
+    if only == "cluster" or (cluster and only is None):
         one, two = (run(f"weighted-{n}", folder)["seconds"] for n in (1, 2))
-        print(f"  two Dask workers against one:                          {one / two:.2f} x")
+        print(f"  two Dask workers against one: {one / two:.2f} x")
+
+
+def against_duckdb(folder: Path, python: str) -> None:
+    """Print what a uniform sample takes from the command line, and what DuckDB takes for it."""
+    out = folder / "out"
+    out.mkdir()
+    source = folder / "*.parquet"
+    query = (
+        f"copy (from '{source}' using sample reservoir(10000 rows) repeatable (0)) "
+        f"to '{out / 'duck.parquet'}' (format parquet)"
+    )
+    options = ["--into", str(out / "own.parquet"), "--size", "10000", "--policy", "reservoir"]
+    own = [sys.executable, "-m", "olss", "compress", str(source), *options, "--seed", "0"]
+    theirs = [python, "-c", f'import duckdb; duckdb.execute("{query}")']
+    best = {"olss": 1e9, "duckdb": 1e9}
+    for _ in range(6):  # the first fills the cache of the operating system
+        for name, command in (("olss", [*own, "--fresh"]), ("duckdb", theirs)):
+            start = time.perf_counter()
+            subprocess.run(command, check=True, capture_output=True)
+            best[name] = min(best[name], time.perf_counter() - start)
+    print(f"  a uniform sample: {best['olss']:.2f} s, DuckDB {best['duckdb']:.2f} s")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, nargs="+", default=[0.5])
     parser.add_argument("--folder", type=Path)
-    parser.add_argument("--measure")
+    parser.add_argument("--only", choices=["weighted", "reservoir", "cluster"])
+    parser.add_argument("--duckdb", metavar="PYTHON", help="compare a reservoir with DuckDB's")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
         print(json.dumps(measure(options.measure, options.folder)))
@@ -123,7 +151,10 @@ def main() -> None:
     for gigabytes in options.gigabytes:
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             generate(Path(folder), gigabytes)
-            table(Path(folder), gigabytes, cluster=gigabytes == max(options.gigabytes))
+            if options.duckdb:
+                against_duckdb(Path(folder), options.duckdb)
+                continue
+            table(Path(folder), gigabytes, options.only, gigabytes == max(options.gigabytes))
 
 
 if __name__ == "__main__":

@@ -5,10 +5,12 @@ The unit is a (120,000 x 784) by (784 x 784) product in float32. An update bring
 that before it, taken in a process of its own.
 
     python benchmarks/sketch.py
+    python benchmarks/sketch.py --only weighted     # one policy, without the 200 tasks
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import threading
@@ -110,24 +112,32 @@ def _seconds(action) -> float:  # type: ignore[no-untyped-def]
     return time.perf_counter() - start
 
 
-def main() -> None:
+def main(only: str | None) -> None:
     print(
         f"{'policy':18s} {'scores':9s} {'seconds':>8s} {'units':>6s} {'goal':>5s} {'extra MB':>9s}"
     )
     for policy, scores, goal in CASES:
-        command = [sys.executable, __file__, policy, scores]
+        if only not in (None, policy):
+            continue
+        command = [sys.executable, __file__, "--case", policy, scores]
         out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         seconds, units, extra = map(float, out.split())
         verdict = "" if units <= goal and extra <= MEGABYTES else "  above the goal"
         line = f"{policy:18s} {scores:9s} {seconds:8.2f} {units:6.2f} {goal:5.2f} {extra:9.0f}"
         print(line + verdict)
+    if only is not None:
+        return
     print(f"\n{'200 tasks':18s} {'early ms':>10s} {'late ms':>10s} {'ratio':>8s}")
     for policy in ("paper", "weighted", "reservoir", "balanced-random", "balanced"):
         flatness(policy)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        case(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=sorted({policy for policy, _, _ in CASES}))
+    parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.case:
+        case(*options.case)
     else:
-        main()
+        main(options.only)

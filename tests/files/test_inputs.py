@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import time
 import tracemalloc
+import zlib
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from olss.errors import DataError, FormatError, InputError
+from olss.files import source as source_module
 from olss.files.inputs import find, survey
 
 
@@ -333,3 +336,18 @@ def test_archives_that_zipfile_cannot_open_are_named(tmp_path, place, value):
     path.write_bytes(content)
     with pytest.raises(FormatError, match=r"a\.npz: cannot be read"):
         survey(find([path])[0], 0)
+
+
+def test_a_fingerprint_is_that_of_the_blocks_in_their_order(tmp_path, monkeypatch):
+    """However many stretches are read at the same time."""
+    monkeypatch.setattr(source_module, "FINGERPRINT_BLOCK", 100)
+    path = tmp_path / "a.csv"
+    data = np.random.default_rng(0).bytes(2_345)
+    path.write_bytes(data)
+    blocks = [data[i : i + 100] for i in range(0, len(data), 100)]
+    digest = hashlib.blake2b(b"2345", digest_size=16)
+    for block in blocks:
+        digest.update(zlib.crc32(block).to_bytes(4, "little"))
+    for stretch in (100, 700, 10_000):
+        monkeypatch.setattr(source_module, "FINGERPRINT_STRETCH", stretch)
+        assert source_module.Source.local(str(path), "csv").fingerprint() == digest.hexdigest()

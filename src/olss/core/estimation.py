@@ -26,7 +26,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 __all__ = ["Calibration", "Draw", "Figure"]
 
@@ -64,6 +63,8 @@ class Figure:
         statistic T = (value - truth) / se: g(T) = T + s T^2 / 3 + s^2 T^3 / 27 + s / 6 is nearly
         symmetric. t is the quantile of Student's law with `freedom` degrees.
         """
+        from scipy.special import stdtrit  # slow to load, and not needed before
+
         t = stdtrit(self.freedom, 0.5 + level / 2)
         value, size = self.value, np.abs(self.value)
         rounding = self.se <= 1e-12 * size

@@ -213,18 +213,27 @@ class Factor:
         if blocks.columns != len(self.W):
             raise DataError(f"rows must have {len(self.W)} columns, found {blocks.columns}.")
         scores = np.empty(blocks.rows)
-        dtype = self.work_dtype(blocks)
+        dtype = self.work_dtype(blocks.dtype)
         for part, product, _ in products(blocks, dtype, self.W):
             scores[part] = np.einsum("ij,ij->i", product, product)
         if not np.isfinite(scores).all():
             blocks.check_finite()
         return scores
 
-    def work_dtype(self, blocks: Blocks) -> np.dtype[Any]:
-        """Return float32 where its rounding stays below 1e-4 of a score and W fits its range."""
+    @property
+    def right(self) -> Floats:
+        """(d, k) M of which a row's score is ||x M||^2: W."""
+        return self.W
+
+    def work_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the rows' own dtype, or float64.
+
+        It is float64 where rounding in float32 would be above 1e-4 of a score, or W out of its
+        range.
+        """
         tops = abs(self.W).max(axis=1)
         fits = ((tops == 0) | ((tops > 1e-30) & (tops < 1e36))).all()
-        return np.dtype(blocks.dtype if self.growth < 1e3 and fits else np.float64)
+        return np.dtype(dtype if self.growth < 1e3 and fits else np.float64)
 
     def through(self, T: Floats, norms: Floats) -> Factor:
         """Return the factor that scores z by what this one gives x = T z.

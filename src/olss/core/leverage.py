@@ -223,7 +223,7 @@ def _score(parts: list[Blocks], factor: Factor) -> tuple[list[Floats], float]:
     all_scores, total = [], 0.0
     for blocks in parts:
         scores = np.empty(blocks.rows)
-        dtype = factor.work_dtype(blocks)
+        dtype = factor.work_dtype(blocks.dtype)
         for part, product, probes in products(blocks, dtype, factor.W, V):
             scores[part] = np.einsum("ij,ij->i", product, product)
             w = 1.0 if blocks.weights is None else blocks.weights[part, None]
@@ -250,7 +250,7 @@ def product_defect(blocks: Blocks, factor: Factor, product: Floats) -> float:
     """
     _, V = _probes(factor)
     missing = np.einsum("ij,ij->j", V, product @ V)
-    dtype = factor.work_dtype(blocks)
+    dtype = factor.work_dtype(blocks.dtype)
     right = V.astype(dtype)
     for part, block in blocks.read(dtype):
         probes = dense_product(block, right).astype(np.float64)
@@ -412,6 +412,15 @@ class Projected:
         """What the scores of all rows sum to."""
         return self.factor.dimension
 
+    @property
+    def right(self) -> Floats:
+        """(d, k) M of which a row's score is ||x M||^2: V."""
+        return self.V
+
+    def work_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return what rows of this dtype are multiplied in."""
+        return self.factor.work_dtype(dtype)
+
     def __call__(self, rows: Any) -> Floats:
         """Score rows of shape (n, ...)."""
         return self.of_blocks(Blocks(rows, name="rows"))
@@ -419,7 +428,7 @@ class Projected:
     def of_blocks(self, blocks: Blocks) -> Floats:
         """Score the rows of blocks."""
         scores = np.empty(blocks.rows)
-        dtype = self.factor.work_dtype(blocks)
+        dtype = self.work_dtype(blocks.dtype)
         right = self.V.astype(dtype)
         for part, block in blocks.read(dtype):
             product = dense_product(block, right)

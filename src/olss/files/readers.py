@@ -52,7 +52,6 @@ def _survey_parquet(source: Source, known: Any) -> Survey:
 def _read_parquet(
     source: Source, group: int | None, schema: Any, columns: Sequence[str]
 ) -> Batches:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     with source.open() as handle:
@@ -72,7 +71,6 @@ def _read_parquet(
             use_threads=False,
         )
         file.close()
-    pa.default_memory_pool().release_unused()
 
 
 def _decompressed(file: Any, source: Source) -> Any:

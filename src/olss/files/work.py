@@ -23,6 +23,7 @@ from olss.memory.pool import Floats, checked
 from olss.memory.spectrum import Spectrum
 from olss.memory.state import Settings, State
 from olss.memory.store import Indices, RowStore
+from olss.tables.arrow_types import arrow_array
 
 __all__ = [
     "PIECE_STEP",
@@ -235,7 +236,7 @@ class _Draw:
             chosen, weight = self._policy.thin(weight, mark, self._limit, self._rng)
             if not len(chosen):
                 return
-            batch = batch.take(chosen)
+            batch = batch.take(arrow_array(chosen))
         store = work.store(piece, batch, rows[chosen], weight)
         self._hold(store.with_columns({"order": mark[chosen]}))
 

@@ -12,12 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 from olss.common import checks
 from olss.core.gram import gram_of, products, times
@@ -26,6 +24,9 @@ from olss.core.running_directions import DirectionSum
 from olss.core.running_gram import GramSum, RowSum
 from olss.errors import DataError, InputError
 from olss.memory.spectrum import Spectrum, row_count
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
 
 __all__ = ["Certificate", "certify"]
 
@@ -221,7 +222,7 @@ def _exactly(known: GramSum | RowSum, blocks: list[Blocks], up_to_scale: bool) -
     rank = int(factor.kept.sum())
     H = np.zeros((rank, rank))
     for b in blocks:
-        for part, product, _ in products(b, factor.work_dtype(b), factor.W):
+        for part, product, _ in products(b, factor.work_dtype(b.dtype), factor.W):
             Y = product[:, factor.kept].astype(np.float64)
             H += (Y if b.weights is None else Y * b.weights[part, None]).T @ Y
     h: Floats = np.asarray(np.linalg.eigvalsh(H) if rank else np.ones(1), dtype=np.float64)
@@ -258,6 +259,8 @@ def _spectral(G: Floats, sketch: Floats, scale: float, up_to_scale: bool) -> flo
         return 0.0
     if not up_to_scale:
         return _norm(G - sketch) / whole
+    from scipy.optimize import minimize_scalar  # slow to load, and seldom needed
+
     most = 2 * whole / max(_norm(sketch), 1e-300)
     best = minimize_scalar(
         lambda c: _norm(G - c * sketch), bounds=(0, most), method="bounded", options={"maxiter": 30}
@@ -274,6 +277,8 @@ def _norm(S: Floats) -> float:
 
 def _outermost(S: Floats | LinearOperator, which: str, tolerance: float = 1e-3) -> float:
     """Return the eigenvalue of largest size ("LM"), the largest or the smallest, by Lanczos."""
+    from scipy.sparse.linalg import eigsh
+
     start = np.random.default_rng(0).standard_normal(S.shape[0])
     (value,) = eigsh(S, 1, which=which, v0=start, tol=tolerance, return_eigenvectors=False)
     return float(value)
@@ -287,6 +292,8 @@ def _between_bounds(known: DirectionSum, blocks: list[Blocks], up_to_scale: bool
     to M2, those relative to G + r have their largest in [max h2, max h1] and their smallest in
     [min h2, min h1].
     """
+    from scipy.sparse.linalg import LinearOperator
+
     factor = known.directions.scorer()
     V, s, shed, over = factor.V, factor.s, known.shed, known.over
     largest = float(s.max(initial=0.0))

@@ -16,7 +16,6 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaln, gammaln
 
 from olss.core.gram import COLUMN_LIMIT, Factor, Gram
 from olss.core.row_blocks import Blocks
@@ -91,6 +90,8 @@ class Familiar:
 
 def _beta_binomial_tail(least: int, n: int, a: float, b: float) -> float:
     """Return the probability of `least` or more of n under the beta-binomial law."""
+    from scipy.special import betaln, gammaln  # slow to load, and not needed before
+
     j = np.arange(least, n + 1)
     choose = gammaln(n + 1) - gammaln(j + 1) - gammaln(n - j + 1)
     return float(np.exp(choose + betaln(j + a, n - j + b) - betaln(a, b)).sum())

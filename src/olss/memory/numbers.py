@@ -12,14 +12,14 @@ import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.core.row_blocks import BLOCK_BYTES, to_numpy
+from olss.core.row_blocks import to_numpy
 from olss.errors import DataError, InputError, OlssWarning
 from olss.memory.pool import Floats
 from olss.memory.spectrum import Spectrum
 from olss.memory.store import Array, is_arrow, length_of, take
 from olss.tables.array_gaps import ArrayGaps
 from olss.tables.plan import Plan, plan_columns
-from olss.tables.scoring import gram, matrix, row_map, variable
+from olss.tables.scoring import gram, leverage, matrix, row_map, variable
 
 __all__ = ["NOTHING_TO_SCORE", "Numbers", "SeenScorer"]
 
@@ -139,10 +139,9 @@ class Numbers:
         factor = spectrum.factor(scores, size=size, map=T, seed=seed)
         return SeenScorer(self, factor, float(factor.dimension), spectrum.weight)
 
-    @property
-    def width(self) -> int:
-        """Numbers a row of a table becomes."""
-        return self._plan().width + 1
+    def leverage(self, table: Array, factor: Any, place: str, start: int) -> Floats:
+        """Return the scores of the rows of a table by a factor of their numbers."""
+        return leverage(self._plan(), table, factor, place, start)
 
     def varying(self, spectrum: Spectrum) -> NDArray[np.bool_]:
         """(width,) which numbers of a table vary over everything seen."""
@@ -182,12 +181,7 @@ class SeenScorer:
         """Return the leverage of each row."""
         if not is_arrow(rows):
             return self.factor(self.numbers.of(rows))
-        step = max(1024, BLOCK_BYTES // (8 * self.numbers.width))  # numbers are more than rows
-        parts = [
-            self.factor(self.numbers.of(rows.slice(at, step), place, start + at))
-            for at in range(0, rows.num_rows, step)
-        ]
-        return np.concatenate([np.zeros(0), *parts])
+        return self.numbers.leverage(rows, self.factor, place, start)
 
 
 def _has_gaps(X: Array) -> bool:

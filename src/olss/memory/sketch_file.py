@@ -38,7 +38,7 @@ from olss.memory.state_json import (
     state_to_json,
 )
 from olss.memory.store import Array, RowStore, is_arrow
-from olss.tables.arrow_types import as_type
+from olss.tables.arrow_types import arrow_array, as_type
 
 __all__ = ["FORMAT", "KEY", "is_sketch_file", "read", "table_of", "write"]
 
@@ -241,17 +241,17 @@ def _to_arrow(name: str, column: Array, state: State) -> dict[str, Any]:
         return {OWN[name]: _named_sources(column, state)}
     name = _file_name(name)
     if sp.issparse(column):
-        at = pa.array(column.indptr.astype(np.int64))
+        at = arrow_array(column.indptr.astype(np.int64))
         return {
-            f"{name}_places": pa.LargeListArray.from_arrays(at, pa.array(column.indices)),
-            f"{name}_values": pa.LargeListArray.from_arrays(at, pa.array(column.data)),
+            f"{name}_places": pa.LargeListArray.from_arrays(at, arrow_array(column.indices)),
+            f"{name}_values": pa.LargeListArray.from_arrays(at, arrow_array(column.data)),
         }
     values = to_numpy(column)
     if values.dtype == np.float16:  # not known to all readers; float32 holds it exactly
         values = values.astype(np.float32)
     if values.ndim == 1:
-        return {name: pa.array(values)}
-    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+        return {name: arrow_array(values)}
+    flat = arrow_array(np.ascontiguousarray(values).reshape(-1))
     return {name: pa.FixedSizeListArray.from_arrays(flat, int(np.prod(values.shape[1:])))}
 
 
@@ -334,8 +334,10 @@ def _named_sources(source: NDArray[Any], state: State) -> Any:
     """Return the addresses of the files rows came from; none for rows that came otherwise."""
     import pyarrow as pa
 
-    names = pa.array([line["address"] for line in state.files], pa.string())
-    codes = pa.array(source.astype(np.int32), mask=source < 0)
+    names = arrow_array(np.array([line["address"] for line in state.files], dtype=np.str_))
+    known = pa.py_buffer(np.packbits(source >= 0, bitorder="little"))
+    numbers = pa.py_buffer(source.astype(np.int32))
+    codes = pa.Array.from_buffers(pa.int32(), len(source), [known, numbers])
     return pa.DictionaryArray.from_arrays(codes, names)
 
 

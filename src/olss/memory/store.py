@@ -16,6 +16,8 @@ import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
+from olss.tables.arrow_types import arrow_array
+
 __all__ = ["Array", "Indices", "RowStore", "concatenated", "is_arrow", "length_of", "take"]
 
 Array: TypeAlias = Any  # numpy.ndarray, torch.Tensor, SciPy CSR rows or pyarrow.Table
@@ -157,7 +159,7 @@ def _taken(table: Any, rows: Indices) -> Any:
     if not table.num_columns:
         return table.slice(0, 0) if not len(rows) else table
     columns = [c.combine_chunks() if c.num_chunks != 1 else c.chunk(0) for c in table.columns]
-    at = pa.array(rows)
+    at = arrow_array(rows)
     return pa.Table.from_arrays([column.take(at) for column in columns], schema=table.schema)
 
 

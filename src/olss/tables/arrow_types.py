@@ -9,7 +9,37 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["as_type", "is_text", "plain_table", "plain_type", "value_type"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["arrow_array", "as_type", "is_text", "plain_table", "plain_type", "value_type"]
+
+
+def arrow_array(values: NDArray[Any]) -> Any:
+    """Return a (n,) NumPy array as an Arrow one.
+
+    `pyarrow.array` does the same, but to see whether it got a Series it loads pandas wherever that
+    is installed, which takes longer than to sample a hundred megabytes.
+
+    Examples
+    --------
+    >>> arrow_array(np.array(["a", "äöü"])).to_pylist()
+    ['a', 'äöü']
+    """
+    import pyarrow as pa
+
+    if values.dtype.kind in "iuf" and values.dtype.isnative:
+        numbers = pa.py_buffer(np.ascontiguousarray(values))
+        return pa.Array.from_buffers(
+            pa.from_numpy_dtype(values.dtype), len(values), [None, numbers]
+        )
+    if values.dtype.kind == "U":
+        words = [word.encode() for word in values.tolist()]
+        ends = np.cumsum([0, *map(len, words)], dtype=np.int64)
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(words))]
+        text = pa.Array.from_buffers(pa.large_string(), len(words), buffers)
+        return text if ends[-1] > np.iinfo(np.int32).max else text.cast(pa.string())
+    return pa.array(values)
 
 
 def value_type(kind: Any) -> Any:

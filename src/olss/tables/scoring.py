@@ -8,15 +8,18 @@ that of x with and without an intercept: x / scale = T z for a matrix T, so that
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.core.gram import Factor
+from olss.core.leverage import Projected
 from olss.errors import DataError
 from olss.tables.plan import Plan
 
-__all__ = ["blocks", "gram", "matrix", "one_batch", "row_map", "variable"]
+__all__ = ["blocks", "gram", "leverage", "matrix", "one_batch", "row_map", "variable"]
 
 Floats = NDArray[np.float64]
 
@@ -76,6 +79,36 @@ def gram(
             total += (Z if weight is None else Z * weight[part]) @ Z.T
         if np.isfinite(total.diagonal()).all():
             return total
+    raise plan.explain_not_finite(batch, place, start)
+
+
+def leverage(
+    plan: Plan, table: Any, factor: Factor | Projected, place: str = "rows", start: int = 0
+) -> Floats:
+    """Return the score of each row of a table by a factor of rows z.
+
+    Numbers are multiplied as they are made, column by column; rows are never put together.
+
+    Raises `DataError` that names the first infinite value.
+    """
+    import pyarrow as pa
+
+    batch = table if isinstance(table, pa.RecordBatch) else one_batch(table)
+    dtype = factor.work_dtype(np.dtype(plan.dtype))
+    left = factor.right.T.astype(dtype)
+    # A factor is triangular: in stretches, most of the zeros are not multiplied.
+    ends = np.linspace(0, len(left), 5 if isinstance(factor, Factor) else 2).astype(int)
+    scores, product = np.empty(batch.num_rows), np.empty(0, dtype=dtype)
+    for careful in (False, True):
+        for part, Z in blocks(plan, batch, careful=careful, dtype=dtype):
+            if product.shape[-1] != Z.shape[1]:
+                product = np.empty((len(left), Z.shape[1]), dtype=dtype)
+            for low, high in pairwise(ends):
+                known = high if len(ends) > 2 else len(Z)
+                np.matmul(left[low:high, :known], Z[:known], out=product[low:high])
+            scores[part] = np.einsum("ij,ij->j", product, product)
+        if np.isfinite(scores).all():
+            return scores
     raise plan.explain_not_finite(batch, place, start)
 
 
