@@ -70,7 +70,8 @@ class Sketch(StateHolder):
         the sketch has at least twice as many rows as features, else ridge: without one, all rows
         of a small sketch score alike. ``"target"``, for ``"weighted"``: leverage, and for the other
         half how wrong a model of the target is about a row (see `olss.memory.surprise`): better
-        rows for linear and logistic models of that one target, worse ones for anything else.
+        rows for linear and logistic models of that one target, if there are five to ten or more
+        for each scored column, worse ones for anything else.
         The model is logistic if `y` says a class, else linear; ``"target-number"`` makes it linear
         for counts and grades, too.
     features : callable, optional
