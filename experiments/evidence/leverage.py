@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from olss.common.number_text import spread
 from olss.lab.report.palette import SKY
+from olss.lab.seed_intervals import Interval, difference
 
 from . import pages
 from .gather import Row
@@ -25,13 +27,13 @@ TABLES = {
     "visits": "insured: visits to a doctor",
 }
 SIZES = ("300", "1,000", "5,000", "1%")
-POLICIES = ("uniform", "weighted", "half uniform", "balanced", "paper")
+POLICIES = ("uniform", "weighted", "half uniform", "target", "balanced", "paper")
 SHADES = {name: style.colour for name, style in CHOICES.items()}
-SHADES |= {"uniform": SHADES["reservoir"], "half uniform": SKY}
+SHADES |= {"uniform": SHADES["reservoir"], "target": SKY}
 TARGETED = (
-    ("least squares", "number", "measure", "R²"),
-    ("logistic", "class", "measure", "accuracy"),
-    ("logistic", "class", "loss", "log loss"),
+    ("least squares", "measure", "R²"),
+    ("logistic", "measure", "accuracy"),
+    ("logistic", "loss", "log loss"),
 )
 FLOOR = 5e-4  # of the figure
 TICKS = ["0.1%", "1%", "10%", "100%", "×10", "×100"]
@@ -51,6 +53,7 @@ def make() -> None:
     pages.fill("leverage-target", _targets(fits, names))
     pages.fill("leverage-groups", _groups(_records("groups"), names))
     pages.fill("leverage-drift", _drift())
+    pages.fill("leverage-seeds", _seeds(fits, names))
     pages.draw(FOLDER, FOLDER, lambda: _figure(fits, names))
 
 
@@ -74,6 +77,12 @@ def _of(records: list[Row], value: str, **wanted: Any) -> list[float]:
     return [row[value] for row in records if all(row[key] == want for key, want in wanted.items())]
 
 
+def _named(policy: str, model: str) -> str:
+    """Return what a policy is called in the records: the target is what the model predicts."""
+    kind = "class" if model == "logistic" else "number"
+    return policy.replace("target", f"target {kind}")
+
+
 def _measures(fits: list[Row], names: list[str], model: str) -> str:
     """Give median and worst of what people read, R² or accuracy, by table, size and policy."""
     lines = []
@@ -81,10 +90,17 @@ def _measures(fits: list[Row], names: list[str], model: str) -> str:
         everything = _of(fits, "measure", table=name, policy="all rows", model=model)[0]
         for size in SIZES:
             found = [
-                _of(fits, "measure", table=name, policy=policy, size=size, model=model)
+                _of(
+                    fits,
+                    "measure",
+                    table=name,
+                    policy=_named(policy, model),
+                    size=size,
+                    model=model,
+                )
                 for policy in POLICIES
             ]
-            if not found[0]:
+            if not any(found):
                 continue
             best = max(median(values) for values in found if values)
             cells = [_pair(values, best) for values in found]
@@ -93,7 +109,7 @@ def _measures(fits: list[Row], names: list[str], model: str) -> str:
 
 
 def _rows(fits: list[Row], name: str, size: str) -> str:
-    rows = int(_of(fits, "rows", table=name, policy="uniform", size=size)[0])
+    rows = int(_of(fits, "rows", table=name, size=size)[0])
     return f"{rows:,}" + (" (1%)" if size == "1%" else "")
 
 
@@ -110,16 +126,19 @@ def _three(value: float) -> str:
 
 
 def _models(fits: list[Row], names: list[str]) -> str:
-    """Give the excess loss under weighted in parts of that under uniform, at 1,000 rows."""
+    """Give the loss above that of all rows: uniform, weighted, target; at 1,000 rows."""
     lines = []
     for name in names:
         cells = []
         for model in MODELS:
-            pair = [
-                _of(fits, "excess", table=name, policy=policy, size="1,000", model=model)
-                for policy in ("uniform", "weighted")
-            ]
-            cells.append(f"{_percent(pair[0])} → {_percent(pair[1])}" if all(pair) else "—")
+            found = [
+                _of(
+                    fits, "excess",
+                    table=name, policy=_named(policy, model), size="1,000", model=model,
+                )
+                for policy in ("uniform", "weighted", "target")
+            ]  # fmt: skip
+            cells.append(" → ".join(_percent(values) if values else "—" for values in found))
         lines.append([name, *cells])
     return table(["table", *MODELS], lines)
 
@@ -133,44 +152,53 @@ def _certificates(fits: list[Row], names: list[str]) -> str:
     for name in names:
         for size in SIZES:
             found = [
-                _of(fits, "certificate", table=name, policy=policy, size=size, model="pca")
+                _of(
+                    fits, "certificate",
+                    table=name, policy=_named(policy, "pca"), size=size, model="pca",
+                )
                 for policy in POLICIES
-            ]
-            if found[0]:
+            ]  # fmt: skip
+            if any(found):
                 cells = [f"{median(v):.2f} / {max(v):.2f}" if v else "—" for v in found]
                 lines.append([name, _rows(fits, name, size), *cells])
     return table(["table", "rows", *POLICIES], lines)
 
 
 def _targets(fits: list[Row], names: list[str]) -> str:
-    """Give median and worst of scores that know the target, at 1%."""
+    """Give median and worst of scores that know the target, at 1%, and what is gained by them."""
     lines = []
-    for name, (model, kind, value, words) in product(names, TARGETED):
-        columns = ["uniform", "weighted", "half uniform"]
-        columns += [f"target {kind}, {share}" for share in ("0.25", "0.5")]
+    columns = ["uniform", "weighted", "target", "target, half uniform"]
+    for name, (model, value, words) in product(names, TARGETED):
         found = [
-            _of(fits, value, table=name, policy=policy, size="1%", model=model)
+            _of(fits, value, table=name, policy=_named(policy, model), size="1%", model=model)
             for policy in columns
         ]
-        if all(found):
-            sign = -1 if value == "loss" else 1  # the less, the better
-            found = [[sign * number for number in values] for values in found]
-            best = max(map(median, found))
-            cells = [_pair(values, best) for values in found]
-            cells = [cell.replace("−", "") for cell in cells] if sign < 0 else cells
-            lines.append([f"{name}, {words}", *cells])
-    head = ["1% of the rows", "uniform", "weighted", "half uniform", "target, ¼ uniform"]
-    return table([*head, "target, ½ uniform"], lines)
+        if not all(found[:3]):
+            continue
+        sign = -1 if value == "loss" else 1  # the less, the better
+        better = [[sign * number for number in values] for values in found]
+        best = max(median(values) for values in better if values)
+        cells = [_pair(values, best) for values in better]
+        cells = [cell.replace("−", "") for cell in cells] if sign < 0 else cells
+        gains = [difference(dict(enumerate(found[2])), dict(enumerate(found[i]))) for i in (0, 1)]
+        cells += [_gain(gain) for gain in gains]
+        lines.append([f"{name}, {words}", *cells])
+    return table(["1% of the rows", *columns, "target − uniform", "target − weighted"], lines)
+
+
+def _gain(gain: Interval) -> str:
+    text = spread(gain.ends(), 4, signed=True)
+    return f"**{text}**" if abs(gain.mean) > gain.half else text
 
 
 def _groups(groups: list[Row], names: list[str]) -> str:
     """Give, for the rare group of each table, errors of its count and mean, and intervals."""
     lines = []
     for name in names:
-        for policy in ("uniform", "weighted", "half uniform"):
+        for policy in ("uniform", "weighted", "half uniform", "target"):
             mine = [
                 row for row in groups
-                if (row["table"], row["policy"], row["size"]) == (name, policy, "1,000")
+                if (row["table"], row["policy"], row["size"]) == (name, _named(policy, ""), "1,000")
             ]  # fmt: skip
             if not mine:
                 continue
@@ -186,6 +214,19 @@ def _groups(groups: list[Row], names: list[str]) -> str:
             lines.append([f"{name}, {true:,} rows" if policy == "uniform" else "", policy, *cells])
     head = ["rare group", "policy", "rows kept", "count off by", "intervals right"]
     return table([*head, "mean off by", "intervals right"], lines)
+
+
+def _seeds(fits: list[Row], names: list[str]) -> str:
+    """Give how many seeds each size has been measured with."""
+    lines = []
+    for name, size in product(names, SIZES):
+        counts = [
+            len(_of(fits, "loss", table=name, policy=_named(policy, "pca"), size=size, model="pca"))
+            for policy in POLICIES
+        ]
+        if any(counts):
+            lines.append([name, _rows(fits, name, size), *(str(n) if n else "—" for n in counts)])
+    return table(["table", "rows", *POLICIES], lines)
 
 
 def _drift() -> str:
@@ -208,9 +249,10 @@ def _figure(fits: list[Row], names: list[str]) -> Figure:
     axes = figure.subplots(lines, 3, squeeze=False, sharey=True).ravel()
     sizes = [300, 1_000, 5_000]
     for axis, name in zip(axes, names, strict=False):
-        for policy in ("uniform", "paper", "weighted"):
+        for policy in ("uniform", "paper", "weighted", "target"):
+            kind = _named(policy, MODELS[0])
             found = {
-                rows: _of(fits, "excess", table=name, policy=policy, rows=rows, model=MODELS[0])
+                rows: _of(fits, "excess", table=name, policy=kind, rows=rows, model=MODELS[0])
                 for rows in sizes
             }
             at = [rows for rows, values in found.items() if values]
@@ -224,12 +266,10 @@ def _figure(fits: list[Row], names: list[str]) -> Figure:
         axis.tick_params(labelsize=8)
         axis.set(xscale="log", yscale="log", xlim=(260, 5_800), ylim=(FLOOR, 100))
         axis.set_xticks(sizes, [f"{rows:,}" for rows in sizes])
-        axis.set_yticks(
-            [0.001, 0.01, 0.1, 1, 10, 100], ["0.1%", "1%", "10%", "100%", "×10", "×100"]
-        )
+        axis.set_yticks([0.001, 0.01, 0.1, 1, 10, 100], TICKS)
         axis.minorticks_off()
     for axis in axes[len(names) :]:
         axis.set_visible(False)
     figure.supylabel("error above that of all rows", fontsize=9)
-    pages.legend(figure, ncols=3)
+    pages.legend(figure, ncols=4)
     return figure

@@ -9,5 +9,6 @@ Each table is streamed in ten updates, in the order of its file, into sketches o
 5,000 rows and of 1% of the rows, by each policy. To what is kept, least squares, ridge, quantile
 and logistic regression and principal components are fitted, with the weights where the policy gives
 any, and measured on rows held out. Records go to ``experiments/results/leverage-pays``:
-``fits-*.csv`` have a line for each fit, ``groups-*.csv`` for each estimate of a rare group.
+``fits-*.csv`` have a line for each fit, ``groups-*.csv`` for each estimate of a rare group. What is
+there already is not measured again: a run that was stopped goes on. To start over, delete them.
 """

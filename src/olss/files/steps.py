@@ -118,6 +118,7 @@ def begun(
         )
     given: dict[str, Any] = {k: DEFAULTS.get(k) if v is None else v for k, v in asked.items()}
     settings = checked_settings(**given | {"policy": named(given["policy"])})
+    _check_scores(settings)
     numbers = Numbers(intercept=settings.intercept)
     state = State(new_generator(seed), numbers=numbers)
     return Job(path, settings, state, _name("target", target), _name("task", task))
@@ -139,6 +140,7 @@ def continued(path: Path, asked: dict[str, Any], target: str | None, task: str |
     }
     given = {k: v for k, v in asked.items() if v is not None and k != "policy"}
     wanted = checked_settings(settings, **given)
+    _check_scores(wanted)
     pairs = [(name, getattr(settings, name), getattr(wanted, name)) for name in given]
     pairs += [("target", before["target"], target), ("task", before["task"], task)]
     if policy is not None and policy != settings.policy:
@@ -159,6 +161,15 @@ def continued(path: Path, asked: dict[str, Any], target: str | None, task: str |
             )
     schema = _schema_of(state) if "X" in state.rows else None
     return Job(path, wanted, state, before["target"], before["task"], schema)
+
+
+def _check_scores(settings: Settings) -> None:
+    if settings.knows_target:
+        raise InputError(
+            f"scores={settings.scores!r} is not for files: rows are drawn from block by block, by "
+            "one law for all, and a model of the target would have to be fitted to all of them "
+            "before. Give tables to olss.Sketch(...).update, part by part, or use scores='auto'."
+        )
 
 
 def surveyed(job: Job, inputs: Sequence[str], skip_bad: bool) -> Job:

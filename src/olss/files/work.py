@@ -304,6 +304,10 @@ class _Block:
         assert self.scorer is not None
         return self.scorer.total
 
+    @property
+    def target(self) -> None:
+        return None
+
     def scores(self) -> Floats:
         assert self.scorer is not None
         return self.scorer(self.batch, self.piece.place, self.start)

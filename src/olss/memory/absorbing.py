@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from olss.memory.forgetting import aged, faded, forgets, time_after
@@ -21,6 +23,7 @@ __all__ = [
     "pool_of",
     "scores",
     "settled",
+    "target_of",
     "together",
     "united",
     "waited",
@@ -103,7 +106,8 @@ def absorbed(settings: Settings, state: State, new: RowStore) -> State:
         spectrum = numbers.added(spectrum or Spectrum(), new["X"], new["base"])
     classes = state.classes
     if "y" in new and len(new):
-        classes = say_classes(new["y"], classes, matters=bool(says(settings.policy, "by_class")))
+        matters = bool(says(settings.policy, "by_class")) or settings.scores == "target"
+        classes = say_classes(new["y"], classes, matters=matters)
     state = state.with_(
         rows=held, now=now, numbers=numbers, spectrum=spectrum, classes=classes, task=task
     )
@@ -172,18 +176,26 @@ def pool_of(
     if renew and len(held) and says(policy, "renews"):
         held = held.with_columns({"order": _nothing(len(held))})
     if scorer is None and state.spectrum is not None and says(policy, "scored") == "seen":
-        scorer = numbers.scorer(state.spectrum, settings.scores, size, rng)
+        scorer = numbers.scorer(state.spectrum, settings.leverage, size, rng)
     return Pool(
         held,
         new,
         size=size,
         features=numbers.of,
-        scores=settings.scores,
+        scores=settings.leverage,
         auto="exact" if says(policy, "scored") == "pool" else None,
         scorer=scorer,
         classes=bool(state.classes),
+        target=target_of(settings, state.classes),
         rng=rng,
     )
+
+
+def target_of(settings: Settings, classes: bool | None) -> Literal["class", "number"] | None:
+    """Return what the targets are that scores should know, if they should know any."""
+    if not settings.knows_target:
+        return None
+    return "class" if classes and settings.scores == "target" else "number"
 
 
 def _nothing(rows: int) -> Floats:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from olss.common.html_text import bar, escaped, table
 from olss.common.number_text import storage
 from olss.common.text_table import aligned
+from olss.memory.absorbing import target_of
 from olss.memory.policies import says
 from olss.memory.state import Settings, State
 from olss.tables.column_kinds import Carried
@@ -96,7 +97,7 @@ class Description:
             task_weight=np.bincount(i, weight).astype(np.float64),
             weight=(float(weight.min()), float(weight.mean()), float(weight.max())),
             effective_rows=float(weight.sum() ** 2 / (weight**2).sum()),
-            scored=_scored(settings, state, columns),
+            scored=_scored(settings, state, columns) + _targeted(settings, state),
             columns=columns,
             row_bytes=state.rows.nbytes,
             spectrum_bytes=0 if state.spectrum is None else state.spectrum.nbytes,
@@ -195,6 +196,14 @@ def _scored(settings: Settings, state: State, columns: list[tuple[str, str, str]
     carried = [name for name, use, _ in columns if use == Carried.use]
     text = _some(used) or "no column"
     return f"{text}; only carried: {_some(carried)}" if carried else text
+
+
+def _targeted(settings: Settings, state: State) -> str:
+    target = target_of(settings, state.classes)
+    if target is None:
+        return ""
+    model = "logistic" if target == "class" else "linear"
+    return f"; and by what a {model} model of these gets wrong of the target"
 
 
 def _some(names: list[str]) -> str:

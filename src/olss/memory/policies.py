@@ -55,6 +55,7 @@ from olss.errors import InputError
 from olss.memory.balanced import Balanced
 from olss.memory.pool import Candidates, Choice, Floats, Policy, Pool
 from olss.memory.store import Indices
+from olss.memory.surprise import surprise
 
 __all__ = [
     "POLICIES",
@@ -129,7 +130,9 @@ class Weighted(ByProbability):
 
     With G = sum w x x' over everything seen, a row's score is its leverage x' G^+ x. By induction
     the weighted sum over the sketch of any function of a row has the sum over everything seen as
-    its mean: the Gram matrix, the number of rows of a task or a class, whatever the scores.
+    its mean: the Gram matrix, the number of rows of a task or a class, whatever the scores. With
+    ``scores="target"`` half of what goes by leverage goes by surprise instead, leverage times what
+    a model of the target gets wrong (`olss.memory.surprise`).
 
     Parameters
     ----------
@@ -147,12 +150,17 @@ class Weighted(ByProbability):
         checks.share("uniform_share", self.uniform_share)
 
     def marks(self, pool: Candidates, rng: np.random.Generator) -> Floats:
-        """Return a mixture of leverage and one, each as a share of the whole."""
+        """Return a mixture of leverage, surprise and one, each as a share of the whole."""
         scores, dimension, total = pool.scores(), pool.dimension, pool.total
         if not dimension > 0:
             return np.ones(len(scores))
-        share = self.uniform_share
-        return (1 - share) / dimension * scores + share / total
+        share, leverage = self.uniform_share, scores / dimension
+        mark = (1 - share) * leverage + share / total
+        if pool.target is None:
+            return mark
+        assert isinstance(pool, Pool)
+        found = surprise(pool, leverage, mark, rng)
+        return mark if found is None else mark + (1 - share) / 2 * (found - leverage)
 
 
 @dataclass(frozen=True)

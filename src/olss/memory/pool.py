@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,14 @@ from olss.core.leverage import pool_scores
 from olss.core.row_blocks import Blocks, to_numpy
 from olss.errors import InputError
 from olss.memory.own_columns import EXTRA
-from olss.memory.store import Array, Indices, RowStore, take
-from olss.memory.target_classes import classes_of
+from olss.memory.store import Array, Indices, RowStore, is_arrow, take
+from olss.memory.target_classes import classes_of, numbers_of_target
 
 __all__ = ["Candidates", "Choice", "Floats", "Policy", "Pool", "Scorer", "checked", "strata_of"]
 
 Floats: TypeAlias = NDArray[np.float64]
+
+TABLE_BLOCK = 16_384  # rows of a table made numbers at a time
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,10 @@ class Candidates(Protocol):
     @property
     def total(self) -> float:
         """The weight of everything."""
+
+    @property
+    def target(self) -> Literal["class", "number"] | None:
+        """What the targets are that scores should know, if they should know any."""
 
     def __len__(self) -> int: ...
 
@@ -135,6 +141,7 @@ class Pool:
         auto: str | None = None,
         scorer: Scorer | None = None,
         classes: bool = True,
+        target: Literal["class", "number"] | None = None,
         rng: np.random.Generator,
     ) -> None:
         self._parts = (held, new) if len(held) else (new.take(np.arange(0)), new)
@@ -143,6 +150,7 @@ class Pool:
         self._auto = auto
         self._scorer = scorer
         self._has_classes = classes
+        self._target = target
         self._rng = rng
         self.size = size
         self.kept = len(held)
@@ -158,6 +166,16 @@ class Pool:
     def index(self) -> Indices:
         """(n,) the rows' positions in the stream."""
         return self._index
+
+    @property
+    def target(self) -> Literal["class", "number"] | None:
+        """What the targets are that scores should know, if they should know any."""
+        return self._target
+
+    @property
+    def target_numbers(self) -> Floats:
+        """(n, k) the targets as numbers."""
+        return numbers_of_target([part["y"] for part in self._parts if len(part)])
 
     @property
     def features(self) -> list[Array]:
@@ -248,9 +266,22 @@ class Pool:
         """Return the features of some rows of the pool, in any order, as one (k, d) array."""
         floats = np.empty((len(rows), self.width), dtype=np.float32)
         for features, at, which in self._split(rows):
-            for part, block in Blocks(take(features, at)).read(np.dtype(np.float32)):
-                floats[which[part]] = block.toarray() if hasattr(block, "toarray") else block
+            for part, block in _float_blocks(take(features, at)):
+                floats[which[part]] = block
         return floats
+
+    def blocks(self, rows: Indices) -> Iterator[tuple[Indices, NDArray[np.float32]]]:
+        """Yield (places in `rows`, features of these rows), a block at a time, not to be kept.
+
+        Rows of a table become numbers a block at a time, too: those are more than the rows.
+        """
+        tables = is_arrow(self._parts[1]["X"])
+        for source, at, which in self._split(rows, "X" if tables else "features"):
+            step = TABLE_BLOCK if tables else max(len(at), 1)
+            for start in range(0, len(at), step):
+                some = _some(source, at[start : start + step])
+                for part, block in _float_blocks(self._map(some) if tables else some):
+                    yield which[start:][part], block
 
     def _split(
         self, rows: Indices, what: str = "features"
@@ -275,9 +306,14 @@ class Pool:
 
 
 def _some(part: Array, rows: Indices) -> Array:
-    """Return some rows, ascending; without a copy if they are all."""
+    """Return some rows; without a copy if they are all, in their order."""
     whole = part.num_rows if hasattr(part, "num_rows") else part.shape[0]
-    return part if len(rows) == whole else take(part, rows)
+    return part if len(rows) == whole and (np.diff(rows) > 0).all() else take(part, rows)
+
+
+def _float_blocks(features: Array) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    for part, block in Blocks(features).read(np.dtype(np.float32)):
+        yield part, block.toarray() if hasattr(block, "toarray") else to_numpy(block)
 
 
 def strata_of(task: NDArray[Any], classes: NDArray[Any] | None) -> Indices:

@@ -63,17 +63,10 @@ def numbers_of(state: State, name: str, what: str) -> NDArray[np.float64]:
     """Return a column of numbers, or of true and false; NaN where it is missing."""
     column = column_of(state, name, what)
     if not isinstance(column, np.ndarray):
-        import pyarrow as pa
-        import pyarrow.types as kinds
+        from olss.tables.arrow_types import as_numbers
 
-        from olss.tables.arrow_types import as_type, value_type
-
-        column = as_type(column, value_type(column.type))
-        kind = column.type
-        if kinds.is_integer(kind) or kinds.is_boolean(kind) or kinds.is_decimal(kind):
-            column = column.cast(pa.float64())
-        column = column.to_numpy() if kinds.is_floating(column.type) else np.empty(0, dtype=object)
-    if column.ndim != 1 or column.dtype.kind not in "biuf":
+        column = as_numbers(column)
+    if column is None or column.ndim != 1 or column.dtype.kind not in "biuf":
         raise InputError(f"{what}: the column {name!r} must hold numbers.")
     numbers: NDArray[np.float64] = column.astype(np.float64)
     return numbers

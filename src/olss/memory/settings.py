@@ -14,13 +14,18 @@ from olss.memory.state import Settings
 
 __all__ = ["checked_settings"]
 
-SCORES = ("auto", "exact", "ridge", "sketched")
+SCORES = ("auto", "exact", "ridge", "sketched", "target", "target-number")
 
 
 def checked_settings(before: Settings | None = None, **given: Any) -> Settings:
     """Return settings, or those of before with some changed, or raise `InputError`."""
     values = {name: _CHECKS[name](name, value) for name, value in given.items()}
     settings = Settings(**values) if before is None else replace(before, **values)
+    if settings.knows_target and says(settings.policy, "scored") != "seen":
+        raise InputError(
+            f"scores={settings.scores!r} is for the policy 'weighted', whose weights make up for "
+            "whatever rows are drawn by; the others choose rows by a law of their own."
+        )
     forgets = settings.half_life is not None or settings.last is not None
     if settings.half_life is not None and not says(settings.policy, "decays"):
         raise InputError(

@@ -63,12 +63,17 @@ class Sketch(StateHolder):
         - ``"paper"``: the paper's Algorithm 1; old tasks fade.
         - ``"recent"``: the last rows.
         - or your own; see `olss.memory.policies`.
-    scores : {"auto", "exact", "ridge", "sketched"} or float
+    scores : {"auto", "exact", "ridge", "sketched", "target", "target-number"} or float
         The leverage scores used by policies that use any. ``"ridge"`` chooses a ridge that leaves
         an effective dimension of about size/20; a number is a ridge of that value;
         ``"sketched"`` is faster and approximate. ``"auto"`` is exact for ``"paper"`` and wherever
         the sketch has at least twice as many rows as features, else ridge: without one, all rows
-        of a small sketch score alike.
+        of a small sketch score alike. ``"target"``, for ``"weighted"``: leverage, and for the other
+        half how wrong a model of the target is about a row (see `olss.memory.surprise`): better
+        rows for linear and logistic models of that one target, if there are five to ten or more
+        for each scored column, worse ones for anything else.
+        The model is logistic if `y` says a class, else linear; ``"target-number"`` makes it linear
+        for counts and grades, too.
     features : callable, optional
         Scores are taken of ``features(X)``, an array (n, k), instead of X: a network's last hidden
         layer, for instance. It is called with at most 4,096 rows at a time, and at each update
@@ -325,6 +330,9 @@ class Sketch(StateHolder):
 
         The other's history counts as coming after this one's: its `index` goes on from `seen`.
         Sketches to be merged should have different seeds. The other sketch stays as it is.
+
+        Rows are drawn by the scores of this sketch, whatever those of the other were; with
+        ``scores="target"``, by a model of the rows of both.
 
         Not every policy can do it: ``"paper"`` and ``"recent"`` keep no account of what a row
         stands for, so rows of two histories cannot be weighed against each other.

@@ -38,6 +38,16 @@ class Settings:
     last: float | None = None
     spectrum: bool | None = None
 
+    @property
+    def knows_target(self) -> bool:
+        """Whether rows are drawn by what is to be predicted, too."""
+        return self.scores in ("target", "target-number")
+
+    @property
+    def leverage(self) -> str | float:
+        """How leverage is scored."""
+        return "auto" if self.knows_target else self.scores
+
 
 @dataclass(frozen=True)
 class State:

@@ -28,6 +28,7 @@ from olss.memory.novelty import Familiar
 from olss.memory.own_columns import EXTRA, ORIGIN
 from olss.memory.state import Settings, State
 from olss.memory.store import Array, RowStore, length_of, take
+from olss.memory.surprise import check_target
 from olss.memory.table_intake import incoming_table, with_schemas
 from olss.tables.frames import is_table
 
@@ -116,6 +117,7 @@ class StateHolder:
         if isinstance(task, str) and task == "auto":
             state = settled(settings, state)
         state, new = self._columns(state, rows, y, extra)
+        check_target(settings, new)
         n = length_of(new["X"])
         if task is None:
             task = state.task
@@ -188,6 +190,7 @@ class StateHolder:
             y = None if y is None else other.table.column(y)
         extra = {k.removeprefix(EXTRA): other.rows[k] for k in other.rows if k.startswith(EXTRA)}
         state, new = self._columns(state, rows, y, extra)
+        check_target(self._settings, new)
         own = {
             "task": task_column(other.rows["task"], len(other.rows), state.rows),
             "index": other.rows["index"] + state.seen,

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.row_blocks import to_numpy
-from olss.errors import OlssWarning
+from olss.errors import InputError, OlssWarning
 from olss.memory.store import Array, is_arrow
+from olss.tables.arrow_types import as_numbers
 from olss.tables.class_labels import class_verdict
 
-__all__ = ["classes_of", "labels", "say_classes"]
+__all__ = ["classes_of", "labels", "numbers_of_target", "say_classes"]
 
 
 def say_classes(y: Array, before: bool | None = None, *, matters: bool = False) -> bool:
@@ -55,6 +56,21 @@ def classes_of(parts: Sequence[Array]) -> NDArray[Any]:
     for y in map(to_numpy, parts):
         flat = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
         found.append(np.argmax(flat, axis=1) if flat.ndim == 2 else flat)
+    return np.concatenate(found)
+
+
+def numbers_of_target(parts: Sequence[Array]) -> NDArray[np.float64]:
+    """(n, k) numbers, of the targets of several parts taken as one, or raise `InputError`."""
+    found = []
+    for y in parts:
+        numbers = as_numbers(y.column(0)) if is_arrow(y) else to_numpy(y)
+        if numbers is None or numbers.dtype.kind not in "biuf":
+            kind = y.schema.field(0).type if is_arrow(y) else numbers.dtype  # type: ignore[union-attr]
+            raise InputError(
+                "scores='target' takes targets that are classes, or numbers; found a target of "
+                f"type {kind} that is neither."
+            )
+        found.append(numbers.reshape(len(numbers), -1).astype(np.float64))
     return np.concatenate(found)
 
 

@@ -67,7 +67,7 @@ def unusual_rows(sketch: Sketch, most: int = 10) -> list[UnusualRow]:
         raise InputError(
             "which rows stand out in everything seen is not known: no spectrum is kept of it."
         )
-    scores = "exact" if settings.scores == "sketched" else settings.scores
+    scores = "exact" if settings.scores == "sketched" else settings.leverage
     size = len(state.rows) if settings.size == "task" else settings.size
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OlssWarning)  # few rows, many columns: all stand out

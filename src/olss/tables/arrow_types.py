@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["arrow_array", "as_type", "is_text", "plain_table", "plain_type", "value_type"]
+__all__ = [
+    "arrow_array",
+    "as_numbers",
+    "as_type",
+    "is_text",
+    "plain_table",
+    "plain_type",
+    "value_type",
+]
 
 
 def arrow_array(values: NDArray[Any]) -> Any:
@@ -147,6 +155,21 @@ def as_type(column: Any, kind: Any) -> Any:
     if kinds.is_dictionary(column.type):
         return as_type(column.dictionary, kind).take(column.indices)
     return column.cast(kind)
+
+
+def as_numbers(column: Any) -> NDArray[np.float64] | None:
+    """Return a column of numbers, or of true and false, as floats, NaN where missing; else None."""
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    column = as_type(column, value_type(column.type))
+    kind = column.type
+    if kinds.is_integer(kind) or kinds.is_boolean(kind) or kinds.is_decimal(kind):
+        column = column.cast(pa.float64())
+    if not kinds.is_floating(column.type):
+        return None
+    numbers: NDArray[np.float64] = column.to_numpy().astype(np.float64)
+    return numbers
 
 
 def _largest(index_type: Any) -> int:
