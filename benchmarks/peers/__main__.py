@@ -14,8 +14,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from . import problems
 from .environments import PEERS, python_of, version_of
 from .methods import METHODS, Method
@@ -25,7 +23,7 @@ READING = "reading alone"
 TIMED = ("file", "stream", "digits")
 ENOUGH = 20.0  # seconds after which a measurement is not repeated
 MEASURED = (
-    "problem", "method", "version", "date", "seconds", "reading", "ratio", "megabytes", "kept",
+    "problem", "method", "version", "date", "seconds", "reading", "ratio", "processor", "megabytes", "kept",
     "error", "rounds", "same", "reason",
 )  # fmt: skip
 PROPERTIES = ("method", "same", "off", "spread", "z", "merged", "continued", "reason")
@@ -54,6 +52,8 @@ def why_not(method: Method, problem: str) -> str:
     """Return why a method is not measured on a problem, or nothing."""
     if method.classes and problem in ("file", "stream"):
         return "needs classes, which these rows have not"
+    if problem == "stream" and not method.streams:
+        return "cannot stream: needs all rows at once"
     return ""
 
 
@@ -78,7 +78,7 @@ def timed(problem: str, asked: list[str], times: int, start: Start) -> list[Row]
 def tell(problem: str, name: str, cores: int, answer: Row) -> None:
     """Print that a job is done."""
     said = answer.get("reason") or f"{answer['seconds']:.2f} s"
-    Console().print(f"{problem:8}{cores} cores  {name:26}{said}", highlight=False)
+    print(f"{problem:8}{cores} cores  {name:26}{said}", flush=True)
 
 
 def _best(answers: list[Row], read: float) -> Row:
@@ -92,11 +92,12 @@ def _best(answers: list[Row], read: float) -> Row:
         "seconds": round(seconds, 3),
         "reading": round(read, 3),
         "ratio": round(seconds / read, 2),
+        "processor": round(min(a["processor"] for a in both), 3),
         "megabytes": round(min(a["megabytes"] for a in both)),
         "kept": answers[0]["kept"],
         "error": f"{answers[0]['error']:.3g}" if "error" in answers[0] else "",
         "rounds": len(answers),
-        "same": len(set(rows)) == 1 if len(rows) > 1 else "",
+        "same": len(set(rows)) == 1 if rows[0] and len(rows) > 1 else "",
     }
 
 
@@ -148,7 +149,7 @@ def main() -> None:
     data = options.cache.absolute() / "data"
     pythons = {}
     for name in dict.fromkeys(["olss", *options.only]):
-        Console().print(f"environment of {name}")
+        print(f"environment of {name}", flush=True)
         pythons[name] = python_of(name, options.cache.absolute())
 
     def start(what: str, name: str, problem: str, cores: int) -> Row:

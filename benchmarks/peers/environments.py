@@ -71,6 +71,6 @@ def python_of(name: str, cache: Path) -> tuple[str, str]:
 
 def version_of(name: str) -> str:
     """Return the version measured."""
-    from importlib.metadata import version
+    import olss
 
-    return PEERS[name].version or version("olss")
+    return PEERS[name].version or olss.__version__

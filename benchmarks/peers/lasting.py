@@ -97,6 +97,21 @@ def varopt_continued(first: Source, second: Source, size: int, folder: Path) -> 
     return methods.varopt_rows(methods.varopt_sketch(second, size, sketch))
 
 
+def avalanche(kind: str) -> dict[str, Lasting]:
+    """Return how a buffer is continued: pickled, as in Avalanche's checkpoints."""
+
+    def continued(first: Source, second: Source, size: int, folder: Path) -> Kept:
+        import dill
+
+        from .avalanche_buffers import buffer_of, rows_of, updated
+
+        path = folder / "buffer"
+        path.write_bytes(dill.dumps(updated(buffer_of(kind, size, 0), first)))
+        return rows_of(updated(dill.loads(path.read_bytes()), second))
+
+    return {"continued": continued}
+
+
 LASTING: dict[str, dict[str, Lasting]] = {
     "olss reservoir": olss("reservoir"),
     "olss weighted, exact": olss("weighted", "exact"),
@@ -105,4 +120,7 @@ LASTING: dict[str, dict[str, Lasting]] = {
     "olss balanced": olss("balanced"),
     "pandas, three lines": {"merged": pandas_merged, "continued": pandas_continued},
     "DataSketches VarOpt": {"merged": varopt_merged, "continued": varopt_continued},
+    "Avalanche reservoir": avalanche("reservoir"),
+    "Avalanche class-balanced": avalanche("class-balanced"),
+    "Avalanche herding": avalanche("herding"),
 }

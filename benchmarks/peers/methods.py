@@ -33,6 +33,8 @@ class Method:
     keep : function of source, size and seed
     by_columns : bool
         Whether it takes columns rather than rows.
+    streams : bool
+        Whether it can go without holding all rows at once.
     classes : bool
         Whether it needs to know the class of a row.
     """
@@ -40,6 +42,7 @@ class Method:
     peer: str
     keep: Keep
     by_columns: bool = False
+    streams: bool = True
     classes: bool = False
 
 
@@ -90,11 +93,11 @@ def duckdb(source: Source, size: int, seed: int) -> Kept:
 
 
 def polars(source: Source, size: int, seed: int) -> Kept:
-    """Keep a sample of a frame; there is no sample of a stream, so all rows are held."""
+    """Keep a sample of a frame that is held whole."""
     import polars as pl
 
     if source.path is None:
-        frame = pl.concat([pl.from_arrow(batch) for batch in source.batches()], rechunk=False)
+        frame = pl.concat([pl.from_arrow(batch) for batch in source.batches()])
     else:
         frame = pl.read_parquet(source.path)
     return Kept(frame.sample(size, seed=seed).to_numpy())
@@ -212,6 +215,17 @@ def _kernel(X: Any) -> Any:
     return SquaredExponentialKernel(length_scale=float(median_heuristic(X[rows])))
 
 
+def avalanche(kind: str) -> Keep:
+    """Keep rows in a buffer of Avalanche."""
+
+    def keep(source: Source, size: int, seed: int) -> Kept:
+        from .avalanche_buffers import buffer_of, rows_of, updated
+
+        return rows_of(updated(buffer_of(kind, size, seed), source))
+
+    return keep
+
+
 def river(source: Source, size: int, seed: int) -> Kept:
     """Look for something that keeps a number of rows."""
     import pkgutil
@@ -242,14 +256,17 @@ METHODS = {
     "olss paper": Method("olss", olss("paper")),
     "olss balanced": Method("olss", olss("balanced"), classes=True),
     "DuckDB reservoir": Method("duckdb", duckdb, by_columns=True),
-    "polars sample": Method("polars", polars, by_columns=True),
+    "polars sample": Method("polars", polars, by_columns=True, streams=False),
     "pandas, three lines": Method("pandas", pandas, by_columns=True),
     "DataSketches VarOpt": Method("datasketches", varopt),
     "apricot, features": Method("apricot", apricot),
-    "apricot, facilities": Method("apricot", apricot_facility),
-    "scikit-matter FPS": Method("skmatter", farthest_points),
-    "scikit-matter CUR": Method("skmatter", cur),
-    "coreax, kernel herding": Method("coreax", herding),
-    "coreax, RPCholesky": Method("coreax", cholesky),
+    "apricot, facilities": Method("apricot", apricot_facility, streams=False),
+    "scikit-matter FPS": Method("skmatter", farthest_points, streams=False),
+    "scikit-matter CUR": Method("skmatter", cur, streams=False),
+    "coreax, kernel herding": Method("coreax", herding, streams=False),
+    "coreax, RPCholesky": Method("coreax", cholesky, streams=False),
+    "Avalanche reservoir": Method("avalanche", avalanche("reservoir")),
+    "Avalanche class-balanced": Method("avalanche", avalanche("class-balanced"), classes=True),
+    "Avalanche herding": Method("avalanche", avalanche("herding"), classes=True),
     "river": Method("river", river),
 }
