@@ -16,13 +16,14 @@ from . import (
     memory,
     noise,
     paper,
+    peers,
     reproduced,
     space,
 )
 
 PARTS = (
     headline, paper, memory, der, noise, leverage, class_incremental, combinations, space,
-    reproduced, learners,
+    reproduced, learners, peers,
 )  # fmt: skip
 
 
