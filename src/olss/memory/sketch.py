@@ -107,7 +107,8 @@ class Sketch(StateHolder):
         The same for the rows of `y`.
     seed : int, numpy.random.Generator or None
         Where the randomness comes from. The same seed and data, looked at after the same updates,
-        give the same bytes.
+        give the same bytes, with the same BLAS and number of threads: sums in another order
+        round otherwise, and over very many draws by leverage that may change a row.
 
     Attributes
     ----------
