@@ -19,8 +19,9 @@ Row = dict[str, Any]
 # How the names of experiments begin; of some, whole records are kept.
 GATHERED = (
     "paper", "equal-memory", "der-protocol", "noise", "class-incremental", "combinations", "space",
+    "survey-er",
 )  # fmt: skip
-KEPT_WHOLE = ("paper", "class-incremental")
+KEPT_WHOLE = ("paper", "class-incremental", "survey-er")
 MEASURED = ("average", "first", "newest", "learned", "forgetting")
 
 
