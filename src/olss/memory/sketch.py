@@ -108,7 +108,7 @@ class Sketch(StateHolder):
     seed : int, numpy.random.Generator or None
         Where the randomness comes from. The same seed and data, looked at after the same updates,
         give the same bytes, with the same BLAS and number of threads: sums in another order
-        round otherwise, and over very many draws by leverage that may change a row.
+        round otherwise, and over very many draws by leverage that might change a row.
 
     Attributes
     ----------
