@@ -38,12 +38,13 @@ def make() -> None:
 def _headline(rows: list[Row], records: dict[str, dict[int, Record]]) -> Figure:
     figure = Figure(figsize=(9, 3.4))
     left, right = figure.subplots(1, 2)
+    names = SHOWN | {"sgd": "SGD, at the paper's rate"}
     for label in ("sgd", "sgd-0.1", "ewc", "si", "olss", "reservoir", "olss-mix"):
         if label not in records:
             continue
         curves = [100 * r.average_accuracy for r in records[label].values()]
         x = range(1, len(curves[0]) + 1)
-        left.plot(x, np.mean(curves, axis=0), label=SHOWN[label], **LINES[label])
+        left.plot(x, np.mean(curves, axis=0), label=names[label], **LINES[label])
     left.set(xlim=(1, len(x)), xticks=[1, 5, 10, 15, 20], ylim=(50, 100))
     left.set_title("20 tasks of 60,000 permuted digits", fontsize=9)
     left.set_xlabel("tasks learned", fontsize=8)
