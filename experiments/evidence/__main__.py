@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from . import class_incremental, der, gather, headline, leverage, memory, noise, paper
+from . import class_incremental, der, gather, headline, leverage, memory, noise, paper, peers
 
 
 def make() -> None:
     """Make every table and figure there are results for."""
-    for part in (headline, paper, memory, der, noise, leverage, class_incremental):
+    for part in (headline, paper, memory, der, noise, leverage, class_incremental, peers):
         part.make()
 
 

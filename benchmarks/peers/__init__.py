@@ -1,0 +1,15 @@
+"""Keep a few rows of many with olss and with what people would pick instead, side by side.
+
+    python -m benchmarks.peers                     # about 20 minutes on two cores, 3 GB of disk
+    python -m benchmarks.peers --only duckdb olss  # some of the libraries
+    python -m benchmarks.peers --times 1           # each measurement once
+
+Each library is installed into a virtual environment of its own, from the package index, below
+``~/.cache/olss/peers`` (or ``--cache``), and each measurement is a process of its own, stopped
+after a number of seconds or gigabytes; a library that fails, or cannot do it, is a line of the
+table like the others, with its reason. Times are ratios to reading the same rows, measured in turn
+with the rest; each is the best of three, on two cores.
+
+Writes ``measurements.csv``, ``properties.csv`` and a figure into ``experiments/results/peers`` (or
+``--into``); ``python -m experiments.evidence`` puts them into docs/comparison.md.
+"""
