@@ -21,10 +21,10 @@ from .methods import METHODS, Method
 ROOT = Path(__file__).resolve().parents[2]
 READING = "reading alone"
 TIMED = ("file", "stream", "digits")
-ENOUGH = 20.0  # seconds after which a measurement is not repeated
+ENOUGH = 20.0  # seconds of processor time after which a measurement is not repeated
 MEASURED = (
-    "problem", "method", "version", "date", "seconds", "reading", "ratio", "processor", "megabytes", "kept",
-    "error", "rounds", "same", "reason",
+    "problem", "method", "version", "date", "ratio", "processor", "reading", "seconds", "megabytes",
+    "kept", "error", "rounds", "same", "reason",
 )  # fmt: skip
 PROPERTIES = ("method", "same", "off", "spread", "z", "merged", "continued", "reason")
 Row = dict[str, Any]
@@ -62,13 +62,13 @@ def timed(problem: str, asked: list[str], times: int, start: Start) -> list[Row]
     found: dict[str, list[Row]] = {name: [] for name in [READING, *asked]}
     for cores in [2] * times + [1]:  # the last only for the rows it keeps
         for name, answers in found.items():
-            if answers and ("reason" in answers[0] or answers[0]["seconds"] > ENOUGH):
+            if answers and ("reason" in answers[0] or answers[0]["processor"] > ENOUGH):
                 continue
             reason = why_not(METHODS[name], problem)
             answer = {"reason": reason} if reason else start("measure", name, problem, cores)
             answers.append(answer | {"cores": cores})
             tell(problem, name, cores, answer)
-    read = min(a["seconds"] for a in found[READING] if a["cores"] == 2)
+    read = min(a["processor"] for a in found[READING] if a["cores"] == 2)
     return [
         {"problem": problem, "method": name, **_best(answers, read)}
         for name, answers in found.items()
@@ -77,7 +77,7 @@ def timed(problem: str, asked: list[str], times: int, start: Start) -> list[Row]
 
 def tell(problem: str, name: str, cores: int, answer: Row) -> None:
     """Print that a job is done."""
-    said = answer.get("reason") or f"{answer['seconds']:.2f} s"
+    said = answer.get("reason") or f"{answer['processor']:.2f} s of processor time"
     print(f"{problem:8}{cores} cores  {name:26}{said}", flush=True)
 
 
@@ -86,13 +86,13 @@ def _best(answers: list[Row], read: float) -> Row:
     if "reason" in answers[0]:
         return {"reason": answers[0]["reason"]}
     both = [a for a in answers if a["cores"] == 2]
-    seconds = min(a["seconds"] for a in both)
+    processor = min(a["processor"] for a in both)
     rows = [a.get("rows") for a in answers]
     return {
-        "seconds": round(seconds, 3),
+        "ratio": round(processor / read, 2),
+        "processor": round(processor, 3),
         "reading": round(read, 3),
-        "ratio": round(seconds / read, 2),
-        "processor": round(min(a["processor"] for a in both), 3),
+        "seconds": round(min(a["seconds"] for a in both), 3),
         "megabytes": round(min(a["megabytes"] for a in both)),
         "kept": answers[0]["kept"],
         "error": f"{answers[0]['error']:.3g}" if "error" in answers[0] else "",
