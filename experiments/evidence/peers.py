@@ -52,7 +52,8 @@ def read(folder: Path, name: str) -> list[Row]:
 
 def times(measured: list[Row], problem: str) -> str:
     """Return the table of one problem."""
-    columns = ["", "times reading alone", "seconds", "memory, MB", "rows kept", "spectral error"]
+    columns = ["", "times reading alone", "processor seconds", "memory, MB", "rows kept",
+               "spectral error"]
     lines = []
     for row in measured:
         if row["problem"] != problem or row["reason"].startswith(("needs classes", "NotImpl")):
@@ -62,7 +63,7 @@ def times(measured: list[Row], problem: str) -> str:
             lines.append([name, f"*{row['reason']}*", "", "", "", ""])
             continue
         kept = f"{int(row['kept']):,}" if row["error"] else ""
-        cells = [f"{float(row['ratio']):.2f}", f"{float(row['seconds']):.2f}", row["megabytes"]]
+        cells = [f"{float(row['ratio']):.2f}", f"{float(row['processor']):.2f}", row["megabytes"]]
         lines.append([name, *cells, kept, row["error"]])
     return table(columns, lines)
 
@@ -108,7 +109,7 @@ def figure(measured: list[Row]) -> Figure:
     drawn = Figure(figsize=(9, 5), layout="constrained")
     axes = drawn.subplots(1, len(TITLES), sharey=True)
     for axis, (problem, title) in zip(axes, TITLES.items(), strict=True):
-        axis.set(xscale="log", title=title, xlabel="times reading alone")
+        axis.set(xscale="log", title=title, xlabel="processor time, times reading alone")
         rows = {row["method"]: row for row in measured if row["problem"] == problem}
         done = {n: float(rows[n]["ratio"]) for n in names if n in rows and rows[n]["ratio"]}
         axis.set_xlim(min(0.5, *done.values()), 6 * max(done.values()))
