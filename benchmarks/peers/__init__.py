@@ -7,8 +7,8 @@
 Each library is installed into a virtual environment of its own, from the package index, below
 ``~/.cache/olss/peers`` (or ``--cache``), and each measurement is a process of its own, stopped
 after a number of seconds or gigabytes; a library that fails, or cannot do it, is a line of the
-table like the others, with its reason. Times are ratios to reading the same rows, measured in turn
-with the rest; each is the best of three, on two cores.
+table like the others, with its reason. Times are of one core, as ratios to reading the same rows
+in the same run; processor time, which other work on the machine disturbs little.
 
 Writes ``measurements.csv``, ``properties.csv`` and a figure into ``experiments/results/peers`` (or
 ``--into``); ``python -m experiments.evidence`` puts them into docs/comparison.md.

@@ -60,7 +60,7 @@ def why_not(method: Method, problem: str) -> str:
 def timed(problem: str, asked: list[str], times: int, start: Start) -> list[Row]:
     """Return a row for each method: the best of some rounds, in turn with reading alone."""
     found: dict[str, list[Row]] = {name: [] for name in [READING, *asked]}
-    for cores in [2] * times + [1]:  # the last only for the rows it keeps
+    for cores in [1] * times + [2]:  # the last only for the rows it keeps
         for name, answers in found.items():
             if answers and ("reason" in answers[0] or answers[0]["processor"] > ENOUGH):
                 continue
@@ -68,7 +68,7 @@ def timed(problem: str, asked: list[str], times: int, start: Start) -> list[Row]
             answer = {"reason": reason} if reason else start("measure", name, problem, cores)
             answers.append(answer | {"cores": cores})
             tell(problem, name, cores, answer)
-    read = min(a["processor"] for a in found[READING] if a["cores"] == 2)
+    read = min(a["processor"] for a in found[READING] if a["cores"] == 1)
     return [
         {"problem": problem, "method": name, **_best(answers, read)}
         for name, answers in found.items()
@@ -85,15 +85,15 @@ def _best(answers: list[Row], read: float) -> Row:
     """Return the best of some measurements, and whether all kept the same rows."""
     if "reason" in answers[0]:
         return {"reason": answers[0]["reason"]}
-    both = [a for a in answers if a["cores"] == 2]
-    processor = min(a["processor"] for a in both)
+    timed = [a for a in answers if a["cores"] == 1]
+    processor = min(a["processor"] for a in timed)
     rows = [a.get("rows") for a in answers]
     return {
         "ratio": round(processor / read, 2),
         "processor": round(processor, 3),
         "reading": round(read, 3),
-        "seconds": round(min(a["seconds"] for a in both), 3),
-        "megabytes": round(min(a["megabytes"] for a in both)),
+        "seconds": round(min(a["seconds"] for a in timed), 3),
+        "megabytes": round(min(a["megabytes"] for a in timed)),
         "kept": answers[0]["kept"],
         "error": f"{answers[0]['error']:.3g}" if "error" in answers[0] else "",
         "rounds": len(answers),
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument(
         "--problems", nargs="+", choices=[*TIMED, "small"], default=[*TIMED, "small"]
     )
-    parser.add_argument("--times", type=int, default=2, help="rounds on two cores")
+    parser.add_argument("--times", type=int, default=2, help="rounds on one core")
     parser.add_argument("--limit", type=float, default=120, help="seconds of processor time")
     parser.add_argument("--gigabytes", type=float, default=12, help="memory a process may take")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "olss" / "peers")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import resource
 import signal
 import sys
@@ -97,7 +98,8 @@ def _status(what: str) -> float:
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: job["cores"]])
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, random.sample(cores, min(job["cores"], len(cores))))
     resource.setrlimit(resource.RLIMIT_DATA, (int(job["gigabytes"] * 1e9),) * 2)
     try:
         for module in PEERS[METHODS[job["method"]].peer].modules:
