@@ -9,7 +9,7 @@ import math
 import signal
 import statistics
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,8 @@ def why_not(method: Method, problem: str) -> str:
     return ""
 
 
-def timed(problem: str, asked: list[str], times: int, start: Start) -> list[Row]:
-    """Return a row for each method: the best of some rounds, in turn with reading alone."""
+def timed(problem: str, asked: list[str], times: int, start: Start) -> Iterator[list[Row]]:
+    """Yield, after each round, a row for each method: the best of the rounds so far."""
     found: dict[str, list[Row]] = {name: [] for name in [READING, *asked]}
     for cores in [1] * times + [2]:  # the last only for the rows it keeps
         for name, answers in found.items():
@@ -68,11 +68,11 @@ def timed(problem: str, asked: list[str], times: int, start: Start) -> list[Row]
             answer = {"reason": reason} if reason else start("measure", name, problem, cores)
             answers.append(answer | {"cores": cores})
             tell(problem, name, cores, answer)
-    read = min(a["processor"] for a in found[READING] if a["cores"] == 1)
-    return [
-        {"problem": problem, "method": name, **_best(answers, read)}
-        for name, answers in found.items()
-    ]
+        read = min(a["processor"] for a in found[READING] if a["cores"] == 1)
+        yield [
+            {"problem": problem, "method": name, **_best(answers, read)}
+            for name, answers in found.items()
+        ]
 
 
 def tell(problem: str, name: str, cores: int, answer: Row) -> None:
@@ -165,14 +165,15 @@ def main() -> None:
     for problem in options.problems:
         problems.make(problem, data)
         if problem == "small":
-            rows = [{"method": name, **lasting(name, start)} for name in asked]
-            write(options.into / "properties.csv", rows, ("method",), PROPERTIES)
+            for name in asked:
+                rows = [{"method": name, **lasting(name, start)}]
+                write(options.into / "properties.csv", rows, ("method",), PROPERTIES)
             continue
-        rows = timed(problem, asked, options.times, start)
-        for row in rows:
-            version = version_of(METHODS[row["method"]].peer)
-            row |= {"version": version, "date": date.today().isoformat()}
-        write(options.into / "measurements.csv", rows, ("problem", "method"), MEASURED)
+        for rows in timed(problem, asked, options.times, start):
+            for row in rows:
+                version = version_of(METHODS[row["method"]].peer)
+                row |= {"version": version, "date": date.today().isoformat()}
+            write(options.into / "measurements.csv", rows, ("problem", "method"), MEASURED)
 
 
 if __name__ == "__main__":
