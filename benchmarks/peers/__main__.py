@@ -87,7 +87,7 @@ def _best(answers: list[Row], read: float) -> Row:
         return {"reason": answers[0]["reason"]}
     timed = [a for a in answers if a["cores"] == 1]
     processor = min(a["processor"] for a in timed)
-    rows = [a.get("rows") for a in answers]
+    rows = [a["rows"] for a in answers if "rows" in a]
     return {
         "ratio": round(processor / read, 2),
         "processor": round(processor, 3),
@@ -97,7 +97,7 @@ def _best(answers: list[Row], read: float) -> Row:
         "kept": answers[0]["kept"],
         "error": f"{answers[0]['error']:.3g}" if "error" in answers[0] else "",
         "rounds": len(answers),
-        "same": len(set(rows)) == 1 if rows[0] and len(rows) > 1 else "",
+        "same": len(set(rows)) == 1 if len(rows) > 1 else "",
     }
 
 

@@ -124,11 +124,11 @@ def varopt(source: Source, size: int, seed: int) -> Kept:
     return varopt_rows(varopt_sketch(source, size))
 
 
-def varopt_sketch(source: Source, size: int, sketch: Any = None) -> Any:
-    """Return a VarOpt sketch, by default a new one, updated with rows and squared lengths."""
+def varopt_sketch(source: Source, size: int) -> Any:
+    """Return a VarOpt sketch of rows as lists, each updated with its squared length."""
     from datasketches import var_opt_sketch
 
-    sketch = sketch or var_opt_sketch(size)
+    sketch = var_opt_sketch(size)
     for X, _ in source.blocks():
         lengths = np.einsum("ij,ij->i", X, X, dtype=np.float64)
         for row, length in zip(X.tolist(), lengths.tolist(), strict=True):
