@@ -71,7 +71,7 @@ def olss(policy: str, scores: str = "auto") -> Keep:
                 compress(source.path, into=out, size=size, policy=policy, scores=scores, seed=seed)
                 table = pq.read_table(out)
             rows, weight = _rows(table), table["olss_weight"].to_numpy()
-        return Kept(rows, weight if policy in ("reservoir", "weighted") else None)
+        return Kept(rows, None if policy == "paper" else weight)  # whose weights are all 1
 
     return keep
 

@@ -52,8 +52,14 @@ def read(folder: Path, name: str) -> list[Row]:
 
 def times(measured: list[Row], problem: str) -> str:
     """Return the table of one problem."""
-    columns = ["", "times reading alone", "processor seconds", "memory, MB", "rows kept",
-               "spectral error"]
+    columns = [
+        "",
+        "times reading alone",
+        "processor seconds",
+        "memory, MB",
+        "rows kept",
+        "spectral error",
+    ]
     lines = []
     for row in measured:
         if row["problem"] != problem or row["reason"].startswith(("needs classes", "NotImpl")):
@@ -106,13 +112,17 @@ def figure(measured: list[Row]) -> Figure:
     """Draw how long each method takes on each problem, and why it does not end."""
     names = list(dict.fromkeys(row["method"] for row in measured))
     names = [n for n in names if not n.startswith(("reading", "river"))][::-1]
-    drawn = Figure(figsize=(9, 5), layout="constrained")
+    drawn = Figure(figsize=(9, 5.4), layout="constrained")
     axes = drawn.subplots(1, len(TITLES), sharey=True)
     for axis, (problem, title) in zip(axes, TITLES.items(), strict=True):
         axis.set(xscale="log", title=title, xlabel="processor time, times reading alone")
+        axis.set(ylim=(-0.6, len(names) - 0.4))
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.minorticks_off()
+        axis.axvline(1, color=GREY, linewidth=0.8, zorder=0)
         rows = {row["method"]: row for row in measured if row["problem"] == problem}
         done = {n: float(rows[n]["ratio"]) for n in names if n in rows and rows[n]["ratio"]}
-        axis.set_xlim(min(0.5, *done.values()), 6 * max(done.values()))
+        axis.set_xlim(0.3, 6 * max(done.values(), default=1.0))
         for name in names:
             if name not in rows:
                 continue
@@ -125,7 +135,6 @@ def figure(measured: list[Row]) -> Figure:
                 words = short(rows[name]["reason"])
                 place_x = axis.get_xlim()[0] * 1.1
                 axis.text(place_x, place, words, va="center", fontsize=7, style="italic")
-        axis.axvline(1, color="black", linewidth=0.8)
         axis.set_yticks(range(len(names)), names)
         axis.grid(axis="y", visible=False)
     return drawn
