@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 READING = "reading alone"
 TIMED = ("file", "stream", "digits")
 ENOUGH = 20.0  # seconds of processor time after which a measurement is not repeated
+PATIENCE = 10  # times the limit, for processes that wait for ever
 MEASURED = (
     "problem", "method", "version", "date", "ratio", "processor", "reading", "seconds", "megabytes",
     "kept", "error", "rounds", "same", "reason",
@@ -34,7 +35,12 @@ Start = Callable[[str, str, str, int], Row]  # what, method, problem, cores
 def run(python: str, **job: Any) -> Row:
     """Run one job in a process of its own; a process that dies says why in `reason`."""
     command = [python, "-m", "benchmarks.peers.worker", json.dumps(job)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE * job["limit"]
+        )
+    except subprocess.TimeoutExpired as late:
+        return {"reason": f"not done after {late.timeout:g} seconds, most of them asleep"}
     if done.returncode == -signal.SIGPROF:
         return {"reason": f"not done in {job['limit']:g} seconds of processor time"}
     if done.returncode:

@@ -184,13 +184,14 @@ def cur(source: Source, size: int, seed: int) -> Kept:
 
 
 def herding(source: Source, size: int, seed: int) -> Kept:
-    """Keep rows by kernel herding in parts, which are united and herded again."""
+    """Keep rows by kernel herding, the kernel matrix in blocks; its MapReduce hung on one core."""
+    import equinox
     from coreax.data import Data
-    from coreax.solvers import KernelHerding, MapReduce
+    from coreax.solvers import KernelHerding
 
     X, _ = source.whole()
-    solver = MapReduce(KernelHerding(size, kernel=_kernel(X)), leaf_size=2 * size)
-    coreset, _ = solver.reduce(Data(X))
+    solver = KernelHerding(size, kernel=_kernel(X), block_size=1_000)
+    coreset, _ = equinox.filter_jit(solver.reduce)(Data(X))
     return Kept(np.asarray(coreset.points.data))
 
 
