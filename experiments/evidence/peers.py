@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from olss.lab.report.palette import BLUE, GREY
+from olss.lab.report.palette import BLUE, GREY, VERMILLION
 
 from . import pages
 from .pages import RESULTS, table
@@ -54,8 +54,8 @@ def times(measured: list[Row], problem: str) -> str:
     """Return the table of one problem."""
     columns = [
         "",
-        "times reading alone",
         "processor seconds",
+        "times reading alone",
         "memory, MB",
         "rows kept",
         "spectral error",
@@ -69,7 +69,7 @@ def times(measured: list[Row], problem: str) -> str:
             lines.append([name, f"*{row['reason']}*", "", "", "", ""])
             continue
         kept = f"{int(row['kept']):,}" if row["error"] else ""
-        cells = [f"{float(row['ratio']):.2f}", f"{float(row['processor']):.2f}", row["megabytes"]]
+        cells = [f"{float(row['processor']):.2f}", f"{float(row['ratio']):.3g}", row["megabytes"]]
         lines.append([name, *cells, kept, row["error"]])
     return table(columns, lines)
 
@@ -90,7 +90,7 @@ def properties(measured: list[Row], lasting: list[Row]) -> str:
             lines.append([row["method"], f"*{row['reason']}*", "", "", ""])
             continue
         large = [r["same"] for r in measured if r["method"] == row["method"] and r["same"]]
-        same = "True" in (row["same"],) and "False" not in large
+        same = row["same"] == "True" and "False" not in large
         lines.append(
             [row["method"], _yes(same), _bias(row), _yes(row["merged"]), _yes(row["continued"])]
         )
@@ -115,14 +115,16 @@ def figure(measured: list[Row]) -> Figure:
     drawn = Figure(figsize=(9, 5.4), layout="constrained")
     axes = drawn.subplots(1, len(TITLES), sharey=True)
     for axis, (problem, title) in zip(axes, TITLES.items(), strict=True):
-        axis.set(xscale="log", title=title, xlabel="processor time, times reading alone")
-        axis.set(ylim=(-0.6, len(names) - 0.4))
+        axis.set(xscale="log", title=title, xlabel="seconds of processor time")
+        axis.set(ylim=(-0.6, len(names)))
         axis.xaxis.set_major_formatter("{x:g}")
         axis.minorticks_off()
-        axis.axvline(1, color=GREY, linewidth=0.8, zorder=0)
         rows = {row["method"]: row for row in measured if row["problem"] == problem}
-        done = {n: float(rows[n]["ratio"]) for n in names if n in rows and rows[n]["ratio"]}
-        axis.set_xlim(0.3, 6 * max(done.values(), default=1.0))
+        done = {n: float(rows[n]["processor"]) for n in names if n in rows and rows[n]["ratio"]}
+        reading = float(rows["reading alone"]["processor"])
+        axis.axvline(reading, color=VERMILLION, linewidth=1, zorder=0)
+        axis.text(reading, len(names) - 0.5, " reading alone", fontsize=7, color=VERMILLION)
+        axis.set_xlim(reading / 2, 6 * max(done.values()))
         for name in names:
             if name not in rows:
                 continue
@@ -130,7 +132,7 @@ def figure(measured: list[Row]) -> Figure:
             if name in done:
                 colour = BLUE if name.startswith("olss") else GREY
                 axis.barh(place, done[name], color=colour, height=0.7)
-                axis.text(done[name], place, f" {done[name]:.3g}", va="center", fontsize=7)
+                axis.text(done[name], place, f" {done[name]:.2g}", va="center", fontsize=7)
             else:
                 words = short(rows[name]["reason"])
                 place_x = axis.get_xlim()[0] * 1.1
