@@ -1,8 +1,8 @@
 """Keep a few rows of many with olss and with what people would pick instead, side by side.
 
-    python -m benchmarks.peers                     # about 20 minutes on two cores, 3 GB of disk
+    python -m benchmarks.peers                     # half an hour on two idle cores, 5 GB of disk
     python -m benchmarks.peers --only duckdb olss  # some of the libraries
-    python -m benchmarks.peers --times 1           # each measurement once
+    python -m benchmarks.peers --times 1           # each time once, not the best of two
 
 Each library is installed into a virtual environment of its own, from the package index, below
 ``~/.cache/olss/peers`` (or ``--cache``), and each measurement is a process of its own, stopped
@@ -10,6 +10,6 @@ after a number of seconds or gigabytes; a library that fails, or cannot do it, i
 table like the others, with its reason. Times are of one core, as ratios to reading the same rows
 in the same run; processor time, which other work on the machine disturbs little.
 
-Writes ``measurements.csv``, ``properties.csv`` and a figure into ``experiments/results/peers`` (or
+Prints tables and writes ``measurements.csv``, ``properties.csv`` and ``peers.png`` into ``experiments/results/peers`` (or
 ``--into``); ``python -m experiments.evidence`` puts them into docs/comparison.md.
 """

@@ -140,6 +140,23 @@ def write(path: Path, rows: list[Row], key: tuple[str, ...], columns: tuple[str,
         writer.writerows(held[k] for k in sorted(held, key=lambda k: [order.index(p) for p in k]))
 
 
+def show(folder: Path) -> None:
+    """Print what is in a folder of results as tables, and draw it."""
+    from matplotlib import rc_context
+
+    from experiments.evidence import peers
+    from olss.lab.report.figures import LOOK
+
+    measured, lasts = (peers.read(folder, name) for name in ("measurements", "properties"))
+    for problem in dict.fromkeys(row["problem"] for row in measured):
+        print(f"\n{problems.PROBLEMS[problem].title}\n\n{peers.times(measured, problem)}")
+    if lasts:
+        print(f"\n{problems.PROBLEMS['small'].title}\n\n{peers.properties(measured, lasts)}")
+    if measured:
+        with rc_context(LOOK):
+            peers.figure(measured).savefig(folder / "peers.png", dpi=150)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Keep a few rows of many, with many libraries.")
     parser.add_argument("--only", nargs="+", choices=PEERS, default=list(PEERS))
@@ -180,6 +197,7 @@ def main() -> None:
                 version = version_of(METHODS[row["method"]].peer)
                 row |= {"version": version, "date": date.today().isoformat()}
             write(options.into / "measurements.csv", rows, ("problem", "method"), MEASURED)
+    show(options.into)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ TITLES = {
 SHORT = {
     "not done": "too slow",
     "MemoryError": "out of memory",
+    "JaxRuntimeError: RESOURCE_EXHAUSTED": "out of memory",
     "cannot stream": "cannot stream",
     "needs classes": "needs classes",
     "NotImplementedError: has nothing": "has none",
@@ -112,9 +113,11 @@ def figure(measured: list[Row]) -> Figure:
     """Draw how long each method takes on each problem, and why it does not end."""
     names = list(dict.fromkeys(row["method"] for row in measured))
     names = [n for n in names if not n.startswith(("reading", "river"))][::-1]
+    there = {row["problem"] for row in measured if row["ratio"]}
+    titles = {problem: title for problem, title in TITLES.items() if problem in there}
     drawn = Figure(figsize=(9, 5.4), layout="constrained")
-    axes = drawn.subplots(1, len(TITLES), sharey=True)
-    for axis, (problem, title) in zip(axes, TITLES.items(), strict=True):
+    axes = drawn.subplots(1, len(titles), sharey=True, squeeze=False)[0]
+    for axis, (problem, title) in zip(axes, titles.items(), strict=True):
         axis.set(xscale="log", title=title, xlabel="seconds of processor time")
         axis.set(ylim=(-0.6, len(names)))
         axis.xaxis.set_major_formatter("{x:g}")
