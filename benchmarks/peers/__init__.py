@@ -10,6 +10,7 @@ after a number of seconds or gigabytes; a library that fails, or cannot do it, i
 table like the others, with its reason. Times are of one core, as ratios to reading the same rows
 in the same run; processor time, which other work on the machine disturbs little.
 
-Prints tables and writes ``measurements.csv``, ``properties.csv`` and ``peers.png`` into ``experiments/results/peers`` (or
-``--into``); ``python -m experiments.evidence`` puts them into docs/comparison.md.
+Prints tables and writes ``measurements.csv``, ``properties.csv`` and ``peers.png`` into
+``experiments/results/peers`` (or ``--into``); ``python -m experiments.evidence`` puts them into
+docs/comparison.md.
 """

@@ -37,7 +37,7 @@ def run(python: str, **job: Any) -> Row:
     command = [python, "-m", "benchmarks.peers.worker", json.dumps(job)]
     try:
         done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE * job["limit"]
+            command, cwd=ROOT, capture_output=True, text=True, timeout=120 + PATIENCE * job["limit"]
         )
     except subprocess.TimeoutExpired as late:
         return {"reason": f"not done after {late.timeout:g} seconds, most of them asleep"}
@@ -142,9 +142,9 @@ def write(path: Path, rows: list[Row], key: tuple[str, ...], columns: tuple[str,
 
 def show(folder: Path) -> None:
     """Print what is in a folder of results as tables, and draw it."""
+    from experiments.evidence import peers
     from matplotlib import rc_context
 
-    from experiments.evidence import peers
     from olss.lab.report.figures import LOOK
 
     measured, lasts = (peers.read(folder, name) for name in ("measurements", "properties"))
