@@ -48,6 +48,7 @@ from avalanche_strategies import (
     serve,
     write_stream,
 )
+from peers.environments import python_of
 
 from olss.learn import recipe
 from olss.streams import incremental, permuted
@@ -55,7 +56,6 @@ from olss.streams import incremental, permuted
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "experiments" / "results" / "learners-avalanche" / "runs.csv"
 CACHE = Path.home() / ".cache" / "olss" / "peers"
-PACKAGES = ("avalanche-lib==0.6.0", "torch==2.13.0", "quadprog")  # its GEM needs the last
 SEEDS = range(3)
 ROWS = 10_000
 STREAMS = {
@@ -81,20 +81,6 @@ COLUMNS = [
     "stream", "method", "seed", "threads", "plain_seconds", "olss_seconds", "avalanche_seconds",
     "olss_accuracy", "avalanche_accuracy", "torch", "avalanche",
 ]  # fmt: skip
-
-
-def environment(cache: Path) -> Path:
-    """Return the Python that has Avalanche, installing it where it is not."""
-    folder = cache / PACKAGES[0].replace("==", "-")
-    python = folder / "bin" / "python"
-    if not (folder / "complete").exists():
-        print(f"Installing {PACKAGES[0]} into {folder}: some minutes", flush=True)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        limits = ["--constraint", str(HERE.parent / "constraints.txt")]
-        subprocess.run([*pip, *limits, *PACKAGES], check=True)
-        (folder / "complete").touch()
-    return python
 
 
 def measure_plain(tasks: list[Task], method: str, seed: int, clock: Clock) -> dict[str, Any]:
@@ -216,9 +202,13 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="forget what was measured")
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
+    print("Avalanche is installed first, where it is not: some minutes", flush=True)
+    python, why_not = python_of("avalanche", options.cache)
+    if why_not:
+        sys.exit(f"Avalanche {why_not}")
     sides = [
         (sys.executable, __file__, "--serve"),
-        (environment(options.cache), HERE / "avalanche_strategies.py"),
+        (python, HERE / "avalanche_strategies.py"),
     ]
     servers = [Server(*side, options.threads) for side in sides]
     wanted = [part.strip() for part in options.only.split(";") if part.strip()]

@@ -42,7 +42,10 @@ PEERS = {
     "river": Peer("river", "0.26.1", ("river",)),
     # torch as constraints.txt says: of others the package index has builds with CUDA only
     "avalanche": Peer(
-        "avalanche-lib", "0.6.0", ("benchmarks.peers.avalanche_buffers",), ("torch==2.13.0",)
+        "avalanche-lib",
+        "0.6.0",
+        ("benchmarks.peers.avalanche_buffers",),
+        ("torch==2.13.0", "quadprog"),  # its GEM needs the last
     ),
 }
 BESIDE = ("numpy", "pyarrow")  # what rows come as, for every library
