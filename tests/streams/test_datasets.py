@@ -210,7 +210,7 @@ def test_a_missing_package_is_named(data: Path, monkeypatch: pytest.MonkeyPatch)
     _digits.cache_clear()
     for package in ("sklearn.datasets", "pooch", "matplotlib.figure"):
         monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match=r"digits needs scikit-learn: pip install .*\[lab\]"):
+    with pytest.raises(MissingExtraError, match=r"needs scikit-learn: pip install .*\[lab\]"):
         load_dataset("digits")
     with pytest.raises(MissingExtraError, match="fetching mnist needs pooch"):
         fetch("mnist")
