@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from peers.torchvision_operators import declare_operators
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
@@ -180,19 +181,6 @@ def measure(tasks: list[Task], method: str, seed: int, clock: Clock) -> dict[str
         "accuracy": float(np.mean([r.double().mean() for r in right])),
         "versions": {name: version(name) for name in ("avalanche-lib", "torch")},
     }
-
-
-def declare_operators() -> None:
-    """Let torchvision, which Avalanche imports, be imported beside a CPU build of torch.
-
-    It registers kernels for two operators that are not declared where its own library does not
-    load.
-    """
-    if torch.version.cuda is None:
-        library = torch.library.Library("torchvision", "DEF")
-        for operator in ("nms", "qnms"):
-            library.define(f"{operator}(Tensor dets, Tensor scores, float limit) -> Tensor")
-        globals()["_library"] = library  # declared as long as it lives
 
 
 def serve(threads: int, sides: dict[str, Measure]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,13 +11,9 @@ import numpy as np
 import torch
 
 from .problems import Kept, Source
+from .torchvision_operators import declare_operators
 
-if find_spec("torchvision") and torch.version.cuda is None:
-    # torchvision, which Avalanche imports, registers kernels for two operators that are not
-    # declared where its own library does not load: beside a CPU build of torch.
-    TORCHVISION = torch.library.Library("torchvision", "DEF")
-    for operator in ("nms", "qnms"):
-        TORCHVISION.define(f"{operator}(Tensor dets, Tensor scores, float limit) -> Tensor")
+declare_operators()
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

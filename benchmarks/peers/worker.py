@@ -105,6 +105,8 @@ def main() -> None:
         for module in PEERS[METHODS[job["method"]].peer].modules:
             import_module(module)
         answer = (measure if job["what"] == "measure" else properties)(job)
+    except NotImplementedError as failure:
+        answer = {"reason": str(failure)}
     except Exception as failure:
         answer = {"reason": f"{type(failure).__name__}: {failure}"}
     print("\n" + json.dumps(answer), flush=True)

@@ -27,7 +27,7 @@ SHORT = {
     "JaxRuntimeError: RESOURCE_EXHAUSTED": "out of memory",
     "cannot stream": "cannot stream",
     "needs classes": "needs classes",
-    "NotImplementedError: has nothing": "has none",
+    "has nothing": "has none",
 }
 
 

@@ -1,14 +1,8 @@
-from importlib.util import find_spec
-
 import pytest
 import torch
+from benchmarks.peers.torchvision_operators import declare_operators
 
-if find_spec("torchvision") and torch.version.cuda is None:
-    # torchvision, which Avalanche imports, registers kernels for two operators that are not
-    # declared where its own library does not load: beside a CPU build of torch.
-    TORCHVISION = torch.library.Library("torchvision", "DEF")
-    for operator in ("nms", "qnms"):
-        TORCHVISION.define(f"{operator}(Tensor dets, Tensor scores, float limit) -> Tensor")
+declare_operators()
 
 
 @pytest.fixture(autouse=True)
