@@ -92,7 +92,7 @@ class Learner:
         """
         current, present = self._examples(task)
         model, penalties = self.model, self.parts.penalties
-        net, table = model.flat.state(), model.head.table
+        net, training, table = model.flat.state(), model.average.state, model.head.table
         memory, kept = self.memory.snapshot(), [penalty.state for penalty in penalties]
         self._ready = False
         try:
@@ -105,6 +105,7 @@ class Learner:
                 effort = self._fit(current)
         except BaseException:
             model.flat.load(net)
+            model.average.state = training
             model.net.eval()
             model.head.load(table)
             self.memory.restore(memory)
@@ -121,6 +122,7 @@ class Learner:
         rng = model.seeds.rng("order", model.tasks)
         if parts.restart:
             model.flat.load(model.first)
+        model.average.begin(parts.restart)
         if parts.regime.takes_in_first:
             memory.take_in(current, model.tasks, model.features)
         batch = parts.training.batch
@@ -145,6 +147,7 @@ class Learner:
             steps, passes = steps + more[0], passes + more[1]
         for penalty in parts.penalties:
             penalty.end_task(model, training.rows, memory)
+        model.average.end()
         parts.answer.fit(model, memory.held)
         clock.stop("train")
         return Effort(steps, passes, clock.wall, clock.cpu)
@@ -173,6 +176,7 @@ class Learner:
             optimiser.step()
             for penalty in parts.penalties:
                 penalty.after_step(flat, optimiser.param_groups[0]["lr"])
+            model.average.after_step()
             schedule.step()
             passes += len(rows)
         model.net.eval()
@@ -265,6 +269,7 @@ class Learner:
         model = self.model
         tensors = {f"net.{name}": value for name, value in model.flat.state().items()}
         tensors["head"] = model.head.table
+        tensors |= {f"average.{name}": value for name, value in model.average.state.items()}
         for i, penalty in enumerate(self.parts.penalties):
             tensors |= {f"penalty.{i}.{name}": value for name, value in penalty.state.items()}
         classes = model.labels.classes
@@ -303,6 +308,7 @@ class Learner:
         model.flat_targets = state["flat_targets"]
         model.open(tuple(state["shape"]), state["outputs"], state["scale"])
         model.flat.load(_under("net.", tensors))
+        model.average.state = _under("average.", tensors)
         model.head.load(tensors["head"])
         for i, penalty in enumerate(self.parts.penalties):
             penalty.state = _under(f"penalty.{i}.", tensors)

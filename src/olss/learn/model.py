@@ -21,6 +21,7 @@ from olss.learn.parameter_vector import Flat
 from olss.learn.row_losses import loss_of_rows
 from olss.learn.seeds import Seeds
 from olss.learn.training import Training
+from olss.learn.weight_average import WeightAverage
 
 __all__ = ["Model"]
 
@@ -48,6 +49,8 @@ class Model:
     net : nn.Module
     flat : Flat
         Its parameters as one vector.
+    average : WeightAverage
+        Their mean, which answers between tasks.
     head : Head
         The classes seen so far.
     out : int
@@ -76,6 +79,7 @@ class Model:
         self.net.to(self.device).eval()
         self.flat = Flat(self.net)
         self.first = self.flat.state()
+        self.average = WeightAverage(self.flat, self.training.average_steps)
         self.head = Head(self.compete, outputs, self.device)
         self._standard = self._standardisation(shape)
         wide = self.net(self.inputs(torch.zeros((2, *shape), device=self.device)))

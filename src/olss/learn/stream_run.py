@@ -233,9 +233,13 @@ def _more(
 
 
 def _stored_bytes(learner: Learner) -> int:
-    """Return the bytes kept for later tasks: the remembered rows and what penalties hold."""
+    """Return the bytes kept for later tasks beside the net.
+
+    The remembered rows, what penalties hold, and the weights that are averaged.
+    """
     held = learner.memory.held
-    kept = sum(v.nbytes for p in learner.parts.penalties for v in p.state.values())
+    states = [learner.model.average.state, *(p.state for p in learner.parts.penalties)]
+    kept = sum(value.nbytes for state in states for value in state.values())
     return kept + (0 if held is None else held.nbytes)
 
 

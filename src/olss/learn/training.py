@@ -55,6 +55,9 @@ class Training:
         memory makes a balanced finish.
     finish_rate : float
         The learning rate of the finish, as a multiple of `lr`.
+    average_steps : int
+        Steps that the net's weights are averaged over, the newest counting most; the mean
+        answers, training goes on from the weights. 0: the weights answer themselves.
     input_mean, input_std : list of float, optional
         Taken off the inputs, and what they are then divided by, after the division by the
         scale of the data: one number for each channel of an image or column of a row.
@@ -80,6 +83,7 @@ class Training:
     schedule: str = "constant"
     finish_epochs: int = 0
     finish_rate: float = 0.1
+    average_steps: int = 0
     input_mean: Sequence[float] | None = None
     input_std: Sequence[float] | None = None
     precision: str = "float32"
@@ -91,7 +95,8 @@ class Training:
             whole(name, getattr(self, name))
         if self.threads is not None:
             whole("threads", self.threads)
-        whole("finish_epochs", self.finish_epochs, least=0)
+        for name in ("finish_epochs", "average_steps"):
+            whole(name, getattr(self, name), least=0)
         for name in ("lr", "finish_rate"):
             number(name, getattr(self, name), above=0)
         known_name("schedule", self.schedule, SCHEDULES)
