@@ -112,6 +112,15 @@ def test_one_seed_tells_nothing(tmp_path):
     assert "one seed" in one(claims, "OLSS’s average accuracy", "SGD").measured
 
 
+def test_a_single_run_that_is_better_does_not_take_the_place_of_three(three):
+    better = made("sgd", 0)
+    better.accuracy += 0.05
+    better.config["learner"]["label"] = "sgd at another rate"
+    better.save(three / "better")
+    above = one(claims_of(three, paper_claims), "OLSS’s average accuracy", "SGD")
+    assert "olss − sgd, 3 shared seeds" in above.measured
+
+
 def test_the_papers_setting_is_recognised(tmp_path):
     for seed in range(2):
         record = made("olss", seed, tasks=20)

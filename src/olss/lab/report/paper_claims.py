@@ -115,7 +115,7 @@ def _times(group: Group, found: dict[str, Method | None], kind: str, note: str) 
 
 
 def _best(group: Group, name: str) -> Method | None:
-    """Return the method of a name; of several, the one with the best average.
+    """Return the method of a name; of several, the best on average of those with most seeds.
 
     The paper's OLSS scores the rows themselves, keeps by its own policy and trains on the sketch
     alone.
@@ -127,10 +127,11 @@ def _best(group: Group, name: str) -> Method | None:
         candidates = [m for m in candidates if m.learner.get("features") is None]
     average = MEASURES["average"].of
 
-    def mean(method: Method) -> float:
-        return sum(average(run.record) for run in method.runs) / len(method.runs)
+    def rank(method: Method) -> tuple[int, float]:
+        seeds = len(method.runs)
+        return seeds, sum(average(run.record) for run in method.runs) / seeds
 
-    return max(candidates, key=mean, default=None)
+    return max(candidates, key=rank, default=None)
 
 
 def _setting(group: Group, olss: Method) -> str:
