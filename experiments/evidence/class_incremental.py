@@ -20,6 +20,7 @@ ROWS = 2_500
 SHOWN = {  # label in the experiment: words, colour
     "olss-replay": ("OLSS replay, recommended", "#009E73"),
     "er": ("ER", "#8B4513"),
+    "er-averaged": ("ER, mean weights", "#C49A6C"),
     "er-ace": ("ER-ACE", "#E69F00"),
     "der++": ("DER++, mended", "#56B4E9"),
     "icarl": ("iCaRL", "#7B3FA0"),

@@ -82,7 +82,8 @@ INGREDIENTS = {
     "olss-replay": Ingredient(
         memory=SketchMemory,
         regime="replay",
-        defaults=BALANCED | {"loss": "logit-adjusted", "head": "discriminant", "batch": 10},
+        defaults=BALANCED
+        | {"loss": "logit-adjusted", "head": "discriminant", "batch": 10, "average_steps": 100},
     ),
     "olss": Ingredient(
         memory=SketchMemory, regime="sketch", defaults={"policy": "paper", "size": "task"}
@@ -116,7 +117,8 @@ def recipe(name: str | Sequence[str], **settings: Any) -> Learner:
         - ``joint``: trains on everything so far, the upper bound.
         - ``olss-replay``: recommended where tasks bring classes: replay from a balanced memory
           that holds the current task, in steps of 10 new and 10 remembered rows, logit
-          adjustment, answers by a discriminant of the remembered rows.
+          adjustment, weights averaged over 100 steps, answers by a discriminant of the
+          remembered rows.
         - ``olss``: the paper's Algorithm 1; `policy`, `size`, `scores`, `features`, and
           `regime` with `share` choose another memory or training set.
         - ``["olss", "ewc"]`` or ``"olss+ewc"``: both. OLSS is a memory, so methods that need one
