@@ -23,8 +23,14 @@ __all__ = ["Array", "Indices", "RowStore", "concatenated", "is_arrow", "length_o
 Array: TypeAlias = Any  # numpy.ndarray, torch.Tensor, SciPy CSR rows or pyarrow.Table
 Indices: TypeAlias = NDArray[np.int64]
 
-# References to a column that only its store has: the dictionary's, the loop's, the call's own.
-OWN_REFERENCES = 3
+
+def _references(columns: Mapping[str, Array]) -> list[int]:
+    """Count the references to each column, the dictionary's and those of this call included."""
+    return [sys.getrefcount(column) for column in columns.values()]
+
+
+# Of a column that only its store has. A call's own differ between versions of Python.
+(OWN_REFERENCES,) = _references({"alone": object()})
 
 
 class RowStore:
@@ -93,8 +99,10 @@ class RowStore:
         self._forgotten = rows
 
     def __del__(self) -> None:
-        for column in getattr(self, "_columns", {}).values():
-            alone = sys.getrefcount(column) <= OWN_REFERENCES
+        columns = getattr(self, "_columns", {})
+        counts = _references(columns)
+        for column, count in zip(columns.values(), counts, strict=True):
+            alone = count <= OWN_REFERENCES
             if is_arrow(column):
                 if alone and self._forgotten is not None:
                     _wipe_arrow(column)
