@@ -10,8 +10,9 @@ W = D^-1/2 R^-1 upper triangular, and a row's score ||x W||^2 half the work of a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack, rq
 
 from olss.common import checks
+from olss.common.threads import in_turn
 from olss.core.row_blocks import Blocks, to_numpy
 from olss.errors import DataError, InputError
 
@@ -34,7 +36,9 @@ __all__ = [
     "factor_gram",
     "gram_of",
     "products",
+    "squared_norms",
     "times",
+    "weighted_squares",
 ]
 
 Floats = NDArray[np.float64]
@@ -138,39 +142,52 @@ class Gram:
 
 
 def gram_of(parts: Sequence[Blocks], dtype: np.dtype[Any]) -> Floats:
-    """Sum w x x' over all parts: products in `dtype`, block sums added up in float64.
+    """Sum w x x' over all parts: products in `dtype`, added up in float64 in the order of rows.
 
     The products go through SciPy's BLAS like all that follows them: NumPy brings a library of
     its own, and the threads of the two get in each other's way.
     """
     d = parts[0].columns
     lower = np.zeros((d, d), order="F")
-    product = np.empty((d, d), dtype=dtype, order="F")
-    syrk = blas.ssyrk if dtype == np.float32 else blas.dsyrk
-    buffer: NDArray[Any] | None = None
+
+    def add(product: NDArray[Any]) -> None:
+        np.add(lower, product, out=lower)
+
     # An overflow or a NaN shows on the diagonal, where callers look for it.
     with np.errstate(over="ignore", invalid="ignore"):
         for blocks in parts:
-            for part, block in blocks.read(dtype):
-                w: Floats | None = None
-                factor = 1.0
-                if blocks.weights is not None:
-                    w = blocks.weights[part]
-                    if (w == w[0]).all():  # as of new rows: no need to scale them
-                        factor, w = float(w[0]), None
-                if not isinstance(block, np.ndarray):
-                    square = _square(block if w is None else _scale_rows(block, np.sqrt(w)))
-                    lower += factor * square.astype(np.float64)
-                    continue
-                if w is not None:
-                    if buffer is None or len(buffer) < len(block):
-                        buffer = np.empty_like(block)
-                    roots = np.sqrt(w).astype(dtype)[:, None]
-                    block = np.multiply(block, roots, out=buffer[: len(block)])
-                product = syrk(factor, block.T, beta=0.0, c=product, lower=1, overwrite_c=1)
-                lower += product
+            work = partial(_squares, blocks, dtype)
+            in_turn(blocks.pieces(dtype), work, add, bytes_each=d * d * dtype.itemsize)
     full: Floats = np.tril(lower)
     return full + np.tril(lower, -1).T
+
+
+def _squares(
+    blocks: Blocks, dtype: np.dtype[Any], pieces: Iterator[slice]
+) -> Iterator[NDArray[Any]]:
+    """Yield sum w x x' of each piece, its lower triangle at least, overwritten by the next."""
+    d = blocks.columns
+    product = np.empty((d, d), dtype=dtype, order="F")
+    syrk = blas.ssyrk if dtype == np.float32 else blas.dsyrk
+    buffer = np.empty((0, d), dtype=dtype)
+    for part, block in blocks.read(dtype, pieces):
+        w: Floats | None = None
+        factor = 1.0
+        if blocks.weights is not None:
+            w = blocks.weights[part]
+            if (w == w[0]).all():  # as of new rows: no need to scale them
+                factor, w = float(w[0]), None
+        if not isinstance(block, np.ndarray):
+            square = _square(block if w is None else _scale_rows(block, np.sqrt(w)))
+            yield factor * square.astype(np.float64)
+            continue
+        if w is not None:
+            if len(buffer) < len(block):
+                buffer = np.empty_like(block)
+            roots = np.sqrt(w).astype(dtype)[:, None]
+            block = np.multiply(block, roots, out=buffer[: len(block)])
+        product = syrk(factor, block.T, beta=0.0, c=product, lower=1, overwrite_c=1)
+        yield product
 
 
 def _scale_rows(block: Any, factors: NDArray[Any]) -> Any:
@@ -212,10 +229,7 @@ class Factor:
         blocks = Blocks(rows, name="rows")
         if blocks.columns != len(self.W):
             raise DataError(f"rows must have {len(self.W)} columns, found {blocks.columns}.")
-        scores = np.empty(blocks.rows)
-        dtype = self.work_dtype(blocks.dtype)
-        for part, product, _ in products(blocks, dtype, self.W):
-            scores[part] = np.einsum("ij,ij->i", product, product)
+        scores, _ = squared_norms(blocks, self.work_dtype(blocks.dtype), self.W)
         if not np.isfinite(scores).all():
             blocks.check_finite()
         return scores
@@ -255,31 +269,66 @@ class Factor:
         return Factor(W, kept, None, self.ridge, self.dimension, growth)
 
 
+def squared_norms(
+    blocks: Blocks, dtype: np.dtype[Any], W: Floats, V: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """Return ||x W||^2 of each row x, and sum w (x v)^2 over all rows for each column v of V."""
+    scores = np.empty(blocks.rows)
+    sums = np.zeros(0 if V is None else V.shape[1])
+    multiplied = products(blocks, dtype, W, V)
+
+    def work(pieces: Iterator[slice]) -> Iterator[Floats]:
+        for part, product, probes in multiplied(pieces):
+            scores[part] = np.einsum("ij,ij->i", product, product)
+            yield weighted_squares(probes, blocks, part)
+
+    def add(some: Floats) -> None:
+        np.add(sums, some, out=sums)
+
+    in_turn(blocks.pieces(dtype), work, add)
+    return scores, sums
+
+
+def weighted_squares(probes: NDArray[Any], blocks: Blocks, part: slice) -> Floats:
+    """Return sum w p^2 of each column of (rows, k) numbers p, w the weights of these rows."""
+    wide = probes.astype(np.float64)
+    w = wide if blocks.weights is None else wide * blocks.weights[part, None]
+    sums: Floats = np.einsum("ij,ij->j", w, wide)
+    return sums
+
+
 def products(
     blocks: Blocks, dtype: np.dtype[Any], W: Floats, V: Floats | None = None
-) -> Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]:
-    """Yield (rows, X W, X V) for each block X, W upper triangular and V a few columns.
+) -> Callable[[Iterable[slice]], Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]]:
+    """Return what yields (rows, X W, X V) of pieces X, W upper triangular and V a few columns.
 
-    The arrays are overwritten by the next block. Where the data lie in host memory, V rides
+    The arrays are overwritten by the next piece. Where the data lie in host memory, V rides
     in the triangular product as further columns, which costs next to nothing.
     """
     d = len(W)
     V = np.zeros((d, 0)) if V is None else V
+    wide = d + V.shape[1]
     if blocks.sparse or blocks.remote:
         right = np.hstack([W, V]).astype(dtype)
-        for part, block in blocks.read(dtype):
-            product = to_numpy(times(block, right))
-            yield part, product[:, :d], product[:, d:]
-        return
+
+        def elsewhere(pieces: Iterable[slice]) -> Iterator[Any]:
+            for part, block in blocks.read(dtype, pieces):
+                product = to_numpy(times(block, right))
+                yield part, product[:, :d], product[:, d:]
+
+        return elsewhere
     trmm = blas.strmm if dtype == np.float32 else blas.dtrmm
-    wide = d + V.shape[1]
     # BLAS counts by columns: (X U)' = U' X', with U' lower triangular.
     lower = np.zeros((wide, wide), dtype=dtype, order="F")
     lower[:, :d] = np.vstack([W.T, V.T])
-    for part, block in blocks.read_copies(dtype, more=wide - d):
-        block[:, d:] = 0
-        product = trmm(1.0, lower, block.T, side=0, lower=1, overwrite_b=1).T
-        yield part, product[:, :d], product[:, d:]
+
+    def here(pieces: Iterable[slice]) -> Iterator[Any]:
+        for part, block in blocks.read_copies(dtype, pieces, more=wide - d):
+            block[:, d:] = 0
+            product = trmm(1.0, lower, block.T, side=0, lower=1, overwrite_b=1).T
+            yield part, product[:, :d], product[:, d:]
+
+    return here
 
 
 def times(block: Any, right: NDArray[Any]) -> Any:

@@ -13,7 +13,7 @@ Gram matrix by that of a CountSketch and the norm by a random projection (Drinea
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from olss.common import checks
+from olss.common.threads import in_turn
 from olss.core.gram import (
     COLUMN_LIMIT,
     Factor,
@@ -30,8 +31,9 @@ from olss.core.gram import (
     dense_product,
     factor_gram,
     gram_of,
-    products,
+    squared_norms,
     times,
+    weighted_squares,
 )
 from olss.core.preconditioned_qr import countsketch, even_scale, preconditioned_scores, vanishes
 from olss.core.row_blocks import Blocks, to_numpy
@@ -222,12 +224,8 @@ def _score(parts: list[Blocks], factor: Factor) -> tuple[list[Floats], float]:
     missing = (z**2).sum(axis=0) - factor.ridge * (V**2).sum(axis=0)
     all_scores, total = [], 0.0
     for blocks in parts:
-        scores = np.empty(blocks.rows)
-        dtype = factor.work_dtype(blocks.dtype)
-        for part, product, probes in products(blocks, dtype, factor.W, V):
-            scores[part] = np.einsum("ij,ij->i", product, product)
-            w = 1.0 if blocks.weights is None else blocks.weights[part, None]
-            missing -= (w * probes.astype(np.float64) ** 2).sum(axis=0)
+        scores, found = squared_norms(blocks, factor.work_dtype(blocks.dtype), factor.W, V)
+        missing -= found
         w = 1.0 if blocks.weights is None else blocks.weights
         total += float((w * scores).sum())
         with np.errstate(divide="ignore"):
@@ -252,10 +250,15 @@ def product_defect(blocks: Blocks, factor: Factor, product: Floats) -> float:
     missing = np.einsum("ij,ij->j", V, product @ V)
     dtype = factor.work_dtype(blocks.dtype)
     right = V.astype(dtype)
-    for part, block in blocks.read(dtype):
-        probes = dense_product(block, right).astype(np.float64)
-        w = 1.0 if blocks.weights is None else blocks.weights[part, None]
-        missing -= (w * probes**2).sum(axis=0)
+
+    def work(pieces: Iterator[slice]) -> Iterator[Floats]:
+        for part, block in blocks.read(dtype, pieces):
+            yield weighted_squares(dense_product(block, right), blocks, part)
+
+    def subtract(found: Floats) -> None:
+        np.subtract(missing, found, out=missing)
+
+    in_turn(blocks.pieces(dtype), work, subtract)
     return float(np.sqrt(np.mean(missing**2) / 2))
 
 
@@ -430,9 +433,14 @@ class Projected:
         scores = np.empty(blocks.rows)
         dtype = self.work_dtype(blocks.dtype)
         right = self.V.astype(dtype)
-        for part, block in blocks.read(dtype):
-            product = dense_product(block, right)
-            scores[part] = np.einsum("ij,ij->i", product, product)
+
+        def work(pieces: Iterator[slice]) -> Iterator[None]:
+            for part, block in blocks.read(dtype, pieces):
+                product = dense_product(block, right)
+                scores[part] = np.einsum("ij,ij->i", product, product)
+                yield
+
+        in_turn(blocks.pieces(dtype), work)
         if not np.isfinite(scores).all():
             blocks.check_finite()
         return scores

@@ -222,7 +222,8 @@ def _exactly(known: GramSum | RowSum, blocks: list[Blocks], up_to_scale: bool) -
     rank = int(factor.kept.sum())
     H = np.zeros((rank, rank))
     for b in blocks:
-        for part, product, _ in products(b, factor.work_dtype(b.dtype), factor.W):
+        dtype = factor.work_dtype(b.dtype)
+        for part, product, _ in products(b, dtype, factor.W)(b.pieces(dtype)):
             Y = product[:, factor.kept].astype(np.float64)
             H += (Y if b.weights is None else Y * b.weights[part, None]).T @ Y
     h: Floats = np.asarray(np.linalg.eigvalsh(H) if rank else np.ones(1), dtype=np.float64)
