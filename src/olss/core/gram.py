@@ -10,7 +10,7 @@ W = D^-1/2 R^-1 upper triangular, and a row's score ||x W||^2 half the work of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,11 +20,12 @@ import scipy.sparse as sp
 from array_api_compat import array_namespace
 from array_api_compat import device as device_of
 from numpy.typing import NDArray
-from scipy.linalg import blas, lapack, rq
+from scipy.linalg import lapack, rq
 
 from olss.common import checks
 from olss.common.threads import in_turn
 from olss.core.row_blocks import Blocks, to_numpy
+from olss.core.row_products import squared_norms
 from olss.errors import DataError, InputError
 
 __all__ = [
@@ -32,13 +33,8 @@ __all__ = [
     "Factor",
     "Gram",
     "RidgeRule",
-    "dense_product",
     "factor_gram",
     "gram_of",
-    "products",
-    "squared_norms",
-    "times",
-    "weighted_squares",
 ]
 
 Floats = NDArray[np.float64]
@@ -142,52 +138,41 @@ class Gram:
 
 
 def gram_of(parts: Sequence[Blocks], dtype: np.dtype[Any]) -> Floats:
-    """Sum w x x' over all parts: products in `dtype`, added up in float64 in the order of rows.
-
-    The products go through SciPy's BLAS like all that follows them: NumPy brings a library of
-    its own, and the threads of the two get in each other's way.
-    """
+    """Sum w x x' over all parts: products in `dtype`, added up in float64 in the order of rows."""
     d = parts[0].columns
-    lower = np.zeros((d, d), order="F")
+    total = np.zeros((d, d))
 
     def add(product: NDArray[Any]) -> None:
-        np.add(lower, product, out=lower)
+        np.add(total, product, out=total)
 
     # An overflow or a NaN shows on the diagonal, where callers look for it.
     with np.errstate(over="ignore", invalid="ignore"):
         for blocks in parts:
             work = partial(_squares, blocks, dtype)
             in_turn(blocks.pieces(dtype), work, add, bytes_each=d * d * dtype.itemsize)
-    full: Floats = np.tril(lower)
-    return full + np.tril(lower, -1).T
+    return total
 
 
 def _squares(
     blocks: Blocks, dtype: np.dtype[Any], pieces: Iterator[slice]
 ) -> Iterator[NDArray[Any]]:
-    """Yield sum w x x' of each piece, its lower triangle at least, overwritten by the next."""
+    """Yield sum w x x' of each piece, overwritten by the next."""
     d = blocks.columns
-    product = np.empty((d, d), dtype=dtype, order="F")
-    syrk = blas.ssyrk if dtype == np.float32 else blas.dsyrk
+    product = np.empty((d, d), dtype=dtype)
     buffer = np.empty((0, d), dtype=dtype)
     for part, block in blocks.read(dtype, pieces):
-        w: Floats | None = None
-        factor = 1.0
-        if blocks.weights is not None:
-            w = blocks.weights[part]
-            if (w == w[0]).all():  # as of new rows: no need to scale them
-                factor, w = float(w[0]), None
+        w = None if blocks.weights is None else blocks.weights[part]
+        alike = w is not None and bool((w == w[0]).all())  # as of new rows: no need to scale them
         if not isinstance(block, np.ndarray):
-            square = _square(block if w is None else _scale_rows(block, np.sqrt(w)))
-            yield factor * square.astype(np.float64)
+            yield _square(block if w is None else _scale_rows(block, np.sqrt(w)))
             continue
-        if w is not None:
+        if w is not None and not alike:
             if len(buffer) < len(block):
                 buffer = np.empty_like(block)
             roots = np.sqrt(w).astype(dtype)[:, None]
             block = np.multiply(block, roots, out=buffer[: len(block)])
-        product = syrk(factor, block.T, beta=0.0, c=product, lower=1, overwrite_c=1)
-        yield product
+        np.matmul(block.T, block, out=product)  # is symmetric, and takes half the work of others
+        yield product if w is None or not alike else product * w[0]
 
 
 def _scale_rows(block: Any, factors: NDArray[Any]) -> Any:
@@ -198,9 +183,11 @@ def _scale_rows(block: Any, factors: NDArray[Any]) -> Any:
     return block * xp.asarray(factors, dtype=block.dtype, device=device_of(block))[:, None]
 
 
-def _square(block: Any) -> NDArray[Any]:
+def _square(block: Any) -> Floats:
     product = block.T @ block
-    return product.toarray() if sp.issparse(product) else to_numpy(product)
+    dense = product.toarray() if sp.issparse(product) else to_numpy(product)
+    lower: Floats = np.tril(dense).astype(np.float64)
+    return lower + np.tril(lower, -1).T
 
 
 @dataclass(frozen=True)
@@ -269,85 +256,6 @@ class Factor:
         return Factor(W, kept, None, self.ridge, self.dimension, growth)
 
 
-def squared_norms(
-    blocks: Blocks, dtype: np.dtype[Any], W: Floats, V: Floats | None = None
-) -> tuple[Floats, Floats]:
-    """Return ||x W||^2 of each row x, and sum w (x v)^2 over all rows for each column v of V."""
-    scores = np.empty(blocks.rows)
-    sums = np.zeros(0 if V is None else V.shape[1])
-    multiplied = products(blocks, dtype, W, V)
-
-    def work(pieces: Iterator[slice]) -> Iterator[Floats]:
-        for part, product, probes in multiplied(pieces):
-            scores[part] = np.einsum("ij,ij->i", product, product)
-            yield weighted_squares(probes, blocks, part)
-
-    def add(some: Floats) -> None:
-        np.add(sums, some, out=sums)
-
-    in_turn(blocks.pieces(dtype), work, add)
-    return scores, sums
-
-
-def weighted_squares(probes: NDArray[Any], blocks: Blocks, part: slice) -> Floats:
-    """Return sum w p^2 of each column of (rows, k) numbers p, w the weights of these rows."""
-    wide = probes.astype(np.float64)
-    w = wide if blocks.weights is None else wide * blocks.weights[part, None]
-    sums: Floats = np.einsum("ij,ij->j", w, wide)
-    return sums
-
-
-def products(
-    blocks: Blocks, dtype: np.dtype[Any], W: Floats, V: Floats | None = None
-) -> Callable[[Iterable[slice]], Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]]:
-    """Return what yields (rows, X W, X V) of pieces X, W upper triangular and V a few columns.
-
-    The arrays are overwritten by the next piece. Where the data lie in host memory, V rides
-    in the triangular product as further columns, which costs next to nothing.
-    """
-    d = len(W)
-    V = np.zeros((d, 0)) if V is None else V
-    wide = d + V.shape[1]
-    if blocks.sparse or blocks.remote:
-        right = np.hstack([W, V]).astype(dtype)
-
-        def elsewhere(pieces: Iterable[slice]) -> Iterator[Any]:
-            for part, block in blocks.read(dtype, pieces):
-                product = to_numpy(times(block, right))
-                yield part, product[:, :d], product[:, d:]
-
-        return elsewhere
-    trmm = blas.strmm if dtype == np.float32 else blas.dtrmm
-    # BLAS counts by columns: (X U)' = U' X', with U' lower triangular.
-    lower = np.zeros((wide, wide), dtype=dtype, order="F")
-    lower[:, :d] = np.vstack([W.T, V.T])
-
-    def here(pieces: Iterable[slice]) -> Iterator[Any]:
-        for part, block in blocks.read_copies(dtype, pieces, more=wide - d):
-            block[:, d:] = 0
-            product = trmm(1.0, lower, block.T, side=0, lower=1, overwrite_b=1).T
-            yield part, product[:, :d], product[:, d:]
-
-    return here
-
-
-def times(block: Any, right: NDArray[Any]) -> Any:
-    """Return block @ right where the block lies."""
-    if sp.issparse(block) or isinstance(block, np.ndarray):
-        return block @ right
-    xp = array_namespace(block)
-    return block @ xp.asarray(right, dtype=block.dtype, device=device_of(block))
-
-
-def dense_product(block: Any, right: NDArray[Any]) -> NDArray[Any]:
-    """Return block @ right as NumPy; where both are, by SciPy's BLAS (see `gram_of`)."""
-    if not isinstance(block, np.ndarray):
-        return to_numpy(times(block, right))
-    gemm = blas.sgemm if block.dtype == np.float32 else blas.dgemm
-    product: NDArray[Any] = gemm(1.0, np.ascontiguousarray(right).T, block.T).T
-    return product
-
-
 def factor_gram(G: Floats, ridge: float, tolerance: float) -> Factor:
     """Factor G + ridge I, leaving out columns whose squared relative residual is in `tolerance`.
 
@@ -366,31 +274,36 @@ def factor_gram(G: Floats, ridge: float, tolerance: float) -> Factor:
     s = 1 / np.sqrt(diagonal[live])
     C = G[np.ix_(live, live)] if len(live) < d else G.copy()
     C.flat[:: len(C) + 1] += ridge
-    C *= s[:, None] * s
-    R, independent = _independent_cholesky(C, tolerance)
+    C *= s[:, None]
+    C *= s
+    L, independent = _independent_cholesky(C, tolerance)
     keep = live[independent]
-    inverse = np.triu(lapack.dtrtri(R, lower=0)[0]) if len(keep) else R
-    W = np.zeros((d, d))
-    W[np.ix_(keep, keep)] = s[independent, None] * inverse
+    # R^-1 = (L^-1)', with its rows one after the other.
+    inverse = lapack.dtrtri(L, lower=1, overwrite_c=1)[0].T if len(keep) else L
+    W = s[independent, None] * inverse
+    if len(keep) < d:
+        wide = np.zeros((d, d))
+        wide[np.ix_(keep, keep)] = W
+        W = wide
     kept = np.zeros(d, dtype=bool)
     kept[keep] = True
-    dimension = len(keep) - ridge * float(np.sum(W**2))
+    dimension = len(keep) - (ridge * float(np.sum(W**2)) if ridge else 0.0)
     null = None if len(keep) == len(live) else _null_vector(G, W, np.setdiff1d(live, keep))
     return Factor(W, kept, null, ridge, dimension, float(np.linalg.norm(inverse)))
 
 
 def _independent_cholesky(C: Floats, tolerance: float) -> tuple[Floats, NDArray[np.intp]]:
-    """Return (R, independent): C[independent, independent] = R'R, R upper triangular."""
+    """Return (L, independent): C[independent, independent] = L L', L lower triangular."""
     every = np.arange(len(C))
-    R, failed = lapack.dpotrf(C, lower=0, clean=1)
-    if not failed and (R.diagonal() ** 2 > tolerance).all():
-        return R, every
+    L, failed = lapack.dpotrf(C.T, lower=1, clean=1)  # C' is C, and as LAPACK has its matrices
+    if not failed and (L.diagonal() ** 2 > tolerance).all():
+        return L, every
     _, pivots, rank, _ = lapack.dpstrf(C, tol=tolerance, lower=0)
     independent = np.sort(pivots[:rank] - 1)
-    R, failed = lapack.dpotrf(C[np.ix_(independent, independent)], lower=0, clean=1)
+    L, failed = lapack.dpotrf(C[np.ix_(independent, independent)].T, lower=1, clean=1)
     if failed:  # cannot be: pivoting has just factored it with pivots above the tolerance
         raise ArithmeticError("Cholesky factorisation failed after pivoting")
-    return R, independent
+    return L, independent
 
 
 def _null_vector(G: Floats, W: Floats, dropped: NDArray[np.intp]) -> Floats:

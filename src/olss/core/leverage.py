@@ -24,19 +24,10 @@ from scipy.linalg import lapack
 
 from olss.common import checks
 from olss.common.threads import in_turn
-from olss.core.gram import (
-    COLUMN_LIMIT,
-    Factor,
-    RidgeRule,
-    dense_product,
-    factor_gram,
-    gram_of,
-    squared_norms,
-    times,
-    weighted_squares,
-)
+from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule, factor_gram, gram_of
 from olss.core.preconditioned_qr import countsketch, even_scale, preconditioned_scores, vanishes
 from olss.core.row_blocks import Blocks, to_numpy
+from olss.core.row_products import squared_norms, times, weighted_squares
 from olss.core.wide_rows import narrowed
 from olss.errors import DataError, InputError, OlssWarning
 
@@ -237,7 +228,7 @@ def _score(parts: list[Blocks], factor: Factor) -> tuple[list[Floats], float]:
 def _probes(factor: Factor) -> tuple[Floats, Floats]:
     """Return a few random normal z, one a column, and W z."""
     z = np.random.default_rng(0).standard_normal((len(factor.W), PROBES)) * factor.kept[:, None]
-    return z, dense_product(factor.W, z)
+    return z, factor.W @ z
 
 
 def product_defect(blocks: Blocks, factor: Factor, product: Floats) -> float:
@@ -253,7 +244,7 @@ def product_defect(blocks: Blocks, factor: Factor, product: Floats) -> float:
 
     def work(pieces: Iterator[slice]) -> Iterator[Floats]:
         for part, block in blocks.read(dtype, pieces):
-            yield weighted_squares(dense_product(block, right), blocks, part)
+            yield weighted_squares(to_numpy(times(block, right)), blocks, part)
 
     def subtract(found: Floats) -> None:
         np.subtract(missing, found, out=missing)
@@ -408,7 +399,7 @@ class Projected:
     def of(cls, factor: Factor, rng: np.random.Generator) -> Projected:
         """Return a projection of what the factor does."""
         Z = rng.standard_normal((len(factor.W), JL_COLUMNS)) / np.sqrt(JL_COLUMNS)
-        return cls(dense_product(factor.W, Z), factor)
+        return cls(factor.W @ Z, factor)
 
     @property
     def dimension(self) -> float:
@@ -436,7 +427,7 @@ class Projected:
 
         def work(pieces: Iterator[slice]) -> Iterator[None]:
             for part, block in blocks.read(dtype, pieces):
-                product = dense_product(block, right)
+                product = to_numpy(times(block, right))
                 scores[part] = np.einsum("ij,ij->i", product, product)
                 yield
 

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
-from olss.core.gram import Factor, times
+from olss.core.gram import Factor
 from olss.core.row_blocks import Blocks, to_numpy
+from olss.core.row_products import times
 
 __all__ = [
     "countsketch",

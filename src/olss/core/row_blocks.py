@@ -24,6 +24,7 @@ from array_api_compat import (
 from array_api_compat import device as device_of
 from numpy.typing import NDArray
 
+from olss.common.threads import in_turn
 from olss.errors import DataError, InputError
 
 __all__ = ["BLOCK_BYTES", "Blocks", "check_weights", "dense_array", "to_numpy"]
@@ -214,6 +215,22 @@ class Blocks:
             return scores
         xp = array_namespace(self.source)
         return xp.asarray(scores, device=device_of(self.source))
+
+    def sums_finite(self) -> bool:
+        """Tell whether sums of all rows are finite: if they are, so is every number."""
+        total = 0.0
+
+        def work(pieces: Iterator[slice]) -> Iterator[float]:
+            for _, block in self.read(self.dtype, pieces):
+                yield float(np.sum(block.data if self.sparse else to_numpy(block)))
+
+        def add(some: float) -> None:
+            nonlocal total
+            total += some
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            in_turn(self.pieces(self.dtype), work, add)
+        return bool(np.isfinite(total))
 
     def check_finite(self) -> None:
         """Raise `DataError` naming the first row that holds a NaN or an infinity."""

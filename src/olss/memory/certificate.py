@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.common import checks
-from olss.core.gram import gram_of, products, times
+from olss.core.gram import gram_of
 from olss.core.row_blocks import Blocks, to_numpy
+from olss.core.row_products import products, times
 from olss.core.running_directions import DirectionSum
 from olss.core.running_gram import GramSum, RowSum
 from olss.errors import DataError, InputError
