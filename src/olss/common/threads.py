@@ -12,14 +12,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["in_turn"]
+__all__ = ["in_turn", "one_blas_thread"]
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -27,6 +27,8 @@ R = TypeVar("R")
 # Each thread has memory of its own, so that neither may grow with the machine.
 MOST_THREADS = 8
 MOST_BYTES = 256_000_000
+# Beyond, several BLAS threads on one matrix are worth their waking up and spinning afterwards.
+WIDE = 1024
 _NONE: Any = object()
 
 
@@ -68,6 +70,11 @@ def in_turn(
         _Line(parts, work, take).done_by(min(threads, most, len(parts)))
 
 
+def one_blas_thread(columns: int) -> AbstractContextManager[object]:
+    """Give BLAS one thread for work on matrices of so many columns, if these are not many."""
+    return _blas.alone() if columns <= WIDE else nullcontext()
+
+
 class _Line(Generic[P, R]):
     """Parts in line, each taken up by the first thread that is free."""
 
@@ -97,9 +104,13 @@ class _Line(Generic[P, R]):
             raise self._error
 
     def _helper(self) -> list[threading.Thread]:
+        def run() -> None:
+            if self._error is None:
+                _blas.set_one()
+            self._help()
+
         # What NumPy does about overflow is set for a context, which threads do not inherit.
-        help_ = copy_context().run
-        helper = threading.Thread(target=help_, args=(self._help,), daemon=True)
+        helper = threading.Thread(target=copy_context().run, args=(run,), daemon=True)
         try:
             helper.start()
         except RuntimeError:  # no more are to be had, as when the interpreter ends
@@ -154,26 +165,39 @@ class _Blas:
 
     @contextmanager
     def alone(self) -> Iterator[int]:
-        """Give BLAS one thread for as long as anybody asks for it; say how many it had."""
+        """Give BLAS one thread for as long as anybody asks for it; say how many it had.
+
+        It is one, too, if another thread decides about BLAS and did not give it one.
+        """
         me = object()
         try:
             with self._lock:
                 first = not self._users
                 if first:
-                    self._threads = [pool.num_threads for pool in self._pools]
+                    self._threads = self._now()
                 self._users.add(me)
                 if first:
                     self._set([1] * len(self._threads))
-            yield min(self._threads, default=1)
+            yield min(self._threads, default=1) if set(self._now()) == {1} else 1
         finally:
             with self._lock:
                 if self._users == {me}:
                     self._set(self._threads)
                 self._users.discard(me)
 
+    def _now(self) -> list[int]:
+        return [pool.num_threads for pool in self._pools]
+
     def _set(self, threads: list[int]) -> None:
         for pool, count in zip(self._pools, threads, strict=True):
             pool.set_num_threads(count)
+            # Whoever sets threads alone decides about them until this is said.
+            getattr(pool, "clear_controlling_thread", lambda: None)()
+
+    def set_one(self) -> None:
+        """Give BLAS one thread where each thread has a number of its own, as with OpenMP."""
+        if set(self._now()) != {1}:
+            self._set([1] * len(self._pools))
 
 
 _blas = _Blas()

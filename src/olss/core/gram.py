@@ -270,40 +270,38 @@ def factor_gram(G: Floats, ridge: float, tolerance: float) -> Factor:
     """
     d = len(G)
     diagonal = G.diagonal() + ridge
-    live = np.flatnonzero(diagonal > 0)
-    s = 1 / np.sqrt(diagonal[live])
-    C = G[np.ix_(live, live)] if len(live) < d else G.copy()
-    C.flat[:: len(C) + 1] += ridge
-    C *= s[:, None]
+    live = diagonal > 0
+    s = np.divide(1, np.sqrt(diagonal), out=np.zeros(d), where=live)
+    C = G * s[:, None]
     C *= s
-    L, independent = _independent_cholesky(C, tolerance)
-    keep = live[independent]
-    # R^-1 = (L^-1)', with its rows one after the other.
-    inverse = lapack.dtrtri(L, lower=1, overwrite_c=1)[0].T if len(keep) else L
-    W = s[independent, None] * inverse
-    if len(keep) < d:
-        wide = np.zeros((d, d))
-        wide[np.ix_(keep, keep)] = W
-        W = wide
-    kept = np.zeros(d, dtype=bool)
-    kept[keep] = True
-    dimension = len(keep) - (ridge * float(np.sum(W**2)) if ridge else 0.0)
-    null = None if len(keep) == len(live) else _null_vector(G, W, np.setdiff1d(live, keep))
-    return Factor(W, kept, null, ridge, dimension, float(np.linalg.norm(inverse)))
+    C.flat[:: d + 1] = 1.0  # of a column of zeros, too, which touches no other
+    inverse, independent = _inverse_root(C, tolerance)
+    W = s[:, None] * inverse
+    kept = independent & live
+    dropped = np.flatnonzero(live & ~independent)
+    null = _null_vector(G, W, dropped) if len(dropped) else None
+    dimension = int(kept.sum()) - (ridge * float(np.sum(W**2)) if ridge else 0.0)
+    return Factor(W, kept, null, ridge, dimension, float(np.linalg.norm(inverse[kept])))
 
 
-def _independent_cholesky(C: Floats, tolerance: float) -> tuple[Floats, NDArray[np.intp]]:
-    """Return (L, independent): C[independent, independent] = L L', L lower triangular."""
-    every = np.arange(len(C))
-    L, failed = lapack.dpotrf(C.T, lower=1, clean=1)  # C' is C, and as LAPACK has its matrices
+def _inverse_root(C: Floats, tolerance: float) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return R^-1, C = R'R with R upper triangular, and which columns are independent.
+
+    Rows and columns of R^-1 that belong to others are zero.
+    """
+    # R' = L is what LAPACK, which counts by columns, calls lower triangular; and C' is C.
+    L, failed = lapack.dpotrf(C.T, lower=1, clean=1)
     if not failed and (L.diagonal() ** 2 > tolerance).all():
-        return L, every
+        return lapack.dtrtri(L, lower=1, overwrite_c=1)[0].T, np.ones(len(C), dtype=bool)
     _, pivots, rank, _ = lapack.dpstrf(C, tol=tolerance, lower=0)
-    independent = np.sort(pivots[:rank] - 1)
-    L, failed = lapack.dpotrf(C[np.ix_(independent, independent)].T, lower=1, clean=1)
+    keep = np.sort(pivots[:rank] - 1)
+    L, failed = lapack.dpotrf(C[np.ix_(keep, keep)].T, lower=1, clean=1)
     if failed:  # cannot be: pivoting has just factored it with pivots above the tolerance
         raise ArithmeticError("Cholesky factorisation failed after pivoting")
-    return L, independent
+    inverse, independent = np.zeros_like(C), np.zeros(len(C), dtype=bool)
+    inverse[np.ix_(keep, keep)] = lapack.dtrtri(L, lower=1, overwrite_c=1)[0].T
+    independent[keep] = True
+    return inverse, independent
 
 
 def _null_vector(G: Floats, W: Floats, dropped: NDArray[np.intp]) -> Floats:

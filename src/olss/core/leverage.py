@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from olss.common import checks
-from olss.common.threads import in_turn
+from olss.common.threads import in_turn, one_blas_thread
 from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule, factor_gram, gram_of
 from olss.core.preconditioned_qr import countsketch, even_scale, preconditioned_scores, vanishes
 from olss.core.row_blocks import Blocks, to_numpy
@@ -47,6 +47,8 @@ Method = Literal["exact", "sketched", "bless"]
 
 # Scores are right to 1e-3 relative; a check that finds a larger defect asks for more digits.
 TOLERANCE = 3e-4
+# Those of a sketch are right to 12%.
+SKETCH_TOLERANCE = 0.05
 PROBES = 8
 JL_COLUMNS = 64
 
@@ -160,9 +162,10 @@ def _scores(
         return _split(_dual(parts, rule), parts)
     if columns > COLUMN_LIMIT:
         parts = narrowed(parts, COLUMN_LIMIT)
-    if method == "sketched" and rows > 8 * parts[0].columns:
-        return _sketched(parts, rule, checks.generator(seed))
-    return _exact(parts, rule)
+    with one_blas_thread(parts[0].columns):
+        if method == "sketched" and rows > 8 * parts[0].columns:
+            return _sketched(parts, rule, checks.generator(seed))
+        return _exact(parts, rule)
 
 
 def warn_uninformative(rows: int, columns: int, rule: RidgeRule) -> None:
@@ -363,13 +366,12 @@ def _sketched(parts: list[Blocks], rule: RidgeRule, rng: np.random.Generator) ->
     Drineas, Magdon-Ismail, Mahoney & Woodruff (2012), with a CountSketch of 4 d rows
     (Clarkson & Woodruff 2013) for the first step. Scores are rescaled to the right sum.
     """
-    S = countsketch(parts, 4 * parts[0].columns, rng, parts[0].dtype).astype(np.float64)
-    if not np.isfinite(S).all():
+    S = Blocks(countsketch(parts, 4 * parts[0].columns, rng, parts[0].dtype))
+    if not S.sums_finite():
         for p in parts:
             p.check_finite()
         return _exact(parts, rule)
-    G = gram_of([Blocks(S)], S.dtype)
-    factor = factor_gram(G, rule.of_gram(G), 1e-10)
+    factor = _factor_of_sketch(S, rule)
     projected = Projected.of(factor, rng)
     all_scores, total = [], 0.0
     for blocks in parts:
@@ -379,6 +381,18 @@ def _sketched(parts: list[Blocks], rule: RidgeRule, rng: np.random.Generator) ->
     right = factor.dimension / total if total else 1.0
     tops = [1.0 if p.weights is None else 1 / np.maximum(p.weights, 1e-300) for p in parts]
     return [np.minimum(s * right, top) for s, top in zip(all_scores, tops, strict=True)]
+
+
+def _factor_of_sketch(S: Blocks, rule: RidgeRule) -> Factor:
+    """Factor S'S, whose products are formed in float32 if that is found to do no harm."""
+    if S.dtype == np.float32:
+        G = gram_of([S], S.dtype)
+        if in_range(G, [S], S.dtype):
+            factor = factor_gram(G, rule.of_gram(G), _SINGLE[1])
+            if factor.null is None and product_defect(S, factor, G) <= SKETCH_TOLERANCE:
+                return factor
+    G = gram_of([S], _DOUBLE[0])
+    return factor_gram(G, rule.of_gram(G), _DOUBLE[1])
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,8 @@ class Blocks:
             if self._converts(dtype):
                 block[:, : self.columns] = self.source[part].reshape(rows, self.columns)
             else:
-                block[:, : self.columns] = self._block(part, dtype)
+                found = self._block(part, dtype)
+                block[:, : self.columns] = found.toarray() if self.sparse else to_numpy(found)
             yield part, block
 
     def pieces(self, dtype: np.dtype[Any]) -> list[slice]:
@@ -148,6 +149,9 @@ class Blocks:
         longer than to add it up.
         """
         most = max(64, self.columns // 4, PIECE_BYTES // (self.columns * dtype.itemsize))
+        return self._cut(most)
+
+    def _cut(self, most: int) -> list[slice]:
         count = -(-self.rows // most)
         ends = [self.rows * k // count for k in range(count + 1)]
         return [slice(start, stop) for start, stop in pairwise(ends)]
