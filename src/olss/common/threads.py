@@ -35,7 +35,7 @@ _NONE: Any = object()
 def in_turn(
     parts: Sequence[P],
     work: Callable[[Iterator[P]], Iterator[R]],
-    take: Callable[[R], object] = lambda result: None,
+    take: Callable[[R], object] | None = None,
     *,
     bytes_each: int = 0,
 ) -> None:
@@ -47,7 +47,8 @@ def in_turn(
     work : generator function
         Is given parts and yields one result for each. It runs once in every thread, each time with
         some of the parts; a result is taken before it goes on, so that it may overwrite it.
-    take : function of a result
+    take : function of a result, optional
+        Threads wait for their turn; without it, they need not.
     bytes_each : int
         Memory that `work` has of its own. If it is so much that there is room for one thread only,
         BLAS keeps those it has.
@@ -82,7 +83,7 @@ class _Line(Generic[P, R]):
         self,
         parts: Sequence[P],
         work: Callable[[Iterator[P]], Iterator[R]],
-        take: Callable[[R], object],
+        take: Callable[[R], object] | None,
     ) -> None:
         self._next = iter(enumerate(parts))
         self._work = work
@@ -131,6 +132,8 @@ class _Line(Generic[P, R]):
 
         try:
             for result in self._work(mine()):
+                if self._take is None:
+                    continue
                 with self._moved:
                     self._moved.wait_for(lambda: self._turn == number or self._error is not None)
                     if self._error is None:

@@ -158,11 +158,11 @@ def _scores(
     rows, columns = sum(p.rows for p in parts), parts[0].columns
     if rows <= columns:
         warn_uninformative(rows, columns, rule)
-    if rows <= min(columns, COLUMN_LIMIT):
-        return _split(_dual(parts, rule), parts)
-    if columns > COLUMN_LIMIT:
-        parts = narrowed(parts, COLUMN_LIMIT)
-    with one_blas_thread(parts[0].columns):
+    with one_blas_thread(columns):
+        if rows <= min(columns, COLUMN_LIMIT):
+            return _split(_dual(parts, rule), parts)
+        if columns > COLUMN_LIMIT:
+            parts = narrowed(parts, COLUMN_LIMIT)
         if method == "sketched" and rows > 8 * parts[0].columns:
             return _sketched(parts, rule, checks.generator(seed))
         return _exact(parts, rule)

@@ -25,19 +25,19 @@ def squared_norms(
 ) -> tuple[Floats, Floats]:
     """Return ||x W||^2 of each row x, and sum w (x v)^2 over all rows for each column v of V."""
     scores = np.empty(blocks.rows)
-    sums = np.zeros(0 if V is None else V.shape[1])
+    pieces = blocks.pieces(dtype)
+    sums = np.zeros((len(pieces), 0 if V is None else V.shape[1]))
+    number = {part.start: k for k, part in enumerate(pieces)}
     multiplied = products(blocks, dtype, W, V)
 
-    def work(pieces: Iterator[slice]) -> Iterator[Floats]:
-        for part, product, probes in multiplied(pieces):
+    def work(mine: Iterator[slice]) -> Iterator[None]:
+        for part, product, probes in multiplied(mine):
             scores[part] = np.einsum("ij,ij->i", product, product)
-            yield weighted_squares(probes, blocks, part)
+            sums[number[part.start]] = weighted_squares(probes, blocks, part)
+            yield
 
-    def add(some: Floats) -> None:
-        np.add(sums, some, out=sums)
-
-    in_turn(blocks.pieces(dtype), work, add)
-    return scores, sums
+    in_turn(pieces, work)
+    return scores, sums.sum(axis=0)
 
 
 def weighted_squares(probes: NDArray[Any], blocks: Blocks, part: slice) -> Floats:

@@ -123,12 +123,9 @@ class Spectrum:
             return self if other.sum is None else other
         if other.columns != self.columns:
             raise InputError(f"other must have {self.columns} columns, found {other.columns}.")
-        return Spectrum(
-            self.rows + other.rows,
-            self.weight + other.weight,
-            self.columns,
-            self.sum.merged(other.sum),  # type: ignore[arg-type]  # of the same columns
-        )
+        with one_blas_thread(self.columns):
+            both = self.sum.merged(other.sum)  # type: ignore[arg-type]  # of the same columns
+        return Spectrum(self.rows + other.rows, self.weight + other.weight, self.columns, both)
 
     def minus(self, rows: Any, weights: Any = None) -> Spectrum:
         """Return the spectrum without rows that are in it.
