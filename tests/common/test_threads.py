@@ -34,17 +34,25 @@ def test_results_are_taken_in_the_order_of_parts(count):
     assert taken == PARTS
 
 
-def test_a_result_may_be_overwritten_by_the_next_of_its_thread():
-    def squares(numbers):
-        buffer = np.zeros(1)
-        for number in numbers:
-            buffer[0] = number**2
-            yield buffer
+def test_a_thread_is_at_most_one_result_ahead_of_those_taken():
+    ahead, most = 0, 0
 
-    taken = []
+    def work(numbers):
+        nonlocal ahead, most
+        for number in numbers:
+            time.sleep(0.05 if number == 0 else 0)
+            ahead += 1
+            most = max(most, ahead)
+            yield number
+
+    def take(number):
+        nonlocal ahead
+        ahead -= 1
+
     with threadpool_limits(3, user_api="blas"):
-        in_turn(PARTS, squares, lambda result: taken.append(float(result[0])))
-    assert taken == [n**2 for n in PARTS]
+        in_turn(PARTS, work, take)
+    assert ahead == 0
+    assert most <= 2 * 3
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, 1), (2, 2), (3, 3)])

@@ -46,12 +46,11 @@ def in_turn(
     parts : sequence
     work : generator function
         Is given parts and yields one result for each. It runs once in every thread, each time with
-        some of the parts; a result is taken before it goes on, so that it may overwrite it.
+        some of the parts, at most one result ahead of those taken.
     take : function of a result, optional
-        Threads wait for their turn; without it, they need not.
     bytes_each : int
-        Memory that `work` has of its own. If it is so much that there is room for one thread only,
-        BLAS keeps those it has.
+        Memory that each thread has of its own. If it is so much that there is room for one thread
+        only, BLAS keeps those it has.
 
     Examples
     --------
@@ -88,8 +87,10 @@ class _Line(Generic[P, R]):
         self._next = iter(enumerate(parts))
         self._work = work
         self._take = take
-        self._turn = 0
+        self._results: dict[int, R] = {}
+        self._taken = 0
         self._error: BaseException | None = None
+        self._asking = threading.Lock()
         self._moved = threading.Condition()
 
     def done_by(self, threads: int) -> None:
@@ -119,12 +120,12 @@ class _Line(Generic[P, R]):
         return [helper]
 
     def _help(self) -> None:
-        number = -1
+        number = before = -1
 
         def mine() -> Iterator[P]:
             nonlocal number
             while self._error is None:
-                with self._moved:
+                with self._asking:
                     number, part = next(self._next, (-1, _NONE))
                 if part is _NONE:
                     return
@@ -132,16 +133,21 @@ class _Line(Generic[P, R]):
 
         try:
             for result in self._work(mine()):
-                if self._take is None:
-                    continue
-                with self._moved:
-                    self._moved.wait_for(lambda: self._turn == number or self._error is not None)
-                    if self._error is None:
-                        self._take(result)
-                        self._turn += 1
-                        self._moved.notify_all()
+                if self._take is not None:
+                    self._give(number, result, self._take, before)
+                before = number
         except BaseException as error:
             self._stop(error)
+
+    def _give(self, number: int, result: R, take: Callable[[R], object], before: int) -> None:
+        """Have a result taken when it is its turn; wait until the one before has been."""
+        with self._moved:
+            self._results[number] = result
+            while self._error is None and self._taken in self._results:
+                take(self._results.pop(self._taken))
+                self._taken += 1
+                self._moved.notify_all()
+            self._moved.wait_for(lambda: self._taken > before or self._error is not None)
 
     def _stop(self, error: BaseException) -> None:
         with self._moved:

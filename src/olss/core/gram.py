@@ -149,17 +149,15 @@ def gram_of(parts: Sequence[Blocks], dtype: np.dtype[Any]) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         for blocks in parts:
             work = partial(_squares, blocks, dtype)
-            in_turn(blocks.pieces(dtype), work, add, bytes_each=d * d * dtype.itemsize)
+            in_turn(blocks.pieces(dtype), work, add, bytes_each=2 * d * d * dtype.itemsize)
     return total
 
 
 def _squares(
     blocks: Blocks, dtype: np.dtype[Any], pieces: Iterator[slice]
 ) -> Iterator[NDArray[Any]]:
-    """Yield sum w x x' of each piece, overwritten by the next."""
-    d = blocks.columns
-    product = np.empty((d, d), dtype=dtype)
-    buffer = np.empty((0, d), dtype=dtype)
+    """Yield sum w x x' of each piece."""
+    buffer = np.empty((0, blocks.columns), dtype=dtype)
     for part, block in blocks.read(dtype, pieces):
         w = None if blocks.weights is None else blocks.weights[part]
         alike = w is not None and bool((w == w[0]).all())  # as of new rows: no need to scale them
@@ -171,7 +169,7 @@ def _squares(
                 buffer = np.empty_like(block)
             roots = np.sqrt(w).astype(dtype)[:, None]
             block = np.multiply(block, roots, out=buffer[: len(block)])
-        np.matmul(block.T, block, out=product)  # is symmetric, and takes half the work of others
+        product = block.T @ block  # is symmetric, and takes half the work of others
         yield product if w is None or not alike else product * w[0]
 
 
@@ -281,7 +279,8 @@ def factor_gram(G: Floats, ridge: float, tolerance: float) -> Factor:
     dropped = np.flatnonzero(live & ~independent)
     null = _null_vector(G, W, dropped) if len(dropped) else None
     dimension = int(kept.sum()) - (ridge * float(np.sum(W**2)) if ridge else 0.0)
-    return Factor(W, kept, null, ridge, dimension, float(np.linalg.norm(inverse[kept])))
+    growth = np.sqrt(np.einsum("ij,ij->i", inverse, inverse) @ kept)
+    return Factor(W, kept, null, ridge, dimension, float(growth))
 
 
 def _inverse_root(C: Floats, tolerance: float) -> tuple[Floats, NDArray[np.bool_]]:

@@ -64,15 +64,15 @@ def _add_signed(
     starts = {p.start: rng.integers(len(sketch), size=-(-_rows(p) // run)) for p in pieces}
 
     def work(mine: Iterator[slice]) -> Iterator[tuple[slice, NDArray[Any]]]:
-        for part, rows in blocks.read_copies(dtype, mine):
+        for part, block in blocks.read(dtype, mine):
+            rows = block.toarray() if blocks.sparse else to_numpy(block)
             factor = signs[part].astype(np.float64)
             if unit_rows:
                 norms = np.linalg.norm(rows, axis=1)
                 factor /= np.where(norms > 0, norms, 1.0)
             elif blocks.weights is not None:
                 factor *= np.sqrt(blocks.weights[part])
-            rows *= factor.astype(dtype)[:, None]
-            yield part, rows
+            yield part, rows * factor.astype(dtype)[:, None]
 
     def add(done: tuple[slice, NDArray[Any]]) -> None:
         part, rows = done

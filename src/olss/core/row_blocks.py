@@ -138,8 +138,7 @@ class Blocks:
             if self._converts(dtype):
                 block[:, : self.columns] = self.source[part].reshape(rows, self.columns)
             else:
-                found = self._block(part, dtype)
-                block[:, : self.columns] = found.toarray() if self.sparse else to_numpy(found)
+                block[:, : self.columns] = self._block(part, dtype)
             yield part, block
 
     def pieces(self, dtype: np.dtype[Any]) -> list[slice]:

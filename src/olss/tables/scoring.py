@@ -105,7 +105,7 @@ def _gram(plan: Plan, encoded: Sequence[Any], pieces: list[slice], weight: Float
         np.add(total, product, out=total)
 
     with np.errstate(over="ignore", invalid="ignore"):
-        in_turn(pieces, work, add, bytes_each=total.nbytes)
+        in_turn(pieces, work, add, bytes_each=2 * total.nbytes)
     return total
 
 
