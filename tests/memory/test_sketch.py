@@ -8,6 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 from olss.errors import InputError
 from olss.memory.absorbing import WAITING_ROWS
@@ -221,3 +222,18 @@ def test_importing_sketch_loads_nothing_heavy():
         "'pyarrow', 'scipy.stats'}; sys.exit(len(heavy & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("policy", ["weighted", "paper"])
+@pytest.mark.parametrize("scores", ["exact", "sketched", "ridge"])
+def test_the_same_rows_are_kept_on_any_number_of_threads(policy, scores, monkeypatch):
+    monkeypatch.setattr("olss.core.row_blocks.PIECE_BYTES", 20_000)
+    monkeypatch.setattr("olss.memory.store.PIECE_BYTES", 5_000)
+    rng = np.random.default_rng(0)
+    updates = [{"rows": rng.standard_normal((2_000, 30), dtype=np.float32)} for _ in range(3)]
+    found = []
+    for threads in (1, 2, 3):
+        with threadpool_limits(threads, user_api="blas"):
+            sketch = fed(Sketch(600, policy, scores=scores, seed=0), updates)
+            found.append(fingerprint(sketch))
+    assert found[0] == found[1] == found[2]

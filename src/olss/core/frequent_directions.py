@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from olss.common import checks
-from olss.core.gram import times
 from olss.core.row_blocks import Blocks, to_numpy
+from olss.core.row_products import times
 from olss.errors import DataError, InputError
 
 __all__ = ["DirectionsFactor", "FrequentDirections"]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,12 @@ import scipy.sparse as sp
 from array_api_compat import array_namespace
 from array_api_compat import device as device_of
 from numpy.typing import NDArray
-from scipy.linalg import blas, lapack, rq
+from scipy.linalg import lapack, rq
 
 from olss.common import checks
+from olss.common.threads import in_turn
 from olss.core.row_blocks import Blocks, to_numpy
+from olss.core.row_products import squared_norms
 from olss.errors import DataError, InputError
 
 __all__ = [
@@ -30,11 +33,8 @@ __all__ = [
     "Factor",
     "Gram",
     "RidgeRule",
-    "dense_product",
     "factor_gram",
     "gram_of",
-    "products",
-    "times",
 ]
 
 Floats = NDArray[np.float64]
@@ -138,39 +138,39 @@ class Gram:
 
 
 def gram_of(parts: Sequence[Blocks], dtype: np.dtype[Any]) -> Floats:
-    """Sum w x x' over all parts: products in `dtype`, block sums added up in float64.
-
-    The products go through SciPy's BLAS like all that follows them: NumPy brings a library of
-    its own, and the threads of the two get in each other's way.
-    """
+    """Sum w x x' over all parts: products in `dtype`, added up in float64 in the order of rows."""
     d = parts[0].columns
-    lower = np.zeros((d, d), order="F")
-    product = np.empty((d, d), dtype=dtype, order="F")
-    syrk = blas.ssyrk if dtype == np.float32 else blas.dsyrk
-    buffer: NDArray[Any] | None = None
+    total = np.zeros((d, d))
+
+    def add(product: NDArray[Any]) -> None:
+        np.add(total, product, out=total)
+
     # An overflow or a NaN shows on the diagonal, where callers look for it.
     with np.errstate(over="ignore", invalid="ignore"):
         for blocks in parts:
-            for part, block in blocks.read(dtype):
-                w: Floats | None = None
-                factor = 1.0
-                if blocks.weights is not None:
-                    w = blocks.weights[part]
-                    if (w == w[0]).all():  # as of new rows: no need to scale them
-                        factor, w = float(w[0]), None
-                if not isinstance(block, np.ndarray):
-                    square = _square(block if w is None else _scale_rows(block, np.sqrt(w)))
-                    lower += factor * square.astype(np.float64)
-                    continue
-                if w is not None:
-                    if buffer is None or len(buffer) < len(block):
-                        buffer = np.empty_like(block)
-                    roots = np.sqrt(w).astype(dtype)[:, None]
-                    block = np.multiply(block, roots, out=buffer[: len(block)])
-                product = syrk(factor, block.T, beta=0.0, c=product, lower=1, overwrite_c=1)
-                lower += product
-    full: Floats = np.tril(lower)
-    return full + np.tril(lower, -1).T
+            work = partial(_squares, blocks, dtype)
+            in_turn(blocks.pieces(dtype), work, add, bytes_each=2 * d * d * dtype.itemsize)
+    return total
+
+
+def _squares(
+    blocks: Blocks, dtype: np.dtype[Any], pieces: Iterator[slice]
+) -> Iterator[NDArray[Any]]:
+    """Yield sum w x x' of each piece."""
+    buffer = np.empty((0, blocks.columns), dtype=dtype)
+    for part, block in blocks.read(dtype, pieces):
+        w = None if blocks.weights is None else blocks.weights[part]
+        alike = w is not None and bool((w == w[0]).all())  # as of new rows: no need to scale them
+        if not isinstance(block, np.ndarray):
+            yield _square(block if w is None else _scale_rows(block, np.sqrt(w)))
+            continue
+        if w is not None and not alike:
+            if len(buffer) < len(block):
+                buffer = np.empty_like(block)
+            roots = np.sqrt(w).astype(dtype)[:, None]
+            block = np.multiply(block, roots, out=buffer[: len(block)])
+        product = block.T @ block  # is symmetric, and takes half the work of others
+        yield product if w is None or not alike else product * w[0]
 
 
 def _scale_rows(block: Any, factors: NDArray[Any]) -> Any:
@@ -181,9 +181,11 @@ def _scale_rows(block: Any, factors: NDArray[Any]) -> Any:
     return block * xp.asarray(factors, dtype=block.dtype, device=device_of(block))[:, None]
 
 
-def _square(block: Any) -> NDArray[Any]:
+def _square(block: Any) -> Floats:
     product = block.T @ block
-    return product.toarray() if sp.issparse(product) else to_numpy(product)
+    dense = product.toarray() if sp.issparse(product) else to_numpy(product)
+    lower: Floats = np.tril(dense).astype(np.float64)
+    return lower + np.tril(lower, -1).T
 
 
 @dataclass(frozen=True)
@@ -212,10 +214,7 @@ class Factor:
         blocks = Blocks(rows, name="rows")
         if blocks.columns != len(self.W):
             raise DataError(f"rows must have {len(self.W)} columns, found {blocks.columns}.")
-        scores = np.empty(blocks.rows)
-        dtype = self.work_dtype(blocks.dtype)
-        for part, product, _ in products(blocks, dtype, self.W):
-            scores[part] = np.einsum("ij,ij->i", product, product)
+        scores, _ = squared_norms(blocks, self.work_dtype(blocks.dtype), self.W)
         if not np.isfinite(scores).all():
             blocks.check_finite()
         return scores
@@ -255,50 +254,6 @@ class Factor:
         return Factor(W, kept, None, self.ridge, self.dimension, growth)
 
 
-def products(
-    blocks: Blocks, dtype: np.dtype[Any], W: Floats, V: Floats | None = None
-) -> Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]:
-    """Yield (rows, X W, X V) for each block X, W upper triangular and V a few columns.
-
-    The arrays are overwritten by the next block. Where the data lie in host memory, V rides
-    in the triangular product as further columns, which costs next to nothing.
-    """
-    d = len(W)
-    V = np.zeros((d, 0)) if V is None else V
-    if blocks.sparse or blocks.remote:
-        right = np.hstack([W, V]).astype(dtype)
-        for part, block in blocks.read(dtype):
-            product = to_numpy(times(block, right))
-            yield part, product[:, :d], product[:, d:]
-        return
-    trmm = blas.strmm if dtype == np.float32 else blas.dtrmm
-    wide = d + V.shape[1]
-    # BLAS counts by columns: (X U)' = U' X', with U' lower triangular.
-    lower = np.zeros((wide, wide), dtype=dtype, order="F")
-    lower[:, :d] = np.vstack([W.T, V.T])
-    for part, block in blocks.read_copies(dtype, more=wide - d):
-        block[:, d:] = 0
-        product = trmm(1.0, lower, block.T, side=0, lower=1, overwrite_b=1).T
-        yield part, product[:, :d], product[:, d:]
-
-
-def times(block: Any, right: NDArray[Any]) -> Any:
-    """Return block @ right where the block lies."""
-    if sp.issparse(block) or isinstance(block, np.ndarray):
-        return block @ right
-    xp = array_namespace(block)
-    return block @ xp.asarray(right, dtype=block.dtype, device=device_of(block))
-
-
-def dense_product(block: Any, right: NDArray[Any]) -> NDArray[Any]:
-    """Return block @ right as NumPy; where both are, by SciPy's BLAS (see `gram_of`)."""
-    if not isinstance(block, np.ndarray):
-        return to_numpy(times(block, right))
-    gemm = blas.sgemm if block.dtype == np.float32 else blas.dgemm
-    product: NDArray[Any] = gemm(1.0, np.ascontiguousarray(right).T, block.T).T
-    return product
-
-
 def factor_gram(G: Floats, ridge: float, tolerance: float) -> Factor:
     """Factor G + ridge I, leaving out columns whose squared relative residual is in `tolerance`.
 
@@ -313,35 +268,39 @@ def factor_gram(G: Floats, ridge: float, tolerance: float) -> Factor:
     """
     d = len(G)
     diagonal = G.diagonal() + ridge
-    live = np.flatnonzero(diagonal > 0)
-    s = 1 / np.sqrt(diagonal[live])
-    C = G[np.ix_(live, live)] if len(live) < d else G.copy()
-    C.flat[:: len(C) + 1] += ridge
-    C *= s[:, None] * s
-    R, independent = _independent_cholesky(C, tolerance)
-    keep = live[independent]
-    inverse = np.triu(lapack.dtrtri(R, lower=0)[0]) if len(keep) else R
-    W = np.zeros((d, d))
-    W[np.ix_(keep, keep)] = s[independent, None] * inverse
-    kept = np.zeros(d, dtype=bool)
-    kept[keep] = True
-    dimension = len(keep) - ridge * float(np.sum(W**2))
-    null = None if len(keep) == len(live) else _null_vector(G, W, np.setdiff1d(live, keep))
-    return Factor(W, kept, null, ridge, dimension, float(np.linalg.norm(inverse)))
+    live = diagonal > 0
+    s = np.divide(1, np.sqrt(diagonal), out=np.zeros(d), where=live)
+    C = G * s[:, None]
+    C *= s
+    C.flat[:: d + 1] = 1.0  # of a column of zeros, too, which touches no other
+    inverse, independent = _inverse_root(C, tolerance)
+    W = s[:, None] * inverse
+    kept = independent & live
+    dropped = np.flatnonzero(live & ~independent)
+    null = _null_vector(G, W, dropped) if len(dropped) else None
+    dimension = int(kept.sum()) - (ridge * float(np.sum(W**2)) if ridge else 0.0)
+    growth = np.sqrt(np.einsum("ij,ij->i", inverse, inverse) @ kept)
+    return Factor(W, kept, null, ridge, dimension, float(growth))
 
 
-def _independent_cholesky(C: Floats, tolerance: float) -> tuple[Floats, NDArray[np.intp]]:
-    """Return (R, independent): C[independent, independent] = R'R, R upper triangular."""
-    every = np.arange(len(C))
-    R, failed = lapack.dpotrf(C, lower=0, clean=1)
-    if not failed and (R.diagonal() ** 2 > tolerance).all():
-        return R, every
+def _inverse_root(C: Floats, tolerance: float) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return R^-1, C = R'R with R upper triangular, and which columns are independent.
+
+    Rows and columns of R^-1 that belong to others are zero.
+    """
+    # R' = L is what LAPACK, which counts by columns, calls lower triangular; and C' is C.
+    L, failed = lapack.dpotrf(C.T, lower=1, clean=1)
+    if not failed and (L.diagonal() ** 2 > tolerance).all():
+        return lapack.dtrtri(L, lower=1, overwrite_c=1)[0].T, np.ones(len(C), dtype=bool)
     _, pivots, rank, _ = lapack.dpstrf(C, tol=tolerance, lower=0)
-    independent = np.sort(pivots[:rank] - 1)
-    R, failed = lapack.dpotrf(C[np.ix_(independent, independent)], lower=0, clean=1)
+    keep = np.sort(pivots[:rank] - 1)
+    L, failed = lapack.dpotrf(C[np.ix_(keep, keep)].T, lower=1, clean=1)
     if failed:  # cannot be: pivoting has just factored it with pivots above the tolerance
         raise ArithmeticError("Cholesky factorisation failed after pivoting")
-    return R, independent
+    inverse, independent = np.zeros_like(C), np.zeros(len(C), dtype=bool)
+    inverse[np.ix_(keep, keep)] = lapack.dtrtri(L, lower=1, overwrite_c=1)[0].T
+    independent[keep] = True
+    return inverse, independent
 
 
 def _null_vector(G: Floats, W: Floats, dropped: NDArray[np.intp]) -> Floats:

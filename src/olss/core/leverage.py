@@ -13,7 +13,7 @@ Gram matrix by that of a CountSketch and the norm by a random projection (Drinea
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -23,18 +23,11 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from olss.common import checks
-from olss.core.gram import (
-    COLUMN_LIMIT,
-    Factor,
-    RidgeRule,
-    dense_product,
-    factor_gram,
-    gram_of,
-    products,
-    times,
-)
+from olss.common.threads import in_turn, one_blas_thread
+from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule, factor_gram, gram_of
 from olss.core.preconditioned_qr import countsketch, even_scale, preconditioned_scores, vanishes
 from olss.core.row_blocks import Blocks, to_numpy
+from olss.core.row_products import squared_norms, times, weighted_squares
 from olss.core.wide_rows import narrowed
 from olss.errors import DataError, InputError, OlssWarning
 
@@ -54,6 +47,8 @@ Method = Literal["exact", "sketched", "bless"]
 
 # Scores are right to 1e-3 relative; a check that finds a larger defect asks for more digits.
 TOLERANCE = 3e-4
+# Those of a sketch are right to 12%.
+SKETCH_TOLERANCE = 0.05
 PROBES = 8
 JL_COLUMNS = 64
 
@@ -163,13 +158,14 @@ def _scores(
     rows, columns = sum(p.rows for p in parts), parts[0].columns
     if rows <= columns:
         warn_uninformative(rows, columns, rule)
-    if rows <= min(columns, COLUMN_LIMIT):
-        return _split(_dual(parts, rule), parts)
-    if columns > COLUMN_LIMIT:
-        parts = narrowed(parts, COLUMN_LIMIT)
-    if method == "sketched" and rows > 8 * parts[0].columns:
-        return _sketched(parts, rule, checks.generator(seed))
-    return _exact(parts, rule)
+    with one_blas_thread(columns):
+        if rows <= min(columns, COLUMN_LIMIT):
+            return _split(_dual(parts, rule), parts)
+        if columns > COLUMN_LIMIT:
+            parts = narrowed(parts, COLUMN_LIMIT)
+        if method == "sketched" and rows > 8 * parts[0].columns:
+            return _sketched(parts, rule, checks.generator(seed))
+        return _exact(parts, rule)
 
 
 def warn_uninformative(rows: int, columns: int, rule: RidgeRule) -> None:
@@ -222,12 +218,8 @@ def _score(parts: list[Blocks], factor: Factor) -> tuple[list[Floats], float]:
     missing = (z**2).sum(axis=0) - factor.ridge * (V**2).sum(axis=0)
     all_scores, total = [], 0.0
     for blocks in parts:
-        scores = np.empty(blocks.rows)
-        dtype = factor.work_dtype(blocks.dtype)
-        for part, product, probes in products(blocks, dtype, factor.W, V):
-            scores[part] = np.einsum("ij,ij->i", product, product)
-            w = 1.0 if blocks.weights is None else blocks.weights[part, None]
-            missing -= (w * probes.astype(np.float64) ** 2).sum(axis=0)
+        scores, found = squared_norms(blocks, factor.work_dtype(blocks.dtype), factor.W, V)
+        missing -= found
         w = 1.0 if blocks.weights is None else blocks.weights
         total += float((w * scores).sum())
         with np.errstate(divide="ignore"):
@@ -239,7 +231,7 @@ def _score(parts: list[Blocks], factor: Factor) -> tuple[list[Floats], float]:
 def _probes(factor: Factor) -> tuple[Floats, Floats]:
     """Return a few random normal z, one a column, and W z."""
     z = np.random.default_rng(0).standard_normal((len(factor.W), PROBES)) * factor.kept[:, None]
-    return z, dense_product(factor.W, z)
+    return z, factor.W @ z
 
 
 def product_defect(blocks: Blocks, factor: Factor, product: Floats) -> float:
@@ -252,10 +244,15 @@ def product_defect(blocks: Blocks, factor: Factor, product: Floats) -> float:
     missing = np.einsum("ij,ij->j", V, product @ V)
     dtype = factor.work_dtype(blocks.dtype)
     right = V.astype(dtype)
-    for part, block in blocks.read(dtype):
-        probes = dense_product(block, right).astype(np.float64)
-        w = 1.0 if blocks.weights is None else blocks.weights[part, None]
-        missing -= (w * probes**2).sum(axis=0)
+
+    def work(pieces: Iterator[slice]) -> Iterator[Floats]:
+        for part, block in blocks.read(dtype, pieces):
+            yield weighted_squares(to_numpy(times(block, right)), blocks, part)
+
+    def subtract(found: Floats) -> None:
+        np.subtract(missing, found, out=missing)
+
+    in_turn(blocks.pieces(dtype), work, subtract)
     return float(np.sqrt(np.mean(missing**2) / 2))
 
 
@@ -369,13 +366,12 @@ def _sketched(parts: list[Blocks], rule: RidgeRule, rng: np.random.Generator) ->
     Drineas, Magdon-Ismail, Mahoney & Woodruff (2012), with a CountSketch of 4 d rows
     (Clarkson & Woodruff 2013) for the first step. Scores are rescaled to the right sum.
     """
-    S = countsketch(parts, 4 * parts[0].columns, rng, parts[0].dtype).astype(np.float64)
-    if not np.isfinite(S).all():
+    S = Blocks(countsketch(parts, 4 * parts[0].columns, rng, parts[0].dtype))
+    if not S.sums_finite():
         for p in parts:
             p.check_finite()
         return _exact(parts, rule)
-    G = gram_of([Blocks(S)], S.dtype)
-    factor = factor_gram(G, rule.of_gram(G), 1e-10)
+    factor = _factor_of_sketch(S, rule)
     projected = Projected.of(factor, rng)
     all_scores, total = [], 0.0
     for blocks in parts:
@@ -385,6 +381,18 @@ def _sketched(parts: list[Blocks], rule: RidgeRule, rng: np.random.Generator) ->
     right = factor.dimension / total if total else 1.0
     tops = [1.0 if p.weights is None else 1 / np.maximum(p.weights, 1e-300) for p in parts]
     return [np.minimum(s * right, top) for s, top in zip(all_scores, tops, strict=True)]
+
+
+def _factor_of_sketch(S: Blocks, rule: RidgeRule) -> Factor:
+    """Factor S'S, whose products are formed in float32 if that is found to do no harm."""
+    if S.dtype == np.float32:
+        G = gram_of([S], S.dtype)
+        if in_range(G, [S], S.dtype):
+            factor = factor_gram(G, rule.of_gram(G), _SINGLE[1])
+            if factor.null is None and product_defect(S, factor, G) <= SKETCH_TOLERANCE:
+                return factor
+    G = gram_of([S], _DOUBLE[0])
+    return factor_gram(G, rule.of_gram(G), _DOUBLE[1])
 
 
 @dataclass(frozen=True)
@@ -405,7 +413,7 @@ class Projected:
     def of(cls, factor: Factor, rng: np.random.Generator) -> Projected:
         """Return a projection of what the factor does."""
         Z = rng.standard_normal((len(factor.W), JL_COLUMNS)) / np.sqrt(JL_COLUMNS)
-        return cls(dense_product(factor.W, Z), factor)
+        return cls(factor.W @ Z, factor)
 
     @property
     def dimension(self) -> float:
@@ -430,9 +438,14 @@ class Projected:
         scores = np.empty(blocks.rows)
         dtype = self.work_dtype(blocks.dtype)
         right = self.V.astype(dtype)
-        for part, block in blocks.read(dtype):
-            product = dense_product(block, right)
-            scores[part] = np.einsum("ij,ij->i", product, product)
+
+        def work(pieces: Iterator[slice]) -> Iterator[None]:
+            for part, block in blocks.read(dtype, pieces):
+                product = to_numpy(times(block, right))
+                scores[part] = np.einsum("ij,ij->i", product, product)
+                yield
+
+        in_turn(blocks.pieces(dtype), work)
         if not np.isfinite(scores).all():
             blocks.check_finite()
         return scores

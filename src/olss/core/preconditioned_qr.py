@@ -7,15 +7,17 @@ Everything is in float64. This is the last rung of the ladder in `olss.core.leve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
-from olss.core.gram import Factor, times
+from olss.common.threads import in_turn
+from olss.core.gram import Factor
 from olss.core.row_blocks import Blocks, to_numpy
+from olss.core.row_products import times
 
 __all__ = [
     "countsketch",
@@ -46,23 +48,38 @@ def countsketch(
     memory is walked in order. With `unit_rows` each row is first scaled to norm 1.
     """
     sketch = np.zeros((rows, parts[0].columns), dtype=dtype)
-    run = min(rows, 256)
     with np.errstate(over="ignore", invalid="ignore"):
         for blocks in parts:
-            for part, block in blocks.read(dtype):
-                dense = block.toarray() if blocks.sparse else to_numpy(block)
-                sign = rng.choice([-1.0, 1.0], size=len(dense))
-                if blocks.weights is not None:
-                    sign *= np.sqrt(blocks.weights[part])
-                if unit_rows:
-                    norms = np.linalg.norm(dense, axis=1)
-                    sign = np.sign(sign) / np.where(norms > 0, norms, 1.0)
-                sign = sign.astype(dtype)[:, None]
-                starts = rng.integers(rows, size=-(-len(dense) // run))
-                for k, start in enumerate(starts):
-                    piece = slice(k * run, (k + 1) * run)
-                    _add_from(sketch, dense[piece] * sign[piece], int(start))
+            _add_signed(sketch, blocks, rng, unit_rows)
     return sketch
+
+
+def _add_signed(
+    sketch: NDArray[Any], blocks: Blocks, rng: np.random.Generator, unit_rows: bool
+) -> None:
+    """Add rows to a CountSketch, weighted, or each scaled to norm 1."""
+    run, dtype = min(len(sketch), 256), sketch.dtype
+    pieces = blocks.pieces(dtype)
+    signs = rng.choice(np.array([-1, 1], dtype=np.int8), size=blocks.rows)
+    starts = {p.start: rng.integers(len(sketch), size=-(-_rows(p) // run)) for p in pieces}
+
+    def work(mine: Iterator[slice]) -> Iterator[tuple[slice, NDArray[Any]]]:
+        for part, block in blocks.read(dtype, mine):
+            rows = block.toarray() if blocks.sparse else to_numpy(block)
+            factor = signs[part].astype(np.float64)
+            if unit_rows:
+                norms = np.linalg.norm(rows, axis=1)
+                factor /= np.where(norms > 0, norms, 1.0)
+            elif blocks.weights is not None:
+                factor *= np.sqrt(blocks.weights[part])
+            yield part, rows * factor.astype(dtype)[:, None]
+
+    def add(done: tuple[slice, NDArray[Any]]) -> None:
+        part, rows = done
+        for k, start in enumerate(starts[part.start]):
+            _add_from(sketch, rows[k * run : (k + 1) * run], int(start))
+
+    in_turn(pieces, work, add)
 
 
 def _add_from(sketch: NDArray[Any], rows: NDArray[Any], start: int) -> None:
@@ -70,6 +87,10 @@ def _add_from(sketch: NDArray[Any], rows: NDArray[Any], start: int) -> None:
     fit = min(len(rows), len(sketch) - start)
     sketch[start : start + fit] += rows[:fit]
     sketch[: len(rows) - fit] += rows[fit:]
+
+
+def _rows(part: slice) -> int:
+    return int(part.stop - part.start)
 
 
 def preconditioned_scores(parts: Sequence[Blocks], ridge: float) -> list[Floats]:

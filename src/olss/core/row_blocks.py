@@ -7,7 +7,8 @@ any device, sparse rows) and the rows' own shape and dtype stay here; nothing is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,15 @@ from array_api_compat import (
 from array_api_compat import device as device_of
 from numpy.typing import NDArray
 
+from olss.common.threads import in_turn
 from olss.errors import DataError, InputError
 
 __all__ = ["BLOCK_BYTES", "Blocks", "check_weights", "dense_array", "to_numpy"]
 
 # Large enough for BLAS to run at full speed, small enough for two blocks to be a small cost.
 BLOCK_BYTES = 24_000_000
+# The same for one of several threads.
+PIECE_BYTES = 8_000_000
 
 
 def to_numpy(array: Any) -> NDArray[Any]:
@@ -103,33 +107,53 @@ class Blocks:
         # Multiplies the columns, where values are too large or too small to be squared.
         self.scale: NDArray[np.float64] | None = None
 
-    def read(self, dtype: np.dtype[Any]) -> Iterator[tuple[slice, Any]]:
+    def read(
+        self, dtype: np.dtype[Any], parts: Iterable[slice] | None = None
+    ) -> Iterator[tuple[slice, Any]]:
         """Yield (slice of rows, block): NumPy C-ordered, CSR or on-device, of `dtype`.
 
         A block may be a view, and is overwritten by the next: neither write into it nor keep it.
+        The `parts` to read, if not all rows in large blocks, are some of `pieces`.
         """
         if self._converts(dtype):
-            yield from self.read_copies(dtype)
+            yield from self.read_copies(dtype, parts)
             return
-        for part in self._parts(dtype):
+        for part in self._parts(dtype) if parts is None else parts:
             yield part, self._block(part, dtype)
 
-    def read_copies(self, dtype: np.dtype[Any], more: int = 0) -> Iterator[tuple[slice, Any]]:
+    def read_copies(
+        self, dtype: np.dtype[Any], parts: Iterable[slice] | None = None, *, more: int = 0
+    ) -> Iterator[tuple[slice, Any]]:
         """Yield (slice of rows, block): C-ordered NumPy to write into, overwritten by the next.
 
         The block has `more` columns at the end, for the caller to fill. Rows are converted on
         the way, so that a copy of converted rows costs no more than converting them.
         """
-        buffer: NDArray[Any] | None = None
-        for part in self._parts(dtype):
-            if buffer is None:
-                buffer = np.empty((part.stop, self.columns + more), dtype=dtype)
-            block = buffer[: part.stop - part.start]
+        buffer = np.empty((0, self.columns + more), dtype=dtype)
+        for part in self._parts(dtype) if parts is None else parts:
+            rows = part.stop - part.start
+            if len(buffer) < rows:
+                buffer = np.empty((rows, self.columns + more), dtype=dtype)
+            block = buffer[:rows]
             if self._converts(dtype):
-                block[:, : self.columns] = self.source[part].reshape(len(block), self.columns)
+                block[:, : self.columns] = self.source[part].reshape(rows, self.columns)
             else:
                 block[:, : self.columns] = self._block(part, dtype)
             yield part, block
+
+    def pieces(self, dtype: np.dtype[Any]) -> list[slice]:
+        """Return all rows as parts of about the same size, for threads to read.
+
+        They depend on nothing but the shape. A part has so many rows that a product X'X takes
+        longer than to add it up.
+        """
+        most = max(64, self.columns // 4, PIECE_BYTES // (self.columns * dtype.itemsize))
+        return self._cut(most)
+
+    def _cut(self, most: int) -> list[slice]:
+        count = -(-self.rows // most)
+        ends = [self.rows * k // count for k in range(count + 1)]
+        return [slice(start, stop) for start, stop in pairwise(ends)]
 
     def _parts(self, dtype: np.dtype[Any]) -> Iterator[slice]:
         step = max(64, BLOCK_BYTES // (self.columns * dtype.itemsize))
@@ -185,10 +209,7 @@ class Blocks:
         block = xp.reshape(block, (block.shape[0], self.columns))
         if self.remote:
             return xp.astype(block, getattr(xp, dtype.name))
-        if is_torch_array(block):
-            # Torch converts on all cores, and knows bfloat16.
-            block = block.detach().to(getattr(xp, dtype.name)).numpy()
-        return np.ascontiguousarray(block, dtype=dtype)
+        return np.ascontiguousarray(to_numpy(block), dtype=dtype)
 
     def like(self, scores: NDArray[Any]) -> Any:
         """Return `scores` as the kind of array, float family and device that came in."""
@@ -197,6 +218,22 @@ class Blocks:
             return scores
         xp = array_namespace(self.source)
         return xp.asarray(scores, device=device_of(self.source))
+
+    def sums_finite(self) -> bool:
+        """Tell whether sums of all rows are finite: if they are, so is every number."""
+        total = 0.0
+
+        def work(pieces: Iterator[slice]) -> Iterator[float]:
+            for _, block in self.read(self.dtype, pieces):
+                yield float(np.sum(block.data if self.sparse else to_numpy(block)))
+
+        def add(some: float) -> None:
+            nonlocal total
+            total += some
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            in_turn(self.pieces(self.dtype), work, add)
+        return bool(np.isfinite(total))
 
     def check_finite(self) -> None:
         """Raise `DataError` naming the first row that holds a NaN or an infinity."""

@@ -13,6 +13,8 @@ from olss.errors import OlssWarning
 
 __all__ = ["narrowed"]
 
+WIDE_BYTES = 128_000_000  # of rows as they are, at a time
+
 
 class _Narrow(Blocks):
     """Blocks of A S, S a (d, k) matrix with one +1 or -1 a row."""
@@ -26,6 +28,10 @@ class _Narrow(Blocks):
 
     def _converts(self, dtype: np.dtype[Any]) -> bool:
         return False
+
+    def pieces(self, dtype: np.dtype[Any]) -> list[slice]:
+        """Return all rows as parts that a thread may have, wide, in float64."""
+        return self._cut(int(np.clip(WIDE_BYTES // (8 * self._wide.columns), 64, 1024)))
 
     def _block(self, part: slice, dtype: np.dtype[Any]) -> Any:
         block = self._wide._block(part, np.dtype(np.float64))

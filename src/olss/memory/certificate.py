@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.common import checks
-from olss.core.gram import gram_of, products, times
+from olss.core.gram import gram_of
 from olss.core.row_blocks import Blocks, to_numpy
+from olss.core.row_products import products, times
 from olss.core.running_directions import DirectionSum
 from olss.core.running_gram import GramSum, RowSum
 from olss.errors import DataError, InputError
@@ -222,7 +223,8 @@ def _exactly(known: GramSum | RowSum, blocks: list[Blocks], up_to_scale: bool) -
     rank = int(factor.kept.sum())
     H = np.zeros((rank, rank))
     for b in blocks:
-        for part, product, _ in products(b, factor.work_dtype(b.dtype), factor.W):
+        dtype = factor.work_dtype(b.dtype)
+        for part, product, _ in products(b, dtype, factor.W)(b.pieces(dtype)):
             Y = product[:, factor.kept].astype(np.float64)
             H += (Y if b.weights is None else Y * b.weights[part, None]).T @ Y
     h: Floats = np.asarray(np.linalg.eigvalsh(H) if rank else np.ones(1), dtype=np.float64)

@@ -117,7 +117,8 @@ class ByProbability:
         # Neighbours compete in a pivotal draw: shuffled, but for the strata, each of which gets
         # its share within a row.
         shuffled = rng.permutation(len(pool))
-        line = shuffled[np.argsort(pool.strata[shuffled], kind="stable")]
+        strata = pool.strata.astype(np.min_scalar_type(pool.strata.max()))  # small ones sort fast
+        line = shuffled[np.argsort(strata[shuffled], kind="stable")]
         pi = inclusion((pool.weight * mark)[line], pool.size)
         drawn = pivotal(pi, rng)
         rows = line[drawn]

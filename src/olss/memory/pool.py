@@ -318,11 +318,24 @@ def _float_blocks(features: Array) -> Iterator[tuple[slice, NDArray[np.float32]]
 
 def strata_of(task: NDArray[Any], classes: NDArray[Any] | None) -> Indices:
     """(n,) number of each row's stratum: its task and class, or its task if without class."""
-    stratum: Indices = np.unique(task, return_inverse=True)[1]
-    if classes is not None:
-        labels, code = np.unique(classes, return_inverse=True)
-        stratum = np.unique(stratum * len(labels) + code, return_inverse=True)[1]
+    stratum = _codes(task)
+    if classes is not None and len(classes):
+        code = _codes(classes)
+        stratum = _codes(stratum * (code.max() + 1) + code)
     return stratum
+
+
+def _codes(values: NDArray[Any]) -> Indices:
+    """Return the place of each value among the different ones, in their order."""
+    if len(values) and values.dtype.kind in "iu" and np.can_cast(values.dtype, np.int64):
+        least, most = int(values.min()), int(values.max())
+        if most - least < 4 * len(values):  # a table of all there may be, instead of sorting
+            at = values.astype(np.int64) - least
+            there = np.zeros(most - least + 1, dtype=np.int64)
+            there[at] = 1
+            return np.asarray((np.cumsum(there) - 1)[at])
+    codes: Indices = np.unique(values, return_inverse=True)[1]
+    return codes
 
 
 def checked(choice: Any, total: int, size: int) -> Choice:

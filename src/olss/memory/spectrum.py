@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.common import checks
+from olss.common.threads import one_blas_thread
 from olss.core.frequent_directions import DirectionsFactor
 from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule
 from olss.core.leverage import Projected, warn_uninformative
@@ -110,11 +111,10 @@ class Spectrum:
         """Return the spectrum with rows of shape (n, ...) in it, optionally weighted."""
         blocks = self._blocks(rows, weights)
         known = self.sum or _nothing(blocks.columns)
+        with one_blas_thread(blocks.columns):
+            known = known.plus(blocks)
         return Spectrum(
-            self.rows + blocks.rows,
-            self.weight + _total(blocks),
-            blocks.columns,
-            known.plus(blocks),
+            self.rows + blocks.rows, self.weight + _total(blocks), blocks.columns, known
         )
 
     def merged(self, other: Spectrum) -> Spectrum:
@@ -123,12 +123,9 @@ class Spectrum:
             return self if other.sum is None else other
         if other.columns != self.columns:
             raise InputError(f"other must have {self.columns} columns, found {other.columns}.")
-        return Spectrum(
-            self.rows + other.rows,
-            self.weight + other.weight,
-            self.columns,
-            self.sum.merged(other.sum),  # type: ignore[arg-type]  # of the same columns
-        )
+        with one_blas_thread(self.columns):
+            both = self.sum.merged(other.sum)  # type: ignore[arg-type]  # of the same columns
+        return Spectrum(self.rows + other.rows, self.weight + other.weight, self.columns, both)
 
     def minus(self, rows: Any, weights: Any = None) -> Spectrum:
         """Return the spectrum without rows that are in it.
@@ -193,9 +190,10 @@ class Spectrum:
         columns = self.columns if T is None else len(T)
         if self.rows <= columns:
             warn_uninformative(self.rows, columns, rule)
-        factor = self.sum.factor(rule, T)
-        if scores == "sketched" and isinstance(factor, Factor) and self.rows > 8 * columns:
-            return Projected.of(factor, np.random.default_rng(seed))
+        with one_blas_thread(columns):
+            factor = self.sum.factor(rule, T)
+            if scores == "sketched" and isinstance(factor, Factor) and self.rows > 8 * columns:
+                return Projected.of(factor, np.random.default_rng(seed))
         return factor
 
     def leverage(

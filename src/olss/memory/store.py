@@ -8,7 +8,7 @@ what it was. Memory that nobody can see any more is overwritten before it is giv
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
+from olss.common.threads import in_turn
 from olss.tables.arrow_types import arrow_array
 
 __all__ = ["Array", "Indices", "RowStore", "concatenated", "is_arrow", "length_of", "take"]
@@ -31,6 +32,7 @@ def _references(columns: Mapping[str, Array]) -> list[int]:
 
 # Of a column that only its store has. A call's own differ between versions of Python.
 (OWN_REFERENCES,) = _references({"alone": object()})
+PIECE_BYTES = 4_000_000  # that a thread copies at a time
 
 
 class RowStore:
@@ -153,11 +155,28 @@ def _filled(result: Array, columns: Sequence[Array], rows: Sequence[Indices]) ->
         if is_torch_array(column):
             part[...] = column[_torch_indices(at, column)]
         elif result.dtype == column.dtype and column.flags.c_contiguous:
-            np.take(column, at, axis=0, out=part, mode="clip")  # "raise" would copy first
+            _gather(column, at, part)
         else:
             part[...] = column[at]
         start += len(at)
     return result
+
+
+def _gather(column: NDArray[Any], rows: Indices, into: NDArray[Any]) -> None:
+    """Copy some rows of an array, many of them on several threads."""
+
+    def copy(pieces: Iterable[slice]) -> Iterator[None]:
+        for piece in pieces:
+            # "raise" would copy first
+            np.take(column, rows[piece], axis=0, out=into[piece], mode="clip")
+            yield
+
+    step = max(1, PIECE_BYTES * len(rows) // max(into.nbytes, 1))
+    pieces = [slice(start, start + step) for start in range(0, len(rows), step)]
+    if len(pieces) > 1:
+        in_turn(pieces, copy)
+    else:
+        list(copy(pieces))
 
 
 def _taken(table: Any, rows: Indices) -> Any:

@@ -7,13 +7,14 @@ that of x with and without an intercept: x / scale = T z for a matrix T, so that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.common.threads import in_turn
 from olss.core.gram import Factor
 from olss.core.leverage import Projected
 from olss.errors import DataError
@@ -31,14 +32,27 @@ def blocks(
     plan: Plan, batch: Any, *, careful: bool = False, dtype: Any = None
 ) -> Iterator[tuple[slice, Any]]:
     """Yield (rows, Z), Z (width + 1, rows), of the plan's dtype or another, reused by the next."""
-    encoded = plan.encode(batch, careful=careful)
+    yield from _filled(plan, plan.encode(batch, careful=careful), _pieces(plan, batch), dtype)
+
+
+def _pieces(plan: Plan, batch: Any) -> list[slice]:
     step = min(STEP, max(256, 4_000_000 // (4 * plan.width + 4)))
-    out = np.empty((plan.width + 1, min(step, batch.num_rows)), dtype=dtype or plan.dtype)
+    rows = batch.num_rows
+    return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
+
+
+def _filled(
+    plan: Plan, encoded: Sequence[Any], pieces: Iterable[slice], dtype: Any
+) -> Iterator[tuple[slice, Any]]:
+    """Yield (rows, Z) of some rows of an encoded batch; see `blocks`."""
+    out = np.empty((plan.width + 1, 0), dtype=dtype or plan.dtype)
     # Infinite values are looked for in what comes out.
     with np.errstate(over="ignore", invalid="ignore"):
-        for start in range(0, batch.num_rows, step):
-            part = slice(start, min(start + step, batch.num_rows))
-            Z = out if part.stop - part.start == out.shape[1] else out[:, : part.stop - part.start]
+        for part in pieces:
+            rows = part.stop - part.start
+            if out.shape[1] < rows:
+                out = np.empty((plan.width + 1, rows), dtype=out.dtype)
+            Z = out[:, :rows]
             plan.fill(encoded, part, Z)
             yield part, Z
 
@@ -74,12 +88,25 @@ def gram(
 
     batch = table if isinstance(table, pa.RecordBatch) else one_batch(table)
     for careful in (False, True):
-        total = np.zeros((plan.width + 1, plan.width + 1))
-        for part, Z in blocks(plan, batch, careful=careful, dtype=np.dtype(np.float64)):
-            total += (Z if weight is None else Z * weight[part]) @ Z.T
+        total = _gram(plan, plan.encode(batch, careful=careful), _pieces(plan, batch), weight)
         if np.isfinite(total.diagonal()).all():
             return total
     raise plan.explain_not_finite(batch, place, start)
+
+
+def _gram(plan: Plan, encoded: Sequence[Any], pieces: list[slice], weight: Floats | None) -> Floats:
+    total = np.zeros((plan.width + 1, plan.width + 1))
+
+    def work(mine: Iterator[slice]) -> Iterator[Floats]:
+        for part, Z in _filled(plan, encoded, mine, np.float64):
+            yield (Z if weight is None else Z * weight[part]) @ Z.T
+
+    def add(product: Floats) -> None:
+        np.add(total, product, out=total)
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        in_turn(pieces, work, add, bytes_each=2 * total.nbytes)
+    return total
 
 
 def leverage(
@@ -94,22 +121,36 @@ def leverage(
     import pyarrow as pa
 
     batch = table if isinstance(table, pa.RecordBatch) else one_batch(table)
+    for careful in (False, True):
+        scores = _leverage(plan, plan.encode(batch, careful=careful), _pieces(plan, batch), factor)
+        if np.isfinite(scores).all():
+            return scores
+    raise plan.explain_not_finite(batch, place, start)
+
+
+def _leverage(
+    plan: Plan, encoded: Sequence[Any], pieces: list[slice], factor: Factor | Projected
+) -> Floats:
     dtype = factor.work_dtype(np.dtype(plan.dtype))
     left = factor.right.T.astype(dtype)
     # A factor is triangular: in stretches, most of the zeros are not multiplied.
     ends = np.linspace(0, len(left), 5 if isinstance(factor, Factor) else 2).astype(int)
-    scores, product = np.empty(batch.num_rows), np.empty(0, dtype=dtype)
-    for careful in (False, True):
-        for part, Z in blocks(plan, batch, careful=careful, dtype=dtype):
-            if product.shape[-1] != Z.shape[1]:
+    scores = np.empty(pieces[-1].stop if pieces else 0)
+
+    def work(mine: Iterator[slice]) -> Iterator[None]:
+        product = np.empty((len(left), 0), dtype=dtype)
+        for part, Z in _filled(plan, encoded, mine, dtype):
+            if product.shape[1] != Z.shape[1]:
                 product = np.empty((len(left), Z.shape[1]), dtype=dtype)
             for low, high in pairwise(ends):
                 known = high if len(ends) > 2 else len(Z)
                 np.matmul(left[low:high, :known], Z[:known], out=product[low:high])
             scores[part] = np.einsum("ij,ij->j", product, product)
-        if np.isfinite(scores).all():
-            return scores
-    raise plan.explain_not_finite(batch, place, start)
+            yield
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        in_turn(pieces, work)
+    return scores
 
 
 def variable(plan: Plan, diagonal: Floats, total: float) -> NDArray[np.bool_]:
