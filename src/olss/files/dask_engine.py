@@ -51,6 +51,11 @@ class DaskEngine:
         self._watch = ClusterWatch(client, partial(warn, category=OlssWarning, stacklevel=2))
         self._tell = tick
         self._lock = Lock()
+        # Whoever is asked for anything loads what is needed for everything.
+        self._loading = [
+            client.submit(_itself, None, workers=[worker], pure=False)
+            for worker in client.nthreads()
+        ]
 
     def measure(self, work: Work, parts: Sequence[Part]) -> Measured:
         """Return what is known of the rows of all parts."""
