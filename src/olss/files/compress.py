@@ -144,7 +144,6 @@ def compress(
         else:
             job = begun(path, asked, target, task, seed)
         tick = _Ticker(progress)
-        # Workers of a cluster get ready while the input is looked at.
         with engine_for(scheduler, workers, tick) as engine:
             job = surveyed(job, given, skip_bad)
             if not job.pieces:
