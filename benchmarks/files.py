@@ -3,7 +3,7 @@
     python benchmarks/files.py --gigabytes 5        # needs as much free disk, and some minutes
 
 Prints ratios measured in one run; `--only weighted`, `reservoir` or `cluster` measures one. Every
-measurement is a process of its own.
+measurement is a process of its own; times compared are the best of `--rounds`, taken in turn.
 
     python benchmarks/files.py --gigabytes 0.256 --duckdb PYTHON
 
@@ -103,17 +103,23 @@ def run(what: str, folder: Path) -> dict[str, float]:
     return result
 
 
-def table(folder: Path, gigabytes: float, only: str | None, cluster: bool) -> None:
+def ratio(one: str, other: str, folder: Path, rounds: int) -> float:
+    """Return how many times as long one thing takes as another, at their best."""
+    seconds = [[run(what, folder)["seconds"] for what in (one, other)] for _ in range(rounds)]
+    ours, theirs = map(min, zip(*seconds, strict=True))
+    return ours / theirs
+
+
+def table(folder: Path, gigabytes: float, only: str | None, rounds: int, cluster: bool) -> None:
     print(f"{gigabytes:g} GB, {os.cpu_count()} cores", flush=True)
     run("read", folder)  # fills the cache of the operating system
     for policy, passes in (("weighted", 2), ("reservoir", 1)):
         if only in (None, policy):
-            before, own, after = (run(what, folder)["seconds"] for what in ("read", policy, "read"))
-            share = passes * (before + after) / 2 / own
+            share = passes * ratio("read", policy, folder, rounds)
             print(f"  {policy}: {share:.0%} of the rate of reading {passes} times")
     if only == "cluster" or (cluster and only is None):
-        one, two = (run(f"weighted-{n}", folder)["seconds"] for n in (1, 2))
-        print(f"  two Dask workers against one: {one / two:.2f} x")
+        gain = ratio("weighted-1", "weighted-2", folder, rounds)
+        print(f"  two Dask workers against one: {gain:.2f} x")
 
 
 def against_duckdb(folder: Path, python: str) -> None:
@@ -142,6 +148,7 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, nargs="+", default=[0.5])
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--only", choices=["weighted", "reservoir", "cluster"])
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--duckdb", metavar="PYTHON", help="compare a reservoir with DuckDB's")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -154,7 +161,8 @@ def main() -> None:
             if options.duckdb:
                 against_duckdb(Path(folder), options.duckdb)
                 continue
-            table(Path(folder), gigabytes, options.only, gigabytes == max(options.gigabytes))
+            cluster = gigabytes == max(options.gigabytes)
+            table(Path(folder), gigabytes, options.only, options.rounds, cluster)
 
 
 if __name__ == "__main__":

@@ -347,8 +347,8 @@ def test_one_pass_for_reservoir_and_two_for_leverage(folder, monkeypatch):
     read = []
     original = olss.files.inputs.Piece.read
 
-    def counted(piece, schema, columns=None):
-        for start, batch in original(piece, schema, columns):
+    def counted(piece, schema, *options):
+        for start, batch in original(piece, schema, *options):
             read.append(batch.num_rows)
             yield start, batch
 

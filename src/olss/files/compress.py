@@ -143,23 +143,23 @@ def compress(
             job = continued(path, asked, target, task)
         else:
             job = begun(path, asked, target, task, seed)
-        job = surveyed(job, given, skip_bad)
-        if not job.pieces:
-            return job.summary(0)
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always", OlssWarning)
-            job = decided(job)
-            total = job.passes * sum(piece.bytes for piece in job.pieces)
-            log.info(
-                "%d pieces of input, %s bytes, read in %d passes",
-                len(job.pieces), f"{total // job.passes:,}", job.passes,
-            )  # fmt: skip
-            tick = _ticker(progress, total, job.passes)
-            with engine_for(scheduler, workers, tick) as engine:
+        tick = _Ticker(progress)
+        with engine_for(scheduler, workers, tick) as engine:
+            job = surveyed(job, given, skip_bad)
+            if not job.pieces:
+                return job.summary(0)
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always", OlssWarning)
+                job = decided(job)
+                size_in_all = sum(piece.bytes for piece in job.pieces)
+                log.info(
+                    "%d pieces of input, %s bytes, read in %d passes",
+                    len(job.pieces), f"{size_in_all:,}", job.passes,
+                )  # fmt: skip
+                tick.expect(size_in_all, job.passes)
                 job = measured(job, engine)
                 log.info("rows are measured; they are drawn in %d parts", len(job.parts))
-                drawn = engine.draw(job.work, job.scorer, job.parts)
-            job = finished(job, drawn)
+                job = finished(job, engine.draw(job.work, job.scorer, job.parts))
         for warning in told:
             if issubclass(warning.category, OlssWarning):
                 job.note(str(warning.message))
@@ -170,17 +170,22 @@ def compress(
         return job.summary(job.new)
 
 
-def _ticker(progress: Progress | None, total: int, passes: int) -> Callable[[int], None]:
-    done = 0
+class _Ticker:
+    """Says how far the work is; how much there is, is known once the input has been seen."""
 
-    def tick(size: int) -> None:
-        nonlocal done
-        done += size
-        what = "drawing" if passes == 1 or done > total // 2 else "measuring"
-        if progress is not None:
-            progress(what, min(done, total), total)
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._done = self._total = self._measuring = 0
 
-    return tick
+    def expect(self, size: int, passes: int) -> None:
+        """Expect so many bytes, in one pass or in two, of which the first measures."""
+        self._total, self._measuring = passes * size, (passes - 1) * size
+
+    def __call__(self, size: int) -> None:
+        self._done += size
+        what = "drawing" if self._done >= self._measuring else "measuring"
+        if self._progress is not None:
+            self._progress(what, min(self._done, self._total), self._total)
 
 
 def _checked_path(into: str | os.PathLike[str]) -> Path:

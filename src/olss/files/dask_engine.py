@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from threading import Lock
 from typing import Any
 from warnings import warn
@@ -51,6 +52,10 @@ class DaskEngine:
         self._watch = ClusterWatch(client, partial(warn, category=OlssWarning, stacklevel=2))
         self._tell = tick
         self._lock = Lock()
+        # Workers load what they need while this process looks at the input.
+        self._loading = [
+            client.submit(_load, workers=[worker], pure=False) for worker in client.nthreads()
+        ]
 
     def measure(self, work: Work, parts: Sequence[Part]) -> Measured:
         """Return what is known of the rows of all parts."""
@@ -84,6 +89,11 @@ class DaskEngine:
         if done.status == "finished":
             with self._lock:
                 self._tell(size)
+
+
+def _load() -> None:
+    """Load what parts are read with; to be asked for it, a worker loads this module."""
+    import_module("pyarrow.parquet")
 
 
 def _itself(value: Any) -> Any:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from olss.common.terminal import Interrupted, plain_errors, say
 from olss.errors import InputError
 from olss.files import sketch_commands
+
+if TYPE_CHECKING:
+    from olss.files.compress import Progress
 
 __all__ = ["add_to"]
 
@@ -128,33 +134,10 @@ def _compress(
     Files already taken in are passed over, so the same command with tomorrow's file in the folder
     takes in that file alone. Stopped at any moment, OUT is as it was before.
     """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
     from olss.files import compress
 
-    console = Console(stderr=True)
-    shown = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TransferSpeedColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console,
-        disable=quiet or not console.is_terminal,
-        transient=True,
-    )
     try:
-        with shown:
-            line = shown.add_task("looking", total=None)
+        with _shown(quiet) as progress:
             summary = compress(
                 inputs,
                 into=into,
@@ -175,9 +158,7 @@ def _compress(
                 skip_bad=skip_bad,
                 scheduler=scheduler,
                 workers=workers,
-                progress=lambda what, done, total: shown.update(
-                    line, description=what, completed=done, total=total
-                ),
+                progress=progress,
             )
     except KeyboardInterrupt as stop:
         raise Interrupted(
@@ -185,6 +166,32 @@ def _compress(
         ) from stop
     if not quiet:
         say(summary)
+
+
+@contextmanager
+def _shown(quiet: bool) -> Iterator[Progress | None]:
+    """Show on a terminal how far the work is; where nobody looks, load nothing for it."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress
+    from rich.console import Console
+
+    shown = progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("left"),
+        progress.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with shown:
+        line = shown.add_task("looking", total=None)
+        yield lambda what, done, total: shown.update(
+            line, description=what, completed=done, total=total
+        )
 
 
 def _inspect(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from olss.errors import DataError, InputError
-from olss.files.readers import READERS, SURVEYS
+from olss.files.readers import BLOCK_ROWS, READERS, SURVEYS
 from olss.files.source import Source, fsspec_module, named
 from olss.tables.arrow_types import plain_table, plain_type
 from olss.tables.schemas import check_names, conform, unified
@@ -68,8 +68,13 @@ class Piece:
         """The file and row group, for messages."""
         return self.source.address + ("" if self.group is None else f", row group {self.group}")
 
-    def read(self, schema: Any, columns: Sequence[str] | None = None) -> Iterator[tuple[int, Any]]:
-        """Yield (first row in the file, record batch) with the columns of `schema`, or some."""
+    def read(
+        self, schema: Any, columns: Sequence[str] | None = None, most: int = BLOCK_ROWS
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield (first row in the file, record batch) with the columns of `schema`, or some.
+
+        A batch has at most `most` rows.
+        """
         import pyarrow as pa
 
         names = list(schema.names if columns is None else columns)
@@ -77,7 +82,8 @@ class Piece:
         wanted = pa.schema([fields[name] for name in names])
         start = self.start
         with named(self.place):
-            for batch in READERS[self.source.format](self.source, self.group, schema, names):
+            read = READERS[self.source.format]
+            for batch in read(self.source, self.group, schema, names, most):
                 if batch.num_rows:
                     yield start, _in_schema(batch, wanted, self.place)
                     start += batch.num_rows

@@ -1,6 +1,7 @@
 """How each file format is surveyed (schema, pieces) and read in blocks of bounded size.
 
-A survey returns the schema and, for each piece, (row group, first row, rows, bytes).
+A survey returns the schema and, for each piece, (row group, first row, rows, bytes). A reader gets
+the columns it must yield, among others perhaps, and the most rows a block may have.
 """
 
 from __future__ import annotations
@@ -9,14 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from olss.errors import DataError, FormatError
 from olss.files.array_files import batch_of, open_arrays
 from olss.files.source import Source
 from olss.tables.arrow_types import value_type
 
-__all__ = ["READERS", "SURVEYS"]
+__all__ = ["BLOCK_ROWS", "READERS", "SURVEYS"]
 
 Survey = tuple[Any, list[tuple[int | None, int, int | None, int]]]
 Batches = Iterator[Any]
@@ -30,8 +29,8 @@ BUFFER_BYTES = 1 << 18
 TEXT_BLOCK_BYTES = 8 << 20
 
 
-def _block_rows(total_bytes: int, rows: int) -> int:
-    return int(np.clip(BLOCK_BYTES * rows // max(1, total_bytes), 64, BLOCK_ROWS))
+def _block_rows(total_bytes: int, rows: int, most: int) -> int:
+    return min(most, max(64, BLOCK_BYTES * rows // max(1, total_bytes)))
 
 
 def _survey_parquet(source: Source, known: Any) -> Survey:
@@ -50,7 +49,7 @@ def _survey_parquet(source: Source, known: Any) -> Survey:
 
 
 def _read_parquet(
-    source: Source, group: int | None, schema: Any, columns: Sequence[str]
+    source: Source, group: int | None, schema: Any, columns: Names, most: int
 ) -> Batches:
     import pyarrow.parquet as pq
 
@@ -65,7 +64,7 @@ def _read_parquet(
         )
         rows = file.metadata.row_group(group)
         yield from file.iter_batches(
-            batch_size=_block_rows(rows.total_byte_size, rows.num_rows),
+            batch_size=_block_rows(rows.total_byte_size, rows.num_rows, most),
             row_groups=[group],
             columns=list(columns),
             use_threads=False,
@@ -121,10 +120,10 @@ def _survey_csv(source: Source, known: Any) -> Survey:
     return schema, [(None, 0, rows, source.bytes)]
 
 
-def _read_csv(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
+def _read_csv(source: Source, group: int | None, schema: Any, columns: Names, most: int) -> Batches:
     with source.open() as file:
         for batch in _open_csv(file, source, schema):
-            yield from _sliced(batch)
+            yield from _sliced(batch, most)
 
 
 def _json_blocks(source: Source, schema: Any) -> Batches:
@@ -170,7 +169,9 @@ def _survey_json(source: Source, known: Any) -> Survey:
     return pa.schema(fields), [(None, 0, None, source.bytes)]
 
 
-def _read_json(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
+def _read_json(
+    source: Source, group: int | None, schema: Any, columns: Names, most: int
+) -> Batches:
     known = set(schema.names)
     for table in _json_blocks(source, schema):
         new = next((name for name in table.schema.names if name not in known), None)
@@ -180,7 +181,7 @@ def _read_json(source: Source, group: int | None, schema: Any, columns: Names) -
                 "Put a line that has every key first."
             )
         for batch in table.combine_chunks().to_batches():
-            yield from _sliced(batch)
+            yield from _sliced(batch, most)
 
 
 def _survey_orc(source: Source, known: Any) -> Survey:
@@ -191,13 +192,13 @@ def _survey_orc(source: Source, known: Any) -> Survey:
         return reader.schema, [(None, 0, reader.nrows, source.bytes)]
 
 
-def _read_orc(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
+def _read_orc(source: Source, group: int | None, schema: Any, columns: Names, most: int) -> Batches:
     import pyarrow.orc as orc
 
     with source.open() as file:
         reader = orc.ORCFile(file)
         for stripe in range(reader.nstripes):
-            yield from _sliced(reader.read_stripe(stripe, columns=list(columns)))
+            yield from _sliced(reader.read_stripe(stripe, columns=list(columns)), most)
 
 
 @contextmanager
@@ -218,10 +219,12 @@ def _survey_arrow(source: Source, known: Any) -> Survey:
         return reader.schema, [(None, 0, rows, source.bytes)]
 
 
-def _read_arrow(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
+def _read_arrow(
+    source: Source, group: int | None, schema: Any, columns: Names, most: int
+) -> Batches:
     with _arrow_file(source) as reader:
         for i in range(reader.num_record_batches):
-            yield from _sliced(_whole_batch(reader, i))
+            yield from _sliced(_whole_batch(reader, i), most)
 
 
 def _whole_batch(reader: Any, number: int) -> Any:
@@ -231,8 +234,8 @@ def _whole_batch(reader: Any, number: int) -> Any:
     return batch
 
 
-def _sliced(batch: Any) -> Batches:
-    step = _block_rows(batch.nbytes, batch.num_rows)
+def _sliced(batch: Any, most: int) -> Batches:
+    step = _block_rows(batch.nbytes, batch.num_rows, most)
     for start in range(0, batch.num_rows, step):
         block = batch.slice(start, step)
         block.validate(full=True)  # offsets and codes, too, before anything follows them
@@ -246,11 +249,13 @@ def _survey_arrays(source: Source, known: Any) -> Survey:
         return batch_of(arrays, min(rows, 1)).schema, [(None, 0, rows, source.bytes)]
 
 
-def _read_arrays(source: Source, group: int | None, schema: Any, columns: Names) -> Batches:
+def _read_arrays(
+    source: Source, group: int | None, schema: Any, columns: Names, most: int
+) -> Batches:
     with source.open() as file:
         arrays = open_arrays(source, file)
         rows = next(iter(arrays.values())).shape[0]
-        step = _block_rows(sum(array.row_bytes for array in arrays.values()), 1)
+        step = _block_rows(sum(array.row_bytes for array in arrays.values()), 1, most)
         for start in range(0, rows, step):
             yield batch_of(arrays, min(step, rows - start))
 
@@ -264,7 +269,7 @@ SURVEYS: dict[str, Callable[[Source, Any], Survey]] = {
     "npy": _survey_arrays,
     "npz": _survey_arrays,
 }
-READERS: dict[str, Callable[[Source, int | None, Any, Names], Batches]] = {
+READERS: dict[str, Callable[[Source, int | None, Any, Names, int], Batches]] = {
     "parquet": _read_parquet,
     "csv": _read_csv,
     "json": _read_json,

@@ -453,7 +453,7 @@ def _sample(pieces: Sequence[Piece], schema: Any, columns: list[Any] | None) -> 
     batches = []
     for at in np.linspace(0, len(pieces) - 1, count).astype(int):
         got = 0
-        for _, batch in pieces[at].read(schema, columns):
+        for _, batch in pieces[at].read(schema, columns, share):
             batches.append(batch.slice(0, share - got))
             got += batches[-1].num_rows
             if got >= share:

@@ -22,8 +22,8 @@ from olss.memory.policies import says
 from olss.memory.pool import Floats, checked
 from olss.memory.spectrum import Spectrum
 from olss.memory.state import Settings, State
-from olss.memory.store import Indices, RowStore
-from olss.tables.arrow_types import arrow_array
+from olss.memory.store import Indices, RowStore, take
+from olss.tables.arrow_types import as_type, numpy_array, value_type
 
 __all__ = [
     "PIECE_STEP",
@@ -99,12 +99,9 @@ class Work:
             return self.seen + piece.number * PIECE_STEP + rows
         return self.seen + self.starts[piece.number] + rows - piece.start
 
-    def store(self, piece: Piece, batch: Any, rows: Indices, weight: Floats) -> RowStore:
-        """Return rows of a batch as a sketch holds them; their task is their file for now."""
-        import pyarrow as pa
-
+    def store(self, piece: Piece, table: Any, rows: Indices, weight: Floats) -> RowStore:
+        """Return rows of a table as a sketch holds them; their task is their file for now."""
         n = len(rows)
-        table = pa.Table.from_batches([batch])
         columns = {"X": table if self.target is None else table.drop_columns([self.target])}
         if self.target is not None:
             columns["y"] = table.select([self.target])
@@ -223,11 +220,13 @@ class _Draw:
 
     def offer(self, piece: Piece, batch: Any, start: int) -> None:
         """Take in a block of rows."""
-        n, work = batch.num_rows, self._work
+        import pyarrow as pa
+
+        n, work, table = batch.num_rows, self._work, pa.Table.from_batches([batch])
         self.rows[piece.number] = self.rows.get(piece.number, 0) + n
         rows = np.arange(start, start + n)
         if says(self._policy, "thin") is None or forgets(work.settings):
-            store = work.store(piece, batch, rows, np.ones(n))
+            store = work.store(piece, table, rows, np.ones(n))
             self._hold(aged(work.settings, store, work.now))
             return
         mark = self._policy.marks(_Block(work, self._scorer, piece, batch, start), self._rng)
@@ -236,8 +235,8 @@ class _Draw:
             chosen, weight = self._policy.thin(weight, mark, self._limit, self._rng)
             if not len(chosen):
                 return
-            batch = batch.take(arrow_array(chosen))
-        store = work.store(piece, batch, rows[chosen], weight)
+            table = take(table, chosen)
+        store = work.store(piece, table, rows[chosen], weight)
         self._hold(store.with_columns({"order": mark[chosen]}))
 
     def _hold(self, store: RowStore) -> None:
@@ -318,12 +317,9 @@ def task_values(column: Any) -> NDArray[Any]:
     import pyarrow as pa
     import pyarrow.types as kinds
 
-    from olss.tables.arrow_types import as_type, value_type
-
     column = as_type(column, value_type(column.type))
     if kinds.is_integer(column.type) and not column.null_count:
-        whole: NDArray[Any] = column.to_numpy().astype(np.int64)
-        return whole
+        return numpy_array(column).astype(np.int64)
     text = column.cast(pa.large_string()).fill_null("(missing)")
     return np.asarray(text.to_pylist(), dtype=np.str_)
 

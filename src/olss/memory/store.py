@@ -17,7 +17,7 @@ from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
 from olss.common.threads import in_turn
-from olss.tables.arrow_types import arrow_array
+from olss.tables.arrow_types import taken
 
 __all__ = ["Array", "Indices", "RowStore", "concatenated", "is_arrow", "length_of", "take"]
 
@@ -186,8 +186,7 @@ def _taken(table: Any, rows: Indices) -> Any:
     if not table.num_columns:
         return table.slice(0, 0) if not len(rows) else table
     columns = [c.combine_chunks() if c.num_chunks != 1 else c.chunk(0) for c in table.columns]
-    at = arrow_array(rows)
-    return pa.Table.from_arrays([column.take(at) for column in columns], schema=table.schema)
+    return pa.Table.from_arrays([taken(column, rows) for column in columns], schema=table.schema)
 
 
 def _together(tables: Sequence[Any]) -> Any:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from olss.core.row_blocks import to_numpy
 from olss.errors import InputError, OlssWarning
 from olss.memory.store import Array, is_arrow
-from olss.tables.arrow_types import as_numbers
+from olss.tables.arrow_types import as_numbers, is_number, numpy_array
 from olss.tables.class_labels import class_verdict
 
 __all__ = ["classes_of", "labels", "numbers_of_target", "say_classes"]
@@ -42,7 +42,7 @@ def say_classes(y: Array, before: bool | None = None, *, matters: bool = False) 
         if verdict.note and matters:
             warnings.warn(verdict.note, OlssWarning, stacklevel=2)
         return verdict.is_class
-    numbers = y.column(0).to_numpy() if is_arrow(y) else y
+    numbers = numpy_array(y.column(0)) if is_arrow(y) else y
     return numbers.dtype.kind != "f" or bool(np.all((numbers % 1 == 0) | np.isnan(numbers)))
 
 
@@ -81,9 +81,8 @@ def labels(column: Any) -> NDArray[Any]:
 
     if kinds.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if (kinds.is_integer(column.type) or kinds.is_floating(column.type)) and not column.null_count:
-        numbers: NDArray[Any] = column.to_numpy()
-        return numbers
+    if is_number(column.type) and not column.null_count:
+        return numpy_array(column)
     text: NDArray[Any] = np.asarray(
         column.cast(pa.large_string()).fill_null("(missing)").to_pylist(), dtype=np.str_
     )

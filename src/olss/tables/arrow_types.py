@@ -16,9 +16,12 @@ __all__ = [
     "arrow_array",
     "as_numbers",
     "as_type",
+    "is_number",
     "is_text",
+    "numpy_array",
     "plain_table",
     "plain_type",
+    "taken",
     "value_type",
 ]
 
@@ -44,10 +47,61 @@ def arrow_array(values: NDArray[Any]) -> Any:
     if values.dtype.kind == "U":
         words = [word.encode() for word in values.tolist()]
         ends = np.cumsum([0, *map(len, words)], dtype=np.int64)
+        kind = pa.large_string()
+        if ends[-1] <= np.iinfo(np.int32).max:
+            kind, ends = pa.string(), ends.astype(np.int32)
         buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(words))]
-        text = pa.Array.from_buffers(pa.large_string(), len(words), buffers)
-        return text if ends[-1] > np.iinfo(np.int32).max else text.cast(pa.string())
+        return pa.Array.from_buffers(kind, len(words), buffers)
     return pa.array(values)
+
+
+def numpy_array(array: Any) -> NDArray[Any]:
+    """Return an Arrow array, or a column, as a (n,) NumPy one, not to be written into.
+
+    Null is NaN among numbers, and whole numbers with null are floats. `to_numpy` does the same, but
+    loads pandas wherever that is installed; here it does so for other than numbers only.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> numpy_array(pa.array([1, None, 3]))
+    array([ 1., nan,  3.])
+    """
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
+    if not is_number(array.type):
+        values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+        return values
+    if not array.null_count:
+        return np.from_dlpack(array)
+    valid, numbers = array.buffers()
+    there = np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little").view(np.bool_)
+    there = there[array.offset : array.offset + len(array)]
+    whole = pa.Array.from_buffers(array.type, len(array), [None, numbers], offset=array.offset)
+    values = np.from_dlpack(whole)
+    if kinds.is_integer(array.type):
+        values = values.astype(np.float64)
+    return np.where(there, values, np.nan)
+
+
+def taken(array: Any, rows: NDArray[np.int64]) -> Any:
+    """Return the entries of an Arrow array at `rows`.
+
+    `take` does the same; for numbers NumPy does it in half the time, and needs nothing loaded.
+    """
+    if is_number(array.type) and not array.null_count:
+        return arrow_array(numpy_array(array)[rows])
+    return array.take(arrow_array(rows))
+
+
+def is_number(kind: Any) -> bool:
+    """Whether an Arrow type is of whole numbers or floats."""
+    import pyarrow.types as kinds
+
+    return bool(kinds.is_integer(kind) or kinds.is_floating(kind))
 
 
 def value_type(kind: Any) -> Any:
@@ -168,8 +222,7 @@ def as_numbers(column: Any) -> NDArray[np.float64] | None:
         column = column.cast(pa.float64())
     if not kinds.is_floating(column.type):
         return None
-    numbers: NDArray[np.float64] = column.to_numpy().astype(np.float64)
-    return numbers
+    return numpy_array(column).astype(np.float64)
 
 
 def _largest(index_type: Any) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.tables.arrow_types import as_type, is_text, value_type
+from olss.tables.arrow_types import as_type, is_number, is_text, numpy_array, value_type
 
 __all__ = ["Verdict", "class_verdict", "strata_codes"]
 
@@ -62,9 +62,9 @@ def _column_verdict(column: Any, name: str) -> Verdict:
     kind = column.type
     if kinds.is_dictionary(kind) or kinds.is_boolean(kind) or is_text(kind):
         return Verdict(True)
-    if not (kinds.is_integer(kind) or kinds.is_floating(kind)):
+    if not is_number(kind):
         return Verdict(False)
-    return _number_verdict(column.drop_null().to_numpy(zero_copy_only=False), name)
+    return _number_verdict(numpy_array(column.drop_null()), name)
 
 
 def _number_verdict(values: NDArray[Any], name: str) -> Verdict:
@@ -115,7 +115,7 @@ def _codes(column: Any) -> NDArray[np.int64]:
     except pa.ArrowNotImplementedError:  # nested: by how it is written
         coded = pa.array([None if v is None else repr(v) for v in column.to_pylist()])
         coded = coded.dictionary_encode()
-    codes: NDArray[Any] = coded.indices.fill_null(len(coded.dictionary)).to_numpy()
+    codes = numpy_array(coded.indices.fill_null(len(coded.dictionary)))
     return codes.astype(np.int64)
 
 

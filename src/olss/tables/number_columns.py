@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from olss.common.checks import known_name, number
 from olss.errors import InputError
+from olss.tables.arrow_types import numpy_array
 from olss.tables.column import Column, bounded, decoded, identity
 from olss.tables.gaps import Floats, center, fill_gaps, first_infinite, spread
 
@@ -139,7 +140,7 @@ class Date(Number):
         if not kinds.is_temporal(column.type) or kinds.is_interval(column.type):
             return ""
         ticks = _ticks(column.combine_chunks())
-        found = cls._measured(name, column, ticks.to_numpy(zero_copy_only=False))
+        found = cls._measured(name, column, numpy_array(ticks))
         return replace(found, unit=_unit(column.type))
 
     @property
@@ -159,7 +160,7 @@ class Date(Number):
         if array.null_count:
             gone = array.is_null().to_numpy(zero_copy_only=False)
             ticks = ticks.fill_null(0)
-        values = ticks.to_numpy(zero_copy_only=False).astype(np.int64)
+        values = numpy_array(ticks).astype(np.int64)
         here, own = NANOSECONDS[_unit(array.type)], NANOSECONDS[self.unit]
         if here != own:
             values = values // (own // here) if here < own else values * (here // own)
@@ -247,7 +248,7 @@ def _plain(array: Any) -> NDArray[Any]:
     kind = array.type
     if kinds.is_decimal(kind) or (kinds.is_boolean(kind) and array.null_count):
         array = array.cast(pa.float64())
-    values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    values = numpy_array(array)
     return values.view(np.uint8) if values.dtype == np.bool_ else _wide(values)
 
 
@@ -273,7 +274,7 @@ def _unit(kind: Any) -> str:
 
 def _flat(array: Any, k: int) -> NDArray[Any]:
     """Return an array of fixed-size lists as (n, k); a missing list is zeros."""
-    items = _wide(array.flatten().to_numpy(zero_copy_only=False)).reshape(-1, k)
+    items = _wide(numpy_array(array.flatten())).reshape(-1, k)
     if not array.null_count:
         return items
     values: NDArray[Any] = np.zeros((len(array), k))

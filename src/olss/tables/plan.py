@@ -17,10 +17,10 @@ continues it scores new rows in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +31,12 @@ from olss.tables.arrow_types import value_type
 from olss.tables.column import WIDTH_LIMIT, Column
 from olss.tables.column_kinds import Carried, column_from_json, decide
 from olss.tables.gaps import Floats
+from olss.tables.number_block import NumberBlock, neighbours
 
 __all__ = ["Plan", "plan_columns"]
 
 DTYPES = ("float32", "float64")
+Encoded: TypeAlias = list[tuple[Column | NumberBlock, Any]]
 
 
 @dataclass(frozen=True)
@@ -112,18 +114,32 @@ class Plan:
             )
         return plan
 
-    def encode(self, batch: Any, *, careful: bool = False) -> list[Any]:
-        """Return the used columns of a record batch as NumPy arrays, see `Column.encode`.
+    @cached_property
+    def _stretches(self) -> list[tuple[NumberBlock | None, list[Column]]]:
+        """The columns that are scored, those together that can be written together."""
+        return neighbours(self.used)
+
+    def encode(self, batch: Any, *, careful: bool = False) -> Encoded:
+        """Return the used columns of a record batch, each or some with what `fill` makes of them.
 
         With `careful` NaN is looked for; it takes time, and clean data need it not.
         """
         place = {name: i for i, name in enumerate(batch.schema.names)}
-        return [column.encode(batch.column(place[column.name]), careful) for column in self.used]
+        encoded: Encoded = []
+        for block, columns in self._stretches:
+            arrays = [batch.column(place[column.name]) for column in columns]
+            together = None if block is None or careful else block.encode(arrays)
+            if block is not None and together is not None:
+                encoded.append((block, together))
+                continue
+            for column, array in zip(columns, arrays, strict=True):
+                encoded.append((column, column.encode(array, careful)))
+        return encoded
 
-    def fill(self, encoded: Sequence[Any], part: slice, out: NDArray[Any]) -> None:
+    def fill(self, encoded: Encoded, part: slice, out: NDArray[Any]) -> None:
         """Write some rows of an encoded batch into `out`, (width + 1, rows); the last is ones."""
         at = 0
-        for column, values in zip(self.used, encoded, strict=True):
+        for column, values in encoded:
             column.fill(values, part, out[at : at + column.width])
             at += column.width
         out[at] = 1
@@ -131,8 +147,8 @@ class Plan:
     def explain_not_finite(self, batch: Any, place: str, start: int) -> DataError:
         """Return an error that names the first infinite value of a batch, or one too large."""
         remedy = "leave the column out of the scores with exclude"
-        for column, encoded in zip(self.used, self.encode(batch, careful=True), strict=True):
-            row = column.infinite_row(encoded)
+        for column in self.used:
+            row = column.infinite_row(column.encode(batch.column(column.name), careful=True))
             if row is not None:
                 return DataError(
                     f"{place}: column {column.name!r} holds an infinite value in row "

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import InputError
-from olss.tables.arrow_types import is_text
+from olss.tables.arrow_types import is_text, numpy_array
 from olss.tables.column import Column, bounded, identity
 
 __all__ = ["TextByHash", "TextByValue"]
@@ -43,7 +43,9 @@ class Text(Column):
             array = array.dictionary_encode()
         labels = array.dictionary.cast(pa.large_string()).to_pylist()
         places = np.asarray(self.places([*labels, None]), dtype=np.intp)
-        codes = array.indices.fill_null(len(labels)).to_numpy(zero_copy_only=False)
+        codes = numpy_array(array.indices)
+        if array.indices.null_count:
+            codes = np.nan_to_num(codes, nan=len(labels)).astype(np.intp)
         numbers: NDArray[np.intp] = places[codes]
         return numbers
 
