@@ -33,7 +33,7 @@ from olss.tables.column_kinds import Carried, column_from_json, decide
 from olss.tables.gaps import Floats
 from olss.tables.number_block import NumberBlock, neighbours
 
-__all__ = ["Plan", "plan_columns"]
+__all__ = ["Encoded", "Plan", "plan_columns"]
 
 DTYPES = ("float32", "float64")
 Encoded: TypeAlias = list[tuple[Column | NumberBlock, Any]]

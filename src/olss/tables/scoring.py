@@ -7,7 +7,7 @@ that of x with and without an intercept: x / scale = T z for a matrix T, so that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +18,7 @@ from olss.common.threads import in_turn
 from olss.core.gram import Factor
 from olss.core.leverage import Projected
 from olss.errors import DataError
-from olss.tables.plan import Plan
+from olss.tables.plan import Encoded, Plan
 
 __all__ = ["blocks", "gram", "leverage", "matrix", "one_batch", "row_map", "variable"]
 
@@ -42,7 +42,7 @@ def _pieces(plan: Plan, batch: Any) -> list[slice]:
 
 
 def _filled(
-    plan: Plan, encoded: Sequence[Any], pieces: Iterable[slice], dtype: Any
+    plan: Plan, encoded: Encoded, pieces: Iterable[slice], dtype: Any
 ) -> Iterator[tuple[slice, Any]]:
     """Yield (rows, Z) of some rows of an encoded batch; see `blocks`."""
     out = np.empty((plan.width + 1, 0), dtype=dtype or plan.dtype)
@@ -94,7 +94,7 @@ def gram(
     raise plan.explain_not_finite(batch, place, start)
 
 
-def _gram(plan: Plan, encoded: Sequence[Any], pieces: list[slice], weight: Floats | None) -> Floats:
+def _gram(plan: Plan, encoded: Encoded, pieces: list[slice], weight: Floats | None) -> Floats:
     total = np.zeros((plan.width + 1, plan.width + 1))
 
     def work(mine: Iterator[slice]) -> Iterator[Floats]:
@@ -129,7 +129,7 @@ def leverage(
 
 
 def _leverage(
-    plan: Plan, encoded: Sequence[Any], pieces: list[slice], factor: Factor | Projected
+    plan: Plan, encoded: Encoded, pieces: list[slice], factor: Factor | Projected
 ) -> Floats:
     dtype = factor.work_dtype(np.dtype(plan.dtype))
     left = factor.right.T.astype(dtype)
