@@ -145,9 +145,10 @@ def _line(found: Found) -> str:
     words = "one seed" if seeds == {1} else f"{min(seeds)} to {max(seeds)} seeds, 95% confidence"
     if len(seeds) == 1 and seeds != {1}:
         words = f"{max(seeds)} seeds, 95% confidence"
+    passes = max(int(r.row_passes.max()) for runs in found.values() for r in runs.values())
     return (
         "Incremental CIFAR-100, all methods under [one protocol](docs/class-incremental.md) "
-        f"(2,500 rows remembered, {words}): **{best} {plain(shown[best])}**{rest}.\n"
+        f"(2,500 rows remembered, {passes:,} row passes a task, {words}): **{best} {plain(shown[best])}**{rest}.\n"
     )
 
 
