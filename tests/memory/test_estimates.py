@@ -159,12 +159,12 @@ def test_frames_and_printing():
     assert gaps.groups["group"].tolist() == [3, "a", None]
 
 
-def test_a_million_groups_take_seconds():
+def test_a_million_groups_take_seconds_of_the_processor():
     weight = np.full(1_000_000, 2.0)
-    start = time.perf_counter()
+    start = time.process_time()
     result = estimate(weight, np.ones(1_000_000), groups=np.arange(1_000_000))
     text = str(result)
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
     assert "1,000,000 groups" in text
     assert result.too_few.all()
 
