@@ -148,7 +148,8 @@ def _line(found: Found) -> str:
     passes = max(int(r.row_passes.max()) for runs in found.values() for r in runs.values())
     return (
         "Incremental CIFAR-100, all methods under [one protocol](docs/class-incremental.md) "
-        f"(2,500 rows remembered, {passes:,} row passes a task, {words}): **{best} {plain(shown[best])}**{rest}.\n"
+        f"(2,500 rows remembered, {passes:,} row passes a task, {words}): "
+        f"**{best} {plain(shown[best])}**{rest}.\n"
     )
 
 

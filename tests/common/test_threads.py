@@ -1,5 +1,6 @@
 """Parts worked on side by side: in order, to the byte, and leaving BLAS as it was."""
 
+import gc
 import subprocess
 import sys
 import threading
@@ -145,6 +146,20 @@ def test_blas_has_its_threads_again_when_the_last_of_several_has_done():
         assert set(blas_threads()) == {1}
         leave.set()
         thread.join()
+        assert set(blas_threads()) == {2}
+
+
+def test_blas_has_its_threads_again_after_one_that_was_interrupted_on_the_way_out(monkeypatch):
+    def interrupted(threads):
+        raise KeyboardInterrupt
+
+    with threadpool_limits(2, user_api="blas"):
+        with monkeypatch.context() as p, pytest.raises(KeyboardInterrupt), one_blas_thread(1):
+            p.setattr(threads._blas, "_set", interrupted)
+        assert set(blas_threads()) == {1}
+        gc.collect()
+        with one_blas_thread(1):
+            assert set(blas_threads()) == {1}
         assert set(blas_threads()) == {2}
 
 

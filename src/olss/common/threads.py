@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
 from functools import cached_property
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 from threadpoolctl import ThreadpoolController
 
@@ -155,17 +156,23 @@ class _Line(Generic[P, R]):
             self._moved.notify_all()
 
 
+class _User:
+    """Somebody who wants BLAS to have one thread."""
+
+
 class _Blas:
     """The threads of NumPy's and SciPy's BLAS, which are one setting for the whole process."""
 
     def __init__(self) -> None:
         self._threads: list[int] = []
+        self._given_one = False
         self.begin()
 
     def begin(self) -> None:
         """Begin with nobody asking, as in a child process, which has one thread only."""
         self._lock = threading.Lock()
-        self._users: set[object] = set()
+        # Weak, since who is interrupted on the way out does not sign off.
+        self._users: WeakSet[_User] = WeakSet()
 
     @cached_property
     def _pools(self) -> list[Any]:
@@ -178,20 +185,24 @@ class _Blas:
 
         It is one, too, if another thread decides about BLAS and did not give it one.
         """
-        me = object()
+        me = _User()
         try:
             with self._lock:
                 first = not self._users
                 if first:
+                    if self._given_one and set(self._now()) == {1}:
+                        self._set(self._threads)  # the last user was interrupted on the way out
                     self._threads = self._now()
                 self._users.add(me)
                 if first:
+                    self._given_one = True
                     self._set([1] * len(self._threads))
             yield min(self._threads, default=1) if set(self._now()) == {1} else 1
         finally:
             with self._lock:
-                if self._users == {me}:
+                if set(self._users) == {me}:
                     self._set(self._threads)
+                    self._given_one = False
                 self._users.discard(me)
 
     def _now(self) -> list[int]:
