@@ -186,6 +186,7 @@ def _curves(found: Found) -> Figure:
         axis.set_title(words, fontsize=9)
         axis.set_xlabel("tasks learned", fontsize=8)
         axis.set_ylim(0, 100)
+        axis.set_xticks([1, 5, 10, 15, 20])
     axes[0].set_ylabel("accuracy, %", fontsize=8)
     legend(figure, ncols=4)
     return figure
