@@ -1,3 +1,6 @@
+import dataclasses
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -58,6 +61,41 @@ class Rows:
 
     def hidden(self, X):
         return X, torch.zeros(len(X), 4)
+
+    def views(self, X):
+        return [X]
+
+
+def images(tasks=2):
+    """Tasks of two classes of images that are not their own mirror images."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((2 * tasks, 3, 8, 8))
+    for task in range(tasks):
+        y = np.repeat([2 * task, 2 * task + 1], 40)
+        yield SimpleNamespace(X=(centres[y] + rng.standard_normal((80, 3, 8, 8))).astype("f4"), y=y)
+
+
+@pytest.mark.parametrize("head", ["seen", *FITTED])
+def test_mirrored_an_image_and_its_mirror_image_get_one_answer(head):
+    settings = {"net": "resnet18-4", "batch": 20, "lr": 0.05, "size": 40, "head": head}
+    learner = recipe("er", mirrored=True, **settings).start(range(4))
+    for task in images():
+        learner.fit_task(task)
+    model, X = learner.model, torch.from_numpy(np.concatenate([task.X for task in images()]))
+    one, other = (learner._answers(rows, None) for rows in (X, X.flip(-1)))
+    torch.testing.assert_close(one, other)
+    if head == "seen":
+        torch.testing.assert_close(one, (model.outputs(X) + model.outputs(X.flip(-1))) / 2)
+    assert not torch.allclose(model.outputs(X), model.outputs(X.flip(-1)))
+    learner.model.training = dataclasses.replace(learner.model.training, mirrored=False)
+    assert not torch.allclose(learner._answers(X, None), one)
+
+
+def test_mirrored_is_for_images_and_says_so_each_time():
+    learner = recipe("er", mirrored=True, net="mlp-16").start(range(2))
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"mirrored=True is for images.*shape \(8,\)"):
+            learner.fit_task(next(iter(class_stream(1))))
 
 
 def sklearn_view(rows):

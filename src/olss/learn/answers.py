@@ -6,7 +6,7 @@ know of it. A head fitted on remembered rows, each class counting alike, answers
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -52,7 +52,7 @@ class Answer:
 
     def __call__(self, model: Model, X: Tensor, task: int | None) -> Tensor:
         """Return a score for each output, (n, outputs); minus infinity where it may not answer."""
-        return model.head.mask(model.outputs(X), task)
+        return model.head.mask(_mean(map(model.outputs, model.views(X))), task)
 
 
 class _Fitted(Answer):
@@ -73,7 +73,7 @@ class _Fitted(Answer):
         """Fit the head to the remembered rows as the net sees them."""
         self.labels = None if held is None else held.y
         if held is not None:
-            hidden, outputs = model.hidden(held.X)
+            hidden, outputs = _asked(model, held.X)
             self.learn(model, hidden.double(), outputs.double(), held.y)
 
     def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
@@ -84,7 +84,7 @@ class _Fitted(Answer):
         """Return the score of each class; minus infinity for those not remembered."""
         if self.labels is None:
             return super().__call__(model, X, task)
-        hidden, outputs = model.hidden(X)
+        hidden, outputs = _asked(model, X)
         scores = self.scores(hidden.double(), outputs.double())
         absent = torch.bincount(self.labels, minlength=model.out) == 0
         return scores.masked_fill(absent, -torch.inf)
@@ -160,7 +160,7 @@ class Discriminant(_Linear):
         From 0, the covariance as it is, to 1, the nearest mean.
     """
 
-    def __init__(self, shrinkage: float = 0.3) -> None:
+    def __init__(self, shrinkage: float = 0.1) -> None:
         super().__init__()
         self.shrinkage = share("shrinkage", shrinkage)
 
@@ -273,6 +273,16 @@ ANSWERS: dict[str, Callable[..., Answer]] = {
     "weight-aligned": WeightAligned,
     "bias-corrected": BiasCorrected,
 }
+
+
+def _asked(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the features and outputs of rows, averaged over the forms they are asked in."""
+    hidden, outputs = zip(*map(model.hidden, model.views(X)), strict=True)
+    return _mean(hidden), _mean(outputs)
+
+
+def _mean(values: Iterable[Tensor]) -> Tensor:
+    return torch.stack(list(values)).mean(0)
 
 
 def nearest_mean(features: Tensor, remembered: Tensor, labels: Tensor, classes: int) -> Tensor:

@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 from olss.common.checks import known_name, whole
 from olss.errors import InputError
 
-__all__ = ["AUGMENTATIONS", "Augmentation"]
+__all__ = ["AUGMENTATIONS", "Augmentation", "check_images"]
 
 AUGMENTATIONS = ("none", "crop", "flip", "crop-flip")
 
@@ -33,11 +33,8 @@ class Augmentation:
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise unless rows of this shape are images, or nothing is to be done."""
-        if self.augment != "none" and len(shape) not in (2, 3):
-            raise InputError(
-                f"augment={self.augment!r} is for images of shape (height, width) or (channels, "
-                f"height, width), found rows of shape {shape}."
-            )
+        if self.augment != "none":
+            check_images(f"augment={self.augment!r}", shape)
 
     def __call__(self, X: Tensor, rng: np.random.Generator) -> Tensor:
         """Return n images changed, each in its own way, (n, height, width) or with channels.
@@ -62,3 +59,12 @@ class Augmentation:
         # The result is laid out channels last, which convolutions want anyway.
         changed = images.permute(0, 2, 3, 1)[number, row, column].permute(0, 3, 1, 2)
         return changed if X.dim() == 4 else changed[:, 0]
+
+
+def check_images(setting: str, shape: tuple[int, ...]) -> None:
+    """Raise unless rows of this shape are images, which `setting` is for."""
+    if len(shape) not in (2, 3):
+        raise InputError(
+            f"{setting} is for images of shape (height, width) or (channels, height, width), "
+            f"found rows of shape {shape}."
+        )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from olss.errors import DataError, InputError
+from olss.learn.augmentation import check_images
 from olss.learn.batch import Examples, as_tensor
 from olss.learn.heads import Head
 from olss.learn.labels import Labels
@@ -74,7 +75,9 @@ class Model:
 
     def open(self, shape: tuple[int, ...], outputs: int, scale: float) -> None:
         """Make the net, when the shape of the rows is known."""
-        self.shape, self.scale, self.out = shape, scale, outputs
+        if self.training.mirrored:
+            check_images("mirrored=True", shape)
+        self.scale, self.out = scale, outputs
         self.net = build(self.training.net, shape, outputs, self.seeds.number("init"))
         self.net.to(self.device).eval()
         self.flat = Flat(self.net)
@@ -88,6 +91,7 @@ class Model:
                 f"the net must answer with {outputs} numbers a row, one for each class (or "
                 f"target), found shape {tuple(wide.shape[1:])}."
             )
+        self.shape = shape
 
     def _standardisation(self, shape: tuple[int, ...]) -> tuple[Tensor, Tensor] | None:
         """Return what is taken off the inputs and what they are divided by, or None."""
@@ -199,6 +203,10 @@ class Model:
         """Return the net's outputs for rows, (n, outputs), as no class were shut out."""
         blocks = [self.forward(self.inputs(block)) for block in torch.split(X, BLOCK)]
         return torch.cat(blocks) if blocks else X.new_empty((0, self.out), dtype=torch.float32)
+
+    def views(self, X: Tensor) -> list[Tensor]:
+        """Return the forms rows are asked in, whose answers are averaged."""
+        return [X, X.flip(-1)] if self.training.mirrored else [X]
 
     @torch.no_grad()
     def features(self, X: Any, kind: str = "penultimate") -> Tensor:

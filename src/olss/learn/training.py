@@ -58,6 +58,9 @@ class Training:
     average_steps : int
         Steps that the net's weights are averaged over, the newest counting most; the mean
         answers, training goes on from the weights. 0: the weights answer themselves.
+    mirrored : bool
+        Whether the net is asked for an image and its mirror image, left for right, and the mean
+        of the two answers: twice the time of an answer. For rows that `augment="flip"` is for.
     input_mean, input_std : list of float, optional
         Taken off the inputs, and what they are then divided by, after the division by the
         scale of the data: one number for each channel of an image or column of a row.
@@ -84,6 +87,7 @@ class Training:
     finish_epochs: int = 0
     finish_rate: float = 0.1
     average_steps: int = 0
+    mirrored: bool = False
     input_mean: Sequence[float] | None = None
     input_std: Sequence[float] | None = None
     precision: str = "float32"
