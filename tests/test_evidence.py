@@ -98,12 +98,14 @@ def test_gathering_keeps_what_was_gathered_before(
     )
 
 
-def class_incremental_run(folder: Path, seed: int, final: float, held: int, cpu: float) -> None:
+def class_incremental_run(
+    folder: Path, seed: int, final: float, held: int, cpu: float, passes: int = 10_000
+) -> None:
     record = Record(
         accuracy=[[0.9, float("nan")], [final, final + 0.2]],
         seed=seed,
         stored_examples=[held, held],
-        row_passes=[10_000, 20_000],
+        row_passes=[passes // 2, passes],
         tasks=["one", "two"],
         config={"stream": {}},
         task_cpu_seconds={"select": [1, 1], "train": [cpu, cpu]},
@@ -116,16 +118,27 @@ def test_the_summary_of_class_incremental_runs(
 ) -> None:
     part = importlib.import_module("experiments.evidence.class_incremental")
     monkeypatch.setattr(part, "FOLDER", tmp_path)
-    monkeypatch.setattr(evidence.pages, "fill", lambda *args: None)
+    pages: dict[str, str] = {}
+    monkeypatch.setattr(evidence.pages, "fill", pages.__setitem__)
     monkeypatch.setattr(evidence.pages, "draw", lambda *args: args[-1]())
     for seed in (0, 1):
         class_incremental_run(tmp_path / "er", seed, 0.2 + 0.1 * seed, 2_500, cpu=199)
         class_incremental_run(tmp_path / "sgd", seed, 0.0, 0, cpu=99)
     class_incremental_run(tmp_path / "er-rows-500", 0, 0.1, 500, cpu=99)
+    class_incremental_run(tmp_path / "er-passes-20000", 0, 0.5, 2_500, cpu=399, passes=20_000)
     part.make()
     lines = (tmp_path / "summary.csv").read_text().splitlines()
     assert lines[0] == "method,rows,row_passes,seeds,average,ci,task1,newest,seconds_ratio"
     # Averages 30 and 40: t(1) = 12.706 times sd / sqrt(2) = 5.
-    assert lines[1] == "er,2500,20000,2,35.00,63.53,25.00,45.00,2.00"
-    assert lines[2] == "er,500,20000,1,20.00,,10.00,30.00,1.00"
-    assert lines[3] == "sgd,0,20000,2,10.00,0.00,0.00,20.00,1.00"
+    assert lines[1] == "er,2500,10000,2,35.00,63.53,25.00,45.00,2.00"
+    assert lines[2] == "er,2500,20000,1,60.00,,50.00,70.00,4.00"
+    assert lines[3] == "er,500,10000,1,20.00,,10.00,30.00,1.00"
+    assert lines[4] == "sgd,0,10000,2,10.00,0.00,0.00,20.00,1.00"
+    # Those with more row passes do not compete, and stand apart.
+    assert (
+        "**ER 35.0 ± 63.5**, SGD 10.0 ± 0.0; with 20,000 row passes ER 60.0."
+        in (pages["class-incremental-line"])
+    )
+    first, *_, last = pages["class-incremental"].splitlines()[4:]
+    assert first.startswith("| ER | 2,500 | 20,000 | 1 | 60.0 |")
+    assert last.startswith("| SGD | 0 | 10,000 | 2 | 10.0 ± 0.0 |")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -17,7 +17,8 @@ from .pages import RESULTS, legend, plain, table
 
 FOLDER = RESULTS / "class-incremental"
 ROWS = 2_500
-SHOWN = {  # label in the experiment: words, colour
+PASSES = 10_000  # of a task, for all methods; some were run with more besides
+SHOWN = {  # method: words, colour
     "olss-replay": ("OLSS replay, recommended", "#009E73"),
     "er": ("ER", "#8B4513"),
     "er-averaged": ("ER, mean weights", "#C49A6C"),
@@ -45,7 +46,17 @@ FIGURE = (
     "![Accuracy over all classes so far, and on the first task, task after task]"
     "(images/class-incremental.png)"
 )
-Found = dict[tuple[str, int], dict[int, Record]]
+
+
+class Line(NamedTuple):
+    """What is told apart: a method, the rows it remembers, its row passes a task."""
+
+    method: str
+    rows: int
+    passes: int
+
+
+Found = dict[Line, dict[int, Record]]
 
 
 def make() -> None:
@@ -65,30 +76,35 @@ def make() -> None:
 
 
 def records() -> Found:
-    """Read the records by method and rows remembered, then by seed."""
+    """Read the records by method, rows remembered and row passes, then by seed.
+
+    A learner is called METHOD, METHOD-rows-N or METHOD-passes-N in the experiment.
+    """
     found: Found = {}
     for path in sorted(FOLDER.glob("*/seed-*/record.json")):
         record = Record.load(path.parent)
-        label, _, rows = path.parts[-3].partition("-rows-")
+        method, _, rows = path.parts[-3].partition("-passes-")[0].partition("-rows-")
         size = int(rows) if rows else ROWS
-        held = int(record.stored_examples[-1])
-        found.setdefault((label, min(size, held) if held else 0), {})[record.seed] = record
+        held = min(size, int(record.stored_examples[-1]))
+        line = Line(method, held, int(record.row_passes.max()))
+        found.setdefault(line, {})[record.seed] = record
     order = list(SHOWN)
-    return dict(sorted(found.items(), key=lambda item: (-item[0][1], order.index(item[0][0]))))
+    lines = sorted(found, key=lambda line: (-line.rows, order.index(line.method), line.passes))
+    return {line: found[line] for line in lines}
 
 
 def summary(found: Found) -> list[dict[str, Any]]:
     """Return a line for each method and number of rows; times beside SGD's, of the processor."""
-    base = _cpu(found.get(("sgd", 0), {}))
+    base = next((_cpu(found[line]) for line in found if line.method == "sgd"), math.nan)
     lines = []
-    for (label, rows), by_seed in found.items():
+    for line, by_seed in found.items():
         runs = list(by_seed.values())
         average = interval([100 * r.average_accuracy[-1] for r in runs])
         lines.append(
             {
-                "method": label,
-                "rows": rows,
-                "row_passes": int(max(r.row_passes.max() for r in runs)),
+                "method": line.method,
+                "rows": line.rows,
+                "row_passes": line.passes,
                 "seeds": len(runs),
                 "average": f"{average.mean:.2f}",
                 "ci": f"{average.half:.2f}" if len(runs) > 1 else "",
@@ -110,11 +126,11 @@ def _cpu(by_seed: dict[int, Record]) -> float:
 
 
 def _table(found: Found) -> str:
-    columns = ["", "rows", "seeds", "average", "task 1", "newest task", "time / SGD"]
-    times = {(line["method"], line["rows"]): line["seconds_ratio"] for line in summary(found)}
+    columns = ["", "rows", "row passes", "seeds", "average", "task 1", "newest task", "time / SGD"]
+    times = [told["seconds_ratio"] or "—" for told in summary(found)]
     lines = []
-    for (label, rows), by_seed in found.items():
-        if rows not in (0, ROWS):
+    for (line, by_seed), time in zip(found.items(), times, strict=True):
+        if line.rows not in (0, ROWS):
             continue
         runs = list(by_seed.values())
         scores = [
@@ -123,47 +139,51 @@ def _table(found: Found) -> str:
             [100 * record.accuracy[-1, -1] for record in runs],
         ]
         cells = [plain(interval(values)) for values in scores]
-        time = times[label, rows] or "—"
-        lines.append([SHOWN[label][0], f"{rows:,}", str(len(runs)), *cells, time])
-    lines.sort(key=lambda line: -float(line[3].split()[0]))
+        words = [SHOWN[line.method][0], f"{line.rows:,}", f"{line.passes:,}", str(len(runs))]
+        lines.append((-line.passes, -float(np.mean(scores[0])), [*words, *cells, time]))
+    shown = [cells for _, _, cells in sorted(lines)]
     for path in sorted((FOLDER / "class-incremental-joint").glob("joint/seed-*/record.json")):
-        score = f"{100 * Record.load(path.parent).average_accuracy[-1]:.1f}"
-        lines.insert(0, ["*all classes at once*", "all", "1", score, "—", "—", "—"])
-    return table(columns, lines)
+        record = Record.load(path.parent)
+        score = f"{100 * record.average_accuracy[-1]:.1f}"
+        passes = f"{int(record.row_passes.max()):,} in all"
+        shown.insert(0, ["*all classes at once*", "all", passes, "1", score, "—", "—", "—"])
+    return table(columns, shown)
 
 
 def _line(found: Found) -> str:
     """Return who wins by how much, in a sentence."""
-    shown = {
-        SHOWN[label][0]: interval(_finals(found, label, rows))
-        for (label, rows) in found
-        if rows in (0, ROWS)
-    }
-    best, *others = sorted(shown, key=lambda name: -shown[name].mean)
-    rest = "".join(f", {name} {plain(shown[name])}" for name in others)
+    shown = {line: interval(_finals(found, line)) for line in found if line.rows in (0, ROWS)}
+    best, *others = sorted(shown, key=lambda line: (line.passes != PASSES, -shown[line].mean))
+
+    def words(line: Line) -> str:
+        return f"{SHOWN[line.method][0]} {plain(shown[line])}"
+
+    rest = "".join(f", {words(line)}" for line in others if line.passes == PASSES)
+    more = ", ".join(words(line) for line in others if line.passes > PASSES)
+    if more:
+        rest += f"; with {max(line.passes for line in others):,} row passes {more}"
     seeds = {value.count for value in shown.values()}
-    words = "one seed" if seeds == {1} else f"{min(seeds)} to {max(seeds)} seeds, 95% confidence"
-    if len(seeds) == 1 and seeds != {1}:
-        words = f"{max(seeds)} seeds, 95% confidence"
-    passes = max(int(r.row_passes.max()) for runs in found.values() for r in runs.values())
+    counts = f"{min(seeds)} to {max(seeds)} seeds" if len(seeds) > 1 else f"{max(seeds)} seeds"
+    certain = "one seed" if seeds == {1} else f"{counts}, 95% confidence"
     return (
         "Incremental CIFAR-100, all methods under [one protocol](docs/class-incremental.md) "
-        f"(2,500 rows remembered, {passes:,} row passes a task, {words}): "
-        f"**{best} {plain(shown[best])}**{rest}.\n"
+        f"({ROWS:,} rows remembered, {PASSES:,} row passes a task, {certain}): "
+        f"**{words(best)}**{rest}.\n"
     )
 
 
 def _sizes(found: Found) -> str:
-    sizes = sorted({rows for _, rows in found if rows})
-    lines = [
-        [SHOWN[label][0], *(plain(interval(_finals(found, label, size))) for size in sizes)]
-        for label in ("olss-replay", "er", "icarl")
-    ]
+    sizes = sorted({line.rows for line in found if line.rows})
+    lines = []
+    for method in ("olss-replay", "er", "icarl"):
+        of = {line.rows: line for line in found if line.method == method and line.passes <= PASSES}
+        cells = [plain(interval(_finals(found, of.get(size)))) for size in sizes]
+        lines.append([SHOWN[method][0], *cells])
     return table(["", *(f"{size:,} rows" for size in sizes)], lines)
 
 
-def _finals(found: Found, label: str, size: int) -> list[float]:
-    runs = found.get((label, size), {}).values()
+def _finals(found: Found, line: Line | None) -> list[float]:
+    runs = found[line].values() if line else ()
     return [100 * float(record.average_accuracy[-1]) for record in runs]
 
 
@@ -171,16 +191,18 @@ def _curves(found: Found) -> Figure:
     figure = Figure(figsize=(9, 3.6))
     axes = figure.subplots(1, 2, sharex=True, sharey=True)
     for axis, words in zip(axes, ("average over classes so far", "task 1"), strict=True):
-        for (label, rows), by_seed in found.items():
-            if rows not in (0, ROWS):
+        for line, by_seed in found.items():
+            if line.rows not in (0, ROWS):
                 continue
+            more = line.passes > PASSES
             curves = [
                 100 * (r.average_accuracy if words != "task 1" else r.accuracy[:, 0])
                 for r in by_seed.values()
             ]
-            text, colour = SHOWN[label]
-            x = range(1, len(curves[0]) + 1)
-            axis.plot(x, np.mean(curves, axis=0), color=colour, label=text)
+            text, colour = SHOWN[line.method]
+            text += f", {line.passes:,} row passes" * more
+            x, mean = range(1, len(curves[0]) + 1), np.mean(curves, axis=0)
+            axis.plot(x, mean, color=colour, label=text, linestyle="--" if more else "-")
             for curve in curves if len(curves) > 1 else ():
                 axis.plot(x, curve, color=colour, linewidth=0.5, alpha=0.5)
         axis.set_title(words, fontsize=9)
