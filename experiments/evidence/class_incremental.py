@@ -55,6 +55,11 @@ class Line(NamedTuple):
     rows: int
     passes: int
 
+    @property
+    def compared(self) -> bool:
+        """Whether it stands beside the others: with the memory all have, or with none."""
+        return self.rows in (0, ROWS)
+
 
 Found = dict[Line, dict[int, Record]]
 
@@ -130,7 +135,7 @@ def _table(found: Found) -> str:
     times = [told["seconds_ratio"] or "—" for told in summary(found)]
     lines = []
     for (line, by_seed), time in zip(found.items(), times, strict=True):
-        if line.rows not in (0, ROWS):
+        if not line.compared:
             continue
         runs = list(by_seed.values())
         scores = [
@@ -152,7 +157,7 @@ def _table(found: Found) -> str:
 
 def _line(found: Found) -> str:
     """Return who wins by how much, in a sentence."""
-    shown = {line: interval(_finals(found, line)) for line in found if line.rows in (0, ROWS)}
+    shown = {line: interval(_finals(found, line)) for line in found if line.compared}
     best, *others = sorted(shown, key=lambda line: (line.passes != PASSES, -shown[line].mean))
 
     def words(line: Line) -> str:
@@ -192,7 +197,7 @@ def _curves(found: Found) -> Figure:
     axes = figure.subplots(1, 2, sharex=True, sharey=True)
     for axis, words in zip(axes, ("average over classes so far", "task 1"), strict=True):
         for line, by_seed in found.items():
-            if line.rows not in (0, ROWS):
+            if not line.compared:
                 continue
             more = line.passes > PASSES
             curves = [
