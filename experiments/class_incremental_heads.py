@@ -22,8 +22,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from olss.learn import answers, recipe
-from olss.learn.answers import ANSWERS, Answer
+from olss.learn import feature_heads, recipe
+from olss.learn.answers import Answer
+from olss.learn.named_answers import ANSWERS
 from olss.streams import incremental
 
 
@@ -41,7 +42,7 @@ def by_leverage(name: str, power: float) -> Answer:
             weight = (rows * torch.linalg.solve(gram, rows.T).T).sum(1) ** power
             totals = torch.zeros(labels.max() + 1).to(weight).index_add_(0, labels, weight)
             weight = weight / totals[labels] / (totals > 0).sum()
-            with patch.object(answers, "class_weights", lambda labels: weight):
+            with patch.object(feature_heads, "class_weights", lambda labels: weight):
                 super().learn(model, hidden, outputs, labels)
 
     return Weighted()

@@ -11,7 +11,8 @@ from torch.nn.functional import normalize
 
 from olss.errors import InputError
 from olss.learn import recipe
-from olss.learn.answers import ANSWERS, Discriminant, Logistic, Ridge
+from olss.learn.feature_heads import Discriminant, Logistic, Ridge
+from olss.learn.named_answers import ANSWERS
 
 from .tasks import class_stream
 

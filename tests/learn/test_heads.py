@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from olss.errors import InputError
-from olss.learn.answers import nearest_mean
+from olss.learn.feature_heads import nearest_mean
 from olss.learn.heads import Head
 
 INF = float("inf")

@@ -1,4 +1,4 @@
-"""How a learner answers: by the net's outputs, or by a head fitted on the remembered rows.
+"""How a learner answers, and what heads fitted on remembered rows have in common.
 
 A net trained on few old and many new rows answers with new classes too often; its features do not
 know of it. A head fitted on remembered rows, each class counting alike, answers from the features.
@@ -10,25 +10,13 @@ from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from olss.common.checks import known_name, number, share
+from olss.common.checks import known_name
 from olss.learn.batch import Examples
 from olss.learn.heads import COMPETING
 from olss.learn.model import Model
-from olss.learn.nets import last_linear
 
-__all__ = [
-    "ANSWERS",
-    "Answer",
-    "BiasCorrected",
-    "Discriminant",
-    "Logistic",
-    "NearestMean",
-    "Ridge",
-    "WeightAligned",
-    "nearest_mean",
-]
+__all__ = ["Answer", "Fitted", "class_weights", "minimise"]
 
 
 class Answer:
@@ -55,7 +43,7 @@ class Answer:
         return model.head.mask(_mean(map(model.outputs, model.views(X))), task)
 
 
-class _Fitted(Answer):
+class Fitted(Answer):
     """Fitted on remembered rows whenever a task was learned; all classes seen compete.
 
     As long as there are none, the net's own outputs answer.
@@ -94,187 +82,6 @@ class _Fitted(Answer):
         raise NotImplementedError
 
 
-class NearestMean(_Fitted):
-    """The nearest mean of remembered rows (Rebuffi et al. 2017)."""
-
-    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
-        """Keep the remembered features."""
-        self.remembered, self.of, self.classes = hidden, labels, model.out
-
-    def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
-        """Return minus the squared distance to each mean."""
-        return nearest_mean(hidden, self.remembered, self.of, self.classes)
-
-
-class _Linear(_Fitted):
-    """Linear in features of length one."""
-
-    weight: Tensor
-    bias: Tensor
-
-    def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
-        """Return ``W h + b``."""
-        return functional.normalize(hidden) @ self.weight.T + self.bias
-
-
-class Ridge(_Linear):
-    """Ridge regression on remembered rows.
-
-    Regresses the indicators of the classes on features of length one, with an intercept:
-    ``W = Y' D H (H' D H + lambda I)^-1``, H centred, D giving each class the same weight. It
-    is made of the memory's Gram matrix in feature space, the object leverage is made of.
-
-    Parameters
-    ----------
-    ridge : float
-        lambda, as a multiple of the mean of the diagonal of ``H' D H``.
-    """
-
-    def __init__(self, ridge: float = 0.1) -> None:
-        super().__init__()
-        self.ridge = number("ridge", ridge, above=0)
-
-    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
-        """Solve for the weights."""
-        weight = class_weights(labels)[:, None]
-        unit = functional.normalize(hidden)
-        targets = functional.one_hot(labels, model.out).to(unit)
-        centre, share = (weight * unit).sum(0), (weight * targets).sum(0)
-        H = unit - centre
-        gram = H.T @ (weight * H)
-        gram.diagonal().add_(self.ridge * gram.diagonal().mean() + 1e-12)
-        self.weight = torch.linalg.solve(gram, H.T @ (weight * (targets - share))).T
-        self.bias = share - self.weight @ centre
-
-
-class Discriminant(_Linear):
-    """The linear discriminant of remembered rows.
-
-    Classes are taken for Gaussian with means of their own and one covariance S, shrunk:
-    ``(1 - shrinkage) S + shrinkage tr(S)/k I`` (Friedman 1989), all classes equally likely:
-    the score is ``m' S^-1 h - 1/2 m' S^-1 m``.
-
-    Parameters
-    ----------
-    shrinkage : float
-        From 0, the covariance as it is, to 1, the nearest mean.
-    """
-
-    def __init__(self, shrinkage: float = 0.1) -> None:
-        super().__init__()
-        self.shrinkage = share("shrinkage", shrinkage)
-
-    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
-        """Take means and the covariance around them."""
-        weight = class_weights(labels)[:, None]
-        unit = functional.normalize(hidden)
-        means = unit.new_zeros((model.out, unit.shape[1])).index_add_(0, labels, weight * unit)
-        present = torch.bincount(labels, minlength=model.out) > 0
-        means *= present.sum()
-        around = unit - means[labels]
-        S = around.T @ (weight * around)
-        level = S.diagonal().mean() + 1e-12
-        S = (1 - self.shrinkage) * S
-        S.diagonal().add_(max(self.shrinkage, 1e-6) * level)
-        self.weight = torch.linalg.solve(S, means.T).T
-        self.bias = -0.5 * (means * self.weight).sum(1)
-
-
-class Logistic(_Linear):
-    """Logistic regression on remembered rows.
-
-    Minimises the mean cross-entropy, each class counting alike, plus
-    ``logistic_decay / 2 |W|^2`` over features of length one; convex, solved by L-BFGS.
-    """
-
-    def __init__(self, logistic_decay: float = 1e-4) -> None:
-        super().__init__()
-        self.decay = number("logistic_decay", logistic_decay, above=0)
-
-    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
-        """Solve for the weights."""
-        present = torch.bincount(labels, minlength=model.out) > 0
-        shut = torch.zeros(model.out, dtype=hidden.dtype, device=hidden.device)
-        shut[~present] = -torch.inf
-        unit, rows = functional.normalize(hidden), class_weights(labels)
-        weight = unit.new_zeros((model.out, unit.shape[1])).requires_grad_()
-        bias = unit.new_zeros(model.out).requires_grad_()
-
-        def loss() -> Tensor:
-            scores = unit @ weight.T + bias + shut
-            losses = functional.cross_entropy(scores, labels, reduction="none")
-            return (rows * losses).sum() + 0.5 * self.decay * weight.square().sum()
-
-        minimise(loss, [weight, bias])
-        self.weight, self.bias = weight.detach(), bias.detach()
-
-
-class WeightAligned(_Fitted):
-    """The net with the weights of new classes made as long as the old ones (Zhao et al. 2020).
-
-    The outputs of the newest task's classes are scaled by the mean norm of the old classes'
-    weights in the last layer over that of the new ones; biases stay.
-    """
-
-    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
-        """Compare the lengths of the weights."""
-        layer = last_linear(model.net)
-        norms = layer.weight.detach()[: model.out].double().norm(dim=1)
-        new = model.head.table[-1]
-        old = model.head.seen & ~new
-        self.factor, self.bias = torch.ones_like(norms), torch.zeros_like(norms)
-        if layer.bias is not None:
-            self.bias = layer.bias.detach()[: model.out].double()
-        if old.any():
-            self.factor[new] = norms[old].mean() / norms[new].mean().clamp(min=1e-12)
-
-    def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
-        """Return the outputs with those of new classes scaled."""
-        return (outputs - self.bias) * self.factor + self.bias
-
-
-class BiasCorrected(_Fitted):
-    """The net with a scale and a bias for new classes, fitted on remembered rows (Wu et al. 2019).
-
-    ``a z_c + b`` for the classes c of the newest task, z_c for the others; a and b minimise the
-    cross-entropy of the remembered rows, each class counting alike.
-    """
-
-    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
-        """Fit the scale and the bias."""
-        self.new = model.head.table[-1]
-        self.scale_bias = torch.tensor([1.0, 0.0], dtype=outputs.dtype, device=outputs.device)
-        if not (model.head.seen & ~self.new).any():
-            return
-        rows, fitted = class_weights(labels), self.scale_bias.clone().requires_grad_()
-
-        def loss() -> Tensor:
-            scores = model.head.mask(self._corrected(outputs, fitted), None)
-            losses = functional.cross_entropy(scores, labels, reduction="none")
-            return (rows * losses).sum()
-
-        minimise(loss, [fitted])
-        self.scale_bias = fitted.detach()
-
-    def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
-        """Return the outputs with those of new classes corrected."""
-        return self._corrected(outputs, self.scale_bias)
-
-    def _corrected(self, outputs: Tensor, scale_bias: Tensor) -> Tensor:
-        return torch.where(self.new, outputs * scale_bias[0] + scale_bias[1], outputs)
-
-
-ANSWERS: dict[str, Callable[..., Answer]] = {
-    **dict.fromkeys(COMPETING, Answer),
-    "nearest-mean": NearestMean,
-    "ridge": Ridge,
-    "discriminant": Discriminant,
-    "logistic": Logistic,
-    "weight-aligned": WeightAligned,
-    "bias-corrected": BiasCorrected,
-}
-
-
 def _asked(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
     """Return the features and outputs of rows, averaged over the forms they are asked in."""
     hidden, outputs = zip(*map(model.hidden, model.views(X)), strict=True)
@@ -283,19 +90,6 @@ def _asked(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
 
 def _mean(values: Iterable[Tensor]) -> Tensor:
     return torch.stack(list(values)).mean(0)
-
-
-def nearest_mean(features: Tensor, remembered: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Return minus the squared distance to each class's mean, (n, classes); -inf without rows.
-
-    Features have length one, the means too (Rebuffi et al. 2017, algorithm 1).
-    """
-    unit = functional.normalize
-    sums = remembered.new_zeros((classes, remembered.shape[1]))
-    sums.index_add_(0, labels, unit(remembered))
-    distances = -torch.cdist(unit(features), unit(sums)).square()
-    empty = torch.bincount(labels, minlength=classes) == 0
-    return distances.masked_fill(empty, -torch.inf)
 
 
 def class_weights(labels: Tensor) -> Tensor:

@@ -10,12 +10,12 @@ from typing import Any
 
 from olss.common.near_names import nearest
 from olss.errors import InputError
-from olss.learn.answers import ANSWERS
 from olss.learn.augmentation import Augmentation
 from olss.learn.learner import Learner
 from olss.learn.learner_parts import Parts
 from olss.learn.losses import LOSSES
 from olss.learn.memories import Everything, Exemplars, Memory, Ring, SketchMemory
+from olss.learn.named_answers import ANSWERS
 from olss.learn.nets import describe
 from olss.learn.own_parts import part_named
 from olss.learn.penalties import Distillation, Ewc, OnlineEwc, Penalty, Si

@@ -1,0 +1,141 @@
+"""Heads that answer from a net's features, fitted on the remembered rows."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from olss.common.checks import number, share
+from olss.learn.answers import Fitted, class_weights, minimise
+from olss.learn.model import Model
+
+__all__ = ["Discriminant", "Logistic", "NearestMean", "Ridge", "nearest_mean"]
+
+
+class NearestMean(Fitted):
+    """The nearest mean of remembered rows (Rebuffi et al. 2017)."""
+
+    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
+        """Keep the remembered features."""
+        self.remembered, self.of, self.classes = hidden, labels, model.out
+
+    def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
+        """Return minus the squared distance to each mean."""
+        return nearest_mean(hidden, self.remembered, self.of, self.classes)
+
+
+class _Linear(Fitted):
+    """Linear in features of length one."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
+        """Return ``W h + b``."""
+        return functional.normalize(hidden) @ self.weight.T + self.bias
+
+
+class Ridge(_Linear):
+    """Ridge regression on remembered rows.
+
+    Regresses the indicators of the classes on features of length one, with an intercept:
+    ``W = Y' D H (H' D H + lambda I)^-1``, H centred, D giving each class the same weight. It
+    is made of the memory's Gram matrix in feature space, the object leverage is made of.
+
+    Parameters
+    ----------
+    ridge : float
+        lambda, as a multiple of the mean of the diagonal of ``H' D H``.
+    """
+
+    def __init__(self, ridge: float = 0.1) -> None:
+        super().__init__()
+        self.ridge = number("ridge", ridge, above=0)
+
+    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
+        """Solve for the weights."""
+        weight = class_weights(labels)[:, None]
+        unit = functional.normalize(hidden)
+        targets = functional.one_hot(labels, model.out).to(unit)
+        centre, share = (weight * unit).sum(0), (weight * targets).sum(0)
+        H = unit - centre
+        gram = H.T @ (weight * H)
+        gram.diagonal().add_(self.ridge * gram.diagonal().mean() + 1e-12)
+        self.weight = torch.linalg.solve(gram, H.T @ (weight * (targets - share))).T
+        self.bias = share - self.weight @ centre
+
+
+class Discriminant(_Linear):
+    """The linear discriminant of remembered rows.
+
+    Classes are taken for Gaussian with means of their own and one covariance S, shrunk:
+    ``(1 - shrinkage) S + shrinkage tr(S)/k I`` (Friedman 1989), all classes equally likely:
+    the score is ``m' S^-1 h - 1/2 m' S^-1 m``.
+
+    Parameters
+    ----------
+    shrinkage : float
+        From 0, the covariance as it is, to 1, the nearest mean.
+    """
+
+    def __init__(self, shrinkage: float = 0.1) -> None:
+        super().__init__()
+        self.shrinkage = share("shrinkage", shrinkage)
+
+    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
+        """Take means and the covariance around them."""
+        weight = class_weights(labels)[:, None]
+        unit = functional.normalize(hidden)
+        means = unit.new_zeros((model.out, unit.shape[1])).index_add_(0, labels, weight * unit)
+        present = torch.bincount(labels, minlength=model.out) > 0
+        means *= present.sum()
+        around = unit - means[labels]
+        S = around.T @ (weight * around)
+        level = S.diagonal().mean() + 1e-12
+        S = (1 - self.shrinkage) * S
+        S.diagonal().add_(max(self.shrinkage, 1e-6) * level)
+        self.weight = torch.linalg.solve(S, means.T).T
+        self.bias = -0.5 * (means * self.weight).sum(1)
+
+
+class Logistic(_Linear):
+    """Logistic regression on remembered rows.
+
+    Minimises the mean cross-entropy, each class counting alike, plus
+    ``logistic_decay / 2 |W|^2`` over features of length one; convex, solved by L-BFGS.
+    """
+
+    def __init__(self, logistic_decay: float = 1e-4) -> None:
+        super().__init__()
+        self.decay = number("logistic_decay", logistic_decay, above=0)
+
+    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
+        """Solve for the weights."""
+        present = torch.bincount(labels, minlength=model.out) > 0
+        shut = torch.zeros(model.out, dtype=hidden.dtype, device=hidden.device)
+        shut[~present] = -torch.inf
+        unit, rows = functional.normalize(hidden), class_weights(labels)
+        weight = unit.new_zeros((model.out, unit.shape[1])).requires_grad_()
+        bias = unit.new_zeros(model.out).requires_grad_()
+
+        def loss() -> Tensor:
+            scores = unit @ weight.T + bias + shut
+            losses = functional.cross_entropy(scores, labels, reduction="none")
+            return (rows * losses).sum() + 0.5 * self.decay * weight.square().sum()
+
+        minimise(loss, [weight, bias])
+        self.weight, self.bias = weight.detach(), bias.detach()
+
+
+def nearest_mean(features: Tensor, remembered: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Return minus the squared distance to each class's mean, (n, classes); -inf without rows.
+
+    Features have length one, the means too (Rebuffi et al. 2017, algorithm 1).
+    """
+    unit = functional.normalize
+    sums = remembered.new_zeros((classes, remembered.shape[1]))
+    sums.index_add_(0, labels, unit(remembered))
+    distances = -torch.cdist(unit(features), unit(sums)).square()
+    empty = torch.bincount(labels, minlength=classes) == 0
+    return distances.masked_fill(empty, -torch.inf)
