@@ -50,6 +50,7 @@ class Fitted(Answer):
     """
 
     needs_memory = True
+    layers = "last"  # which of the net's features are asked for, see `Model.hidden`
     labels: Tensor | None = None
 
     def __init__(self) -> None:
@@ -61,7 +62,7 @@ class Fitted(Answer):
         """Fit the head to the remembered rows as the net sees them."""
         self.labels = None if held is None else held.y
         if held is not None:
-            hidden, outputs = _asked(model, held.X)
+            hidden, outputs = self._asked(model, held.X)
             self.learn(model, hidden.double(), outputs.double(), held.y)
 
     def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
@@ -72,7 +73,7 @@ class Fitted(Answer):
         """Return the score of each class; minus infinity for those not remembered."""
         if self.labels is None:
             return super().__call__(model, X, task)
-        hidden, outputs = _asked(model, X)
+        hidden, outputs = self._asked(model, X)
         scores = self.scores(hidden.double(), outputs.double())
         absent = torch.bincount(self.labels, minlength=model.out) == 0
         return scores.masked_fill(absent, -torch.inf)
@@ -81,11 +82,11 @@ class Fitted(Answer):
         """Return the score of each class, (n, c)."""
         raise NotImplementedError
 
-
-def _asked(model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the features and outputs of rows, averaged over the forms they are asked in."""
-    hidden, outputs = zip(*map(model.hidden, model.views(X)), strict=True)
-    return _mean(hidden), _mean(outputs)
+    def _asked(self, model: Model, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the features and outputs of rows, averaged over the forms they are asked in."""
+        asked = [model.hidden(view, self.layers) for view in model.views(X)]
+        hidden, outputs = zip(*asked, strict=True)
+        return _mean(hidden), _mean(outputs)
 
 
 def _mean(values: Iterable[Tensor]) -> Tensor:

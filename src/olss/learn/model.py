@@ -17,7 +17,7 @@ from olss.learn.augmentation import check_images
 from olss.learn.batch import Examples, as_tensor
 from olss.learn.heads import Head
 from olss.learn.labels import Labels
-from olss.learn.nets import build, penultimate
+from olss.learn.nets import build, penultimate, stages
 from olss.learn.parameter_vector import Flat
 from olss.learn.row_losses import loss_of_rows
 from olss.learn.seeds import Seeds
@@ -220,13 +220,17 @@ class Model:
         return self._gradient_features(hidden, outputs) if kind == "gradient" else hidden
 
     @torch.no_grad()
-    def hidden(self, X: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what goes into the net's last layer, (n, k), and its outputs, (n, outputs)."""
+    def hidden(self, X: Tensor, layers: str = "last") -> tuple[Tensor, Tensor]:
+        """Return what goes into the net's last layer, (n, k), and its outputs, (n, outputs).
+
+        With ``layers="stages"`` what its last stages see, see `nets.stages`.
+        """
+        look = stages if layers == "stages" else penultimate
         training = self.net.training
         self.net.eval()
         found = []
         for block in torch.split(X, BLOCK):
-            found.append(penultimate(self.net, self.forward, self.inputs(block)))
+            found.append(look(self.net, self.forward, self.inputs(block)))
         self.net.train(training)
         hidden, outputs = (torch.cat(parts) for parts in zip(*found, strict=True))
         return hidden.float(), outputs

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from olss.errors import InputError
 from olss.learn.own_parts import imported
 
-__all__ = ["Net", "build", "describe", "last_linear", "mlp", "penultimate", "resnet18"]
+__all__ = ["Net", "build", "describe", "last_linear", "mlp", "penultimate", "resnet18", "stages"]
 
 Net = str | nn.Module | Callable[[], nn.Module]
 
@@ -164,3 +165,27 @@ def penultimate(
     finally:
         hook.remove()
     return caught[-1].flatten(1), outputs
+
+
+def stages(net: nn.Module, ask: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what the last stages of a net see, (n, k), and what `ask` makes of the net.
+
+    That is what goes into the last linear layer and, of a net of convolutions, its last maps in
+    each of the two smallest sizes, averaged over 2 x 2 cells; each of the three has length one.
+    """
+    maps: dict[torch.Size, Tensor] = {}
+
+    def note(_module: nn.Module, _inputs: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and output.dim() == 4 and min(output.shape[2:]) > 1:
+            maps.pop(output.shape[2:], None)  # sizes are in the order of their last maps
+            maps[output.shape[2:]] = output
+
+    hooks = [module.register_forward_hook(note) for module in net.modules()]
+    try:
+        hidden, outputs = penultimate(net, ask, x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    cells = [functional.adaptive_avg_pool2d(m.float(), 2) for m in list(maps.values())[-2:]]
+    parts = [functional.normalize(part.flatten(1).float()) for part in (hidden, *cells)]
+    return torch.cat(parts, 1), outputs

@@ -83,7 +83,8 @@ INGREDIENTS = {
         memory=SketchMemory,
         regime="replay",
         defaults=BALANCED
-        | {"loss": "logit-adjusted", "head": "discriminant", "batch": 10, "average_steps": 100},
+        | {"loss": "logit-adjusted", "batch": 10, "average_steps": 100}
+        | {"head": "product", "head_layers": "stages"},
     ),
     "olss": Ingredient(
         memory=SketchMemory, regime="sketch", defaults={"policy": "paper", "size": "task"}
@@ -117,8 +118,8 @@ def recipe(name: str | Sequence[str], **settings: Any) -> Learner:
         - ``joint``: trains on everything so far, the upper bound.
         - ``olss-replay``: recommended where tasks bring classes: replay from a balanced memory
           that holds the current task, in steps of 10 new and 10 remembered rows, logit
-          adjustment, weights averaged over 100 steps, answers by a discriminant of the
-          remembered rows.
+          adjustment, weights averaged over 100 steps, answers by the net's softmax times a
+          discriminant of the remembered rows.
         - ``olss``: the paper's Algorithm 1; `policy`, `size`, `scores`, `features`, and
           `regime` with `share` choose another memory or training set.
         - ``["olss", "ewc"]`` or ``"olss+ewc"``: both. OLSS is a memory, so methods that need one
