@@ -4,6 +4,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge as RidgeRegression
@@ -11,12 +13,13 @@ from torch.nn.functional import normalize
 
 from olss.errors import InputError
 from olss.learn import recipe
-from olss.learn.feature_heads import Discriminant, Logistic, Ridge
+from olss.learn.feature_heads import Discriminant, Logistic, Product, Ridge
 from olss.learn.named_answers import ANSWERS
 
 from .tasks import class_stream
 
-FITTED = ["nearest-mean", "ridge", "discriminant", "logistic", "weight-aligned", "bias-corrected"]
+ON_FEATURES = ["nearest-mean", "ridge", "discriminant", "product", "logistic"]
+FITTED = [*ON_FEATURES, "weight-aligned", "bias-corrected"]
 
 
 def learned(head="seen", tasks=3, **settings):
@@ -60,7 +63,7 @@ class Rows:
         self.X = torch.from_numpy(centres[self.y] + rng.standard_normal((len(self.y), 6)))
         self.weight = None
 
-    def hidden(self, X):
+    def hidden(self, X, layers):
         return X, torch.zeros(len(X), 4)
 
     def views(self, X):
@@ -139,7 +142,65 @@ def test_logistic_regression_is_sklearns():
     np.testing.assert_allclose(found, model.predict_proba(unit), atol=1e-4)
 
 
-@pytest.mark.parametrize("head", [Ridge, Discriminant, Logistic])
+def leave_fold_out(rows, shrinkage=0.1):
+    """Scores of sklearn's discriminant for rows it was not fitted on, in five folds."""
+    unit, y = sklearn_view(rows)
+    fold, scores = np.concatenate([np.arange(n) for n in np.bincount(y)]) % 5, np.empty((len(y), 3))
+    for k in range(5):
+        out = fold == k
+        model = LinearDiscriminantAnalysis("lsqr", shrinkage, priors=[1 / 3] * 3)
+        scores[out] = model.fit(unit[~out], y[~out]).decision_function(unit[out])
+    return scores, y
+
+
+def test_the_product_adds_a_discriminant_as_sharp_as_rows_left_out_allow():
+    rows = Rows()
+    head = Product()
+    head.fit(rows, rows)
+    scores, y = leave_fold_out(rows)
+
+    def unlikely(sharpness):
+        return -log_softmax(sharpness * scores, axis=1)[np.arange(len(y)), y].mean()
+
+    best = minimize_scalar(unlikely, bounds=(0, 10), method="bounded", options={"xatol": 1e-6})
+    assert head.sharpness == pytest.approx(best.x, rel=1e-4)  # both stop near the minimum
+    plain = Discriminant()
+    plain.fit(rows, rows)
+    X, z = rows.X[:7], torch.randn(7, 4, dtype=torch.float64)
+    rows.hidden = lambda X, layers: (X, z)
+    expected = z + head.sharpness * plain(rows, X, None)
+    torch.testing.assert_close(head(rows, X, None), expected)
+
+
+def test_the_product_leaves_it_to_the_net_where_rows_left_out_tell_nothing():
+    rows = Rows((1, 1, 1))
+    head = Product()
+    head.fit(rows, rows)
+    assert head.sharpness == 0
+    rows = Rows((40, 40, 40))
+    rows.y = torch.from_numpy(np.random.default_rng(1).permutation(rows.y))
+    head.fit(rows, rows)
+    assert head.sharpness < 0.05
+    uneven = Rows((40, 1, 5))
+    head.fit(uneven, uneven)
+    assert 0 < head.sharpness < 10
+
+
+@pytest.mark.parametrize("head", ON_FEATURES)
+def test_heads_on_features_can_look_at_the_last_stages(head):
+    settings = {"net": "resnet18-4", "batch": 20, "lr": 0.05, "size": 40, "head": head}
+    learner = recipe("er", head_layers="stages", **settings).start(range(4))
+    for task in images():
+        learner.fit_task(task)
+    X = torch.from_numpy(np.concatenate([task.X for task in images()]))
+    y = np.concatenate([task.y for task in images()])
+    assert learner.model.hidden(X, "stages")[0].shape == (160, 32 + 4 * (16 + 8))
+    assert (learner.predict(X) == y).mean() > 0.6
+    with pytest.raises(InputError, match="head_layers: there is no 'all'. There are: last, stages"):
+        recipe("er", head=head, head_layers="all")
+
+
+@pytest.mark.parametrize("head", [Ridge, Discriminant, Product, Logistic])
 def test_classes_count_alike_however_many_rows_are_remembered_of_each(head):
     few = Rows()
     many = Rows()

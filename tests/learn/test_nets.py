@@ -1,9 +1,10 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import normalize
 
 from olss.errors import InputError
-from olss.learn.nets import build, describe, mlp, penultimate, resnet18
+from olss.learn.nets import build, describe, mlp, penultimate, resnet18, stages
 
 
 def size(net):
@@ -72,6 +73,27 @@ def test_penultimate_features_are_what_goes_into_the_last_layer():
     assert torch.equal(features, net[:-1](x))
     assert torch.equal(outputs, net(x))
     assert not net[-1]._forward_pre_hooks
+
+
+def test_stages_are_the_last_layer_s_features_and_the_last_maps_of_two_sizes_in_cells():
+    torch.manual_seed(0)
+    net = resnet18(3, 5, 4).eval()
+    x = torch.rand(2, 3, 16, 16)
+    features, outputs = stages(net, net, x)
+    # Stem, then eight blocks: maps of 16, 16, 8, 8, 4, 4, 2, 2 pixels.
+    of_4, of_2 = net[:9](x), net[:11](x)
+    cells = of_4.reshape(2, 16, 2, 2, 2, 2).mean((3, 5)).flatten(1), of_2.flatten(1)
+    expected = [of_2.mean((2, 3)), cells[0], cells[1]]
+    unit = [part / part.norm(dim=1, keepdim=True) for part in expected]
+    torch.testing.assert_close(features, torch.cat(unit, 1))
+    torch.testing.assert_close(outputs, net(x))
+    assert not any(module._forward_hooks for module in net.modules())
+
+
+def test_stages_of_a_net_without_maps_are_the_last_layer_s_features():
+    net = mlp(6, 3, (5, 4))
+    x = torch.rand(7, 6)
+    torch.testing.assert_close(stages(net, net, x)[0], normalize(net[:-1](x)))
 
 
 def test_a_net_without_a_linear_layer_has_no_features():
