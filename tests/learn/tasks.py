@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from olss.learn import recipe
+
 
 @dataclass
 class Tiny:
@@ -52,3 +54,14 @@ def numbers(task=0, rows=100, width=5, seed=0):
     X = rng.standard_normal((rows + 50, width)).astype(np.float32)
     y = X @ np.linspace(-1, 1, width) + 0.01 * rng.standard_normal(rows + 50)
     return Tiny(X[:rows], y[:rows], X[rows:], y[rows:], None, f"n{task}")
+
+
+def learned(head="seen", tasks=3, **settings):
+    """Return a learner that replays, and the stream of classes it learned."""
+    settings = {"net": "mlp-16", "batch": 20, "lr": 0.05, "epochs": 5, "size": 60} | settings
+    learner = recipe("er", head=head, **settings)
+    stream = class_stream(tasks)
+    learner.start(range(2 * tasks))
+    for task in stream:
+        learner.fit_task(task)
+    return learner, stream

@@ -2,7 +2,6 @@ import pytest
 import torch
 
 from olss.errors import InputError
-from olss.learn.feature_heads import nearest_mean
 from olss.learn.heads import Head
 
 INF = float("inf")
@@ -43,18 +42,3 @@ def test_outputs_shut_out_get_no_gradient():
     assert loss.isfinite()
     assert (z.grad[:, [1, 3]] == 0).all()
     assert (z.grad[:, [0, 2]] != 0).all()
-
-
-def test_nearest_mean_against_a_loop():
-    generator = torch.Generator().manual_seed(0)
-    features = torch.randn(10, 5, generator=generator)
-    remembered = torch.randn(12, 5, generator=generator)
-    labels = torch.tensor([0, 2] * 6)
-    found = nearest_mean(features, remembered, labels, 3)
-    for i, f in enumerate(features):
-        distances = []
-        for label in (0, 2):
-            mean = sum(r / r.norm() for r in remembered[labels == label]) / 6
-            distances.append(((f / f.norm() - mean / mean.norm()) ** 2).sum())
-        torch.testing.assert_close(-found[i, [0, 2]], torch.stack(distances), rtol=1e-4, atol=1e-5)
-    assert (found[:, 1] == -INF).all()
