@@ -147,12 +147,17 @@ def _table(found: Found) -> str:
         words = [SHOWN[line.method][0], f"{line.rows:,}", f"{line.passes:,}", str(len(runs))]
         lines.append((-line.passes, -float(np.mean(scores[0])), [*words, *cells, time]))
     shown = [cells for _, _, cells in sorted(lines)]
-    for path in sorted((FOLDER / "class-incremental-joint").glob("joint/seed-*/record.json")):
-        record = Record.load(path.parent)
+    for record in _joint():
         score = f"{100 * record.average_accuracy[-1]:.1f}"
         passes = f"{int(record.row_passes.max()):,} in all"
         shown.insert(0, ["*all classes at once*", "all", passes, "1", score, "—", "—", "—"])
     return table(columns, shown)
+
+
+def _joint() -> list[Record]:
+    """Read the upper line, if it was run: one seed of all classes at once."""
+    found = sorted((FOLDER / "class-incremental-joint").glob("joint/seed-*/record.json"))
+    return [Record.load(path.parent) for path in found[:1]]
 
 
 def _line(found: Found) -> str:
@@ -214,6 +219,9 @@ def _curves(found: Found) -> Figure:
         axis.set_xlabel("tasks learned", fontsize=8)
         axis.set_ylim(0, 100)
         axis.set_xticks([1, 5, 10, 15, 20])
+    for record in _joint():
+        score = 100 * float(record.average_accuracy[-1])
+        axes[0].axhline(score, color="#444444", linestyle=":", label="all classes at once")
     axes[0].set_ylabel("accuracy, %", fontsize=8)
     legend(figure, ncols=4)
     return figure
