@@ -143,7 +143,8 @@ def _table(found: Found) -> str:
             [100 * record.accuracy[-1, 0] for record in runs],
             [100 * record.accuracy[-1, -1] for record in runs],
         ]
-        cells = [plain(interval(values)) for values in scores]
+        # Which classes are first and last changes with the seed: a range says more than ±.
+        cells = [plain(interval(scores[0])), *map(_range, scores[1:])]
         words = [SHOWN[line.method][0], f"{line.rows:,}", f"{line.passes:,}", str(len(runs))]
         lines.append((-line.passes, -float(np.mean(scores[0])), [*words, *cells, time]))
     shown = [cells for _, _, cells in sorted(lines)]
@@ -152,6 +153,12 @@ def _table(found: Found) -> str:
         passes = f"{int(record.row_passes.max()):,} in all"
         shown.insert(0, ["*all classes at once*", "all", passes, "1", score, "—", "—", "—"])
     return table(columns, shown)
+
+
+def _range(values: list[float]) -> str:
+    """Return a mean with the lowest and highest value behind it, if there are several."""
+    several = f" ({min(values):.0f}–{max(values):.0f})" if len(values) > 1 else ""
+    return f"{np.mean(values):.1f}{several}"
 
 
 def _joint() -> list[Record]:
