@@ -43,6 +43,13 @@ def make() -> None:
         values = [value for stream in STREAMS for value in PUBLISHED[stream, method]]
         lines.append([f"*{method.upper()}, published*", *(f"{value:.1f}" for value in values)])
     pages.fill("der-protocol", table(columns, lines))
+    before = load("der-protocol", "as-published.csv")
+    forms = [
+        [f"{name}, {words}", *(plain(of(form, s, size, name)) for s in STREAMS for size in SIZES)]
+        for name in ("balanced, distillation", "DER++")
+        for words, form in (("the default", rows), ("as published", before))
+    ]
+    pages.fill("der-forms", table(columns, forms))
     columns = ["", *(f"{size:,} rows remembered" for size in SIZES)]
     pages.fill("der-short", table(columns, [line[:4] for line in lines]))
 

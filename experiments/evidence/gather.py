@@ -91,9 +91,9 @@ def _line(experiment: str, record: Record) -> Row:
     }
 
 
-def load(name: str) -> list[Row]:
+def load(name: str, file: str = "runs.csv") -> list[Row]:
     """Read the lines of one folder of results."""
-    rows = _read(RESULTS / name / "runs.csv")
+    rows = _read(RESULTS / name / file)
     for row in rows:
         for key in ("share", *MEASURED, "seconds"):
             row[key] = float(row[key])
