@@ -129,6 +129,29 @@ def test_fewer_rows_than_columns(rows, dtype):
 
 
 @pytest.mark.filterwarnings("ignore::olss.OlssWarning")
+@pytest.mark.parametrize("scale", [1e200, 1e-200])
+def test_values_whose_squares_leave_the_range_are_scored_by_every_way(scale):
+    wide = rng().standard_normal((30, D))
+    wide[15:] = wide[:15]
+    truth = svd_scores(wide, rank=15)
+    assert relative_error(leverage_scores(wide * scale), truth) < 1e-10
+    beside = leverage_scores(wide * scale, ridge=1.0)
+    np.testing.assert_allclose(beside, truth if scale > 1 else 0.0, atol=1e-12)
+    tall = rng().standard_normal((2000, 5))
+    sketched = leverage_scores(tall * scale, method="sketched", seed=0)
+    np.testing.assert_allclose(sketched, leverage_scores(tall), rtol=1e-10)  # scored exactly
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"kernel": "rbf"}, {"gamma": 3.0}, {"method": "bless", "ridge": 1.0, "rank": 3}],
+)
+def test_options_of_another_method_are_refused(options):
+    with pytest.raises(InputError, match="for method='bless'"):
+        leverage_scores(rng().standard_normal((20, 5)), **options)
+
+
+@pytest.mark.filterwarnings("ignore::olss.OlssWarning")
 def test_wide_images_of_3072_columns():
     # Rows beyond columns in the primal form, and fewer in the dual, at CIFAR's width.
     A = rng().standard_normal((5000, 3072)).astype(np.float32)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from olss.errors import DataError
 from olss.memory.sketch import Sketch
 from tests.sketches import fed, fingerprint, stream
 
@@ -117,6 +118,50 @@ def test_threads_that_update_one_sketch_lose_and_mix_nothing():
     np.testing.assert_array_equal(sketch.X[:, 0], sketch.extra["id"])
     np.testing.assert_array_equal(sketch.y // 1000, sketch.task)
     assert sorted(sketch.index) == list(range(3600))
+
+
+def test_an_update_that_fails_leaves_those_of_other_threads():
+    sketch = Sketch(100, "reservoir", seed=0).update(np.ones((10, 2)))
+
+    lock = sketch._lock
+
+    class Between:
+        """Lets another thread update in the instant in which the lock is given back."""
+
+        def __enter__(self):
+            return lock.__enter__()
+
+        def __exit__(self, *error):
+            lock.__exit__(*error)
+            if error[0] is not None:
+                thread = threading.Thread(target=sketch.update, args=(np.ones((20, 2)),))
+                sketch._lock = lock
+                thread.start()
+                thread.join()
+
+    sketch._lock = Between()
+    with pytest.raises(DataError):
+        sketch.update(np.ones((5, 3)))
+    assert sketch.seen == 30
+
+
+def test_two_sketches_that_merge_each_other_do_not_wait_for_ever():
+    for _ in range(20):
+        pair = [Sketch(50, "reservoir", seed=s).update(np.ones((2000, 2))) for s in (0, 1)]
+        barrier = threading.Barrier(2)
+
+        def work(one, other, barrier=barrier):
+            barrier.wait()
+            one.merge(other)
+
+        threads = [
+            threading.Thread(target=work, args=order, daemon=True) for order in (pair, pair[::-1])
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
 
 
 def test_removed_rows_are_gone_from_arrays_taken_before():

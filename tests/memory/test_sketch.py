@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import array
 import pickle
 import subprocess
 import sys
 import tracemalloc
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from threadpoolctl import threadpool_limits
@@ -70,6 +72,33 @@ def test_memory_maps_are_read_without_being_loaded_whole(tmp_path):
     assert type(sketch.X) is np.ndarray
 
 
+def test_what_was_given_is_never_written_to(tmp_path):
+    path, numbers = tmp_path / "rows.npy", np.arange(1.0, 41.0).reshape(10, 4)
+    np.save(path, numbers)
+    np.save(tmp_path / "y.npy", np.arange(1, 11))
+    for rows in (slice(None), slice(0, 5)):
+        given, y = (np.load(tmp_path / f, mmap_mode="r+")[rows] for f in ("rows.npy", "y.npy"))
+        Sketch(3, seed=0).update(given, y)
+        del given, y
+        np.testing.assert_array_equal(np.load(path), numbers)
+        np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), np.arange(1, 11))
+    y, extra = array.array("d", range(1, 11)), np.arange(1, 11)
+    masked = np.ma.array(numbers.copy())
+    Sketch(3, seed=0).update(masked, y, extra={"e": memoryview(extra)})
+    np.testing.assert_array_equal(masked, numbers)
+    assert list(y) == list(extra) == list(range(1, 11))
+
+
+def test_a_copy_is_independent_of_what_is_removed_from_the_other():
+    sketch = Sketch(50, seed=0).update(np.ones((20, 3)))
+    other = sketch.copy()
+    taken = other.X
+    sketch.remove(range(10))
+    other.update(np.ones((100, 3)))
+    assert (taken == 1).all()
+    assert len(sketch) == 10
+
+
 def test_attributes_are_the_rows_and_batches_are_copies():
     sketch = Sketch(6, "recent").update(np.arange(6.0).reshape(6, 1), np.arange(6))
     assert np.shares_memory(sketch.X, sketch.X)
@@ -86,6 +115,15 @@ def test_attributes_are_the_rows_and_batches_are_copies():
     assert sketch._settled.generator == state
     with pytest.raises(InputError, match="size must be a positive"):
         next(sketch.batches(0))
+
+
+def test_batches_of_a_table_are_frames():
+    table = pd.DataFrame({"n": np.arange(6.0), "t": list("abcabc")})
+    sketch = Sketch(6, "recent").update(table, pd.Series(np.arange(6), name="y"))
+    (X, y), (rest, _) = sketch.batches(4, shuffle=False)
+    pd.testing.assert_frame_equal(X, sketch.X[:4])
+    pd.testing.assert_series_equal(y, sketch.y[:4])
+    assert rest["t"].tolist() == ["b", "c"]
 
 
 def test_the_size_may_be_changed_between_updates():

@@ -104,15 +104,18 @@ class Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             Rows removed.
         """
         check_is_fitted(self, "sketch_")
+        before = self.sketch_
 
         def without(after: Self) -> int:
-            after.sketch_ = self.sketch_.copy()
+            after.sketch_ = before.copy()
             removed = after.sketch_.remove(index, where=where)
             if removed:
                 after._refit()
             return removed
 
-        return self._change(without)
+        removed = self._change(without)
+        before.remove(index, where=where)  # arrays taken from it show zeros, too
+        return removed
 
     def _learn(
         self, X: Any, y: Any, sample_weight: Any, task: Any, extra: Mapping[str, Any] | None
@@ -133,7 +136,7 @@ class Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def _take_in(self, batch: Batch) -> None:
         """Update the sketch and refit."""
         self._check_kind()
-        sketch = self.sketch_.copy() if hasattr(self, "sketch_") else new_sketch(self)
+        sketch = copy.copy(self.sketch_) if hasattr(self, "sketch_") else new_sketch(self)
         sketch.size = self.size
         batch.into(sketch)
         self._weighted = batch.weight is not None or getattr(self, "_weighted", False)

@@ -111,7 +111,12 @@ def leverage_scores(
     """
     blocks = Blocks(A, weights)
     if method == "bless":
+        for name, value in (("size", size), ("dimension", dimension), ("rank", rank)):
+            if value is not None:
+                raise InputError(f"{name} is not for method='bless', found {value!r}.")
         return blocks.like(_bless(blocks, ridge, kernel, gamma, seed))
+    if kernel != "linear" or gamma is not None:
+        raise InputError(f"kernel and gamma are for method='bless', found method={method!r}.")
     rule = RidgeRule(ridge, size, dimension, rank)
     (scores,) = _scores([blocks], method, rule, seed)
     if blocks.weights is not None:
@@ -298,7 +303,9 @@ def _rescale(parts: list[Blocks], rule: RidgeRule) -> RidgeRule:
     """Bring values near 1 by powers of two; by column, or with a ridge all alike."""
     scale = even_scale(parts, alike=rule.asks)
     if rule.value and not isinstance(rule.value, str):
-        return replace(rule, value=float(rule.value) * float(scale[0]) ** 2)
+        with np.errstate(over="ignore"):  # beside it scores vanish
+            value = float(np.minimum(rule.value * scale[0] * scale[0], 1e300))
+        return replace(rule, value=value)
     return rule
 
 
@@ -313,7 +320,12 @@ def _dual(parts: list[Blocks], rule: RidgeRule) -> Floats:
     roots = np.concatenate(
         [np.ones(p.rows) if p.weights is None else np.sqrt(p.weights) for p in parts]
     )
-    K = _row_products(parts) * roots[:, None] * roots
+    with np.errstate(over="ignore", invalid="ignore"):
+        K = _row_products(parts)
+    if not (np.isfinite(K).all() and (K.diagonal() > 1e-280).all()):
+        rule = _rescale(parts, rule)
+        K = _row_products(parts)
+    K *= roots[:, None] * roots
     if rule.asks:
         s, U = np.linalg.eigh(K)
         s = np.clip(s, 0, None)
@@ -367,11 +379,11 @@ def _sketched(parts: list[Blocks], rule: RidgeRule, rng: np.random.Generator) ->
     (Clarkson & Woodruff 2013) for the first step. Scores are rescaled to the right sum.
     """
     S = Blocks(countsketch(parts, 4 * parts[0].columns, rng, parts[0].dtype))
-    if not S.sums_finite():
+    factor = _factor_of_sketch(S, rule) if S.sums_finite() else None
+    if factor is None:
         for p in parts:
             p.check_finite()
         return _exact(parts, rule)
-    factor = _factor_of_sketch(S, rule)
     projected = Projected.of(factor, rng)
     all_scores, total = [], 0.0
     for blocks in parts:
@@ -383,8 +395,11 @@ def _sketched(parts: list[Blocks], rule: RidgeRule, rng: np.random.Generator) ->
     return [np.minimum(s * right, top) for s, top in zip(all_scores, tops, strict=True)]
 
 
-def _factor_of_sketch(S: Blocks, rule: RidgeRule) -> Factor:
-    """Factor S'S, whose products are formed in float32 if that is found to do no harm."""
+def _factor_of_sketch(S: Blocks, rule: RidgeRule) -> Factor | None:
+    """Factor S'S, whose products are formed in float32 if that is found to do no harm.
+
+    None where squares of its values overflow or vanish in float64, too.
+    """
     if S.dtype == np.float32:
         G = gram_of([S], S.dtype)
         if in_range(G, [S], S.dtype):
@@ -392,7 +407,7 @@ def _factor_of_sketch(S: Blocks, rule: RidgeRule) -> Factor:
             if factor.null is None and product_defect(S, factor, G) <= SKETCH_TOLERANCE:
                 return factor
     G = gram_of([S], _DOUBLE[0])
-    return factor_gram(G, rule.of_gram(G), _DOUBLE[1])
+    return factor_gram(G, rule.of_gram(G), _DOUBLE[1]) if in_range(G, [S], _DOUBLE[0]) else None
 
 
 @dataclass(frozen=True)

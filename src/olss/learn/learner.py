@@ -90,6 +90,17 @@ class Learner:
 
         After an error the learner is as it was before the call.
         """
+        if not self._started:
+            self.start()
+        model, before = self.model, dict(vars(self.model))
+        try:
+            return self._learned(task)
+        except BaseException:  # a first task opens the net
+            vars(model).clear()
+            vars(model).update(before)
+            raise
+
+    def _learned(self, task: Any) -> Effort:
         current, present = self._examples(task)
         model, penalties = self.model, self.parts.penalties
         net, training, table = model.flat.state(), model.average.state, model.head.table
@@ -250,8 +261,6 @@ class Learner:
 
     def _examples(self, task: Any) -> tuple[Examples, Tensor]:
         """Return a task's training rows, checked, and the classes it holds."""
-        if not self._started:
-            self.start()
         model = self.model
         X, y, present = model.checked(task, task.X, task.y, "")
         index = torch.arange(self._seen, self._seen + len(y), device=model.device)

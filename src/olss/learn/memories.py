@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
@@ -57,10 +58,10 @@ class Memory:
         if before is None or before.outputs is None:
             self.held = self._chosen(new, task, features)
             return
-        index = before.index.clone()  # a sketch writes into its rows in place
         now = self._chosen(new, task, features)
         if now is not None:
-            self.held = dataclasses.replace(now, outputs=_carried(index, before.outputs, now.index))
+            outputs = _carried(before.index, before.outputs, now.index)
+            self.held = dataclasses.replace(now, outputs=outputs)
 
     def _chosen(self, new: Examples, task: int, features: Features) -> Examples | None:
         """Return what is held after a task's rows came."""
@@ -220,9 +221,9 @@ class SketchMemory(Memory):
         self.sketch = self._sketch(seeds.number("memory") % 2**32)
 
     def snapshot(self) -> Any:
-        """Copy the sketch, which changes in place, and the stored outputs."""
+        """Return a sketch of the rows held now, and the stored outputs."""
         outputs = None if self.held is None else self.held.outputs
-        return self.sketch.copy(), outputs
+        return copy.copy(self.sketch), outputs
 
     def restore(self, snapshot: Any) -> None:
         """Be as at the time of the snapshot."""

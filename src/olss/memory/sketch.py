@@ -351,7 +351,8 @@ class Sketch(StateHolder):
                 "so two of its sketches cannot be merged; use 'weighted', 'reservoir' or "
                 "'balanced'."
             )
-        self._change(lambda state: self._merged(state, other._settled))
+        theirs = other._settled  # before this one is held: two may merge each other
+        self._change(lambda state: self._merged(state, theirs))
         return self
 
     def remove(self, index: Any = None, *, where: Any = None) -> int:
@@ -619,18 +620,24 @@ class Sketch(StateHolder):
             For the order. The sketch's own randomness is not touched.
         """
         size = checks.whole("size", size)
-        rows = self._settled.rows
+        state = self._settled
+        rows, table = state.rows, state.table
         order = np.arange(len(rows))
         if shuffle:
             np.random.default_rng(seed).shuffle(order)
         for start in range(0, len(rows), size):
             at = order[start : start + size]
-            yield take(rows["X"], at), take(rows["y"], at) if "y" in rows else None
+            X, y = take(rows["X"], at), take(rows["y"], at) if "y" in rows else None
+            if table is not None:
+                X, y = table.frame(X), None if y is None else table.column(y)
+            yield X, y
 
     def copy(self) -> Self:
         """Return an independent copy; it shares only the policy and the feature map."""
         other = copy.copy(self)
-        other._forget_what_was_worked_out()
+        state, singles = self._now
+        rows = state.rows.take(np.arange(len(state.rows)))
+        other._now = (state.with_(rows=rows), singles)
         return other
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -73,17 +73,26 @@ class StateHolder:
     def _change(self, change: Callable[[State], State]) -> None:
         """Put another state in the place of this one, in one step, or leave this one."""
         before = after = None
+
+        def undo() -> None:
+            if before is not None:
+                self._now = before
+                before[0].rows.forget(None)
+
         try:
             with self._lock:
                 before = self._now
-                after = (change(self._with_singles(*before)), ())
-                self._familiar = None
-                self._now = after
+                try:
+                    after = (change(self._with_singles(*before)), ())
+                    self._familiar = None
+                    self._now = after
+                except BaseException:
+                    undo()
+                    raise
         except BaseException:
-            # What interrupts may come right behind that step.
-            if before is not None:
-                self._now = before if self._now is after else self._now
-                before[0].rows.forget(None)
+            with self._lock:  # what interrupts may come right behind that step
+                if after is not None and self._now is after:
+                    undo()
             raise
 
     def _took_single(self, rows: Any, y: Any) -> bool:

@@ -108,8 +108,8 @@ class RowStore:
             if is_arrow(column):
                 if alone and self._forgotten is not None:
                     _wipe_arrow(column)
-            elif alone and isinstance(column, np.ndarray):
-                _wipe(column, slice(None))
+            elif alone and isinstance(column, np.ndarray) and column.flags.owndata:
+                _wipe(column, slice(None))  # and not what it may be a view of: a caller's file
             elif self._forgotten is not None:
                 _wipe(column, self._forgotten)
 
