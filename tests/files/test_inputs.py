@@ -18,6 +18,7 @@ import pytest
 from olss.errors import DataError, FormatError, InputError
 from olss.files import source as source_module
 from olss.files.inputs import find, survey
+from olss.streams.file_batches import batches
 
 
 @pytest.fixture
@@ -176,6 +177,17 @@ def test_a_csv_column_keeps_the_type_of_the_first_file(tmp_path):
     schema, _ = survey(find([tmp_path / "a.csv"])[0], 0)
     _, (piece,) = survey(find([tmp_path / "b.csv"])[0], 1, schema)
     assert str(next(piece.read(schema))[1].schema.field("x").type) == "double"
+
+
+def test_line_breaks_inside_quotes_are_part_of_the_text(tmp_path):
+    """Also where a block ends; a stream has smaller ones."""
+    path, rows = tmp_path / "a.csv", 70_000
+    text = "\n".join(["Dear all,", "z, " * 20, "and so on, "]) * 2
+    pd.DataFrame({"key": range(rows), "note": text}).to_csv(path, index=False)
+    table = pa.Table.from_batches([batch for _, batch in read_all(path)])
+    for found in (table, pa.Table.from_batches(batches(path, ["key", "note"]))):
+        assert found["key"].to_pylist() == list(range(rows))
+        assert found["note"].unique().to_pylist() == [text]
 
 
 def test_bad_arrays_are_refused(tmp_path):

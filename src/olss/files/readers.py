@@ -92,6 +92,8 @@ def _open_csv(file: Any, source: Source, schema: Any) -> Any:
     return csv.open_csv(
         _decompressed(file, source),
         read_options=csv.ReadOptions(block_size=TEXT_BLOCK_BYTES, use_threads=False),
+        # Without, blocks are cut at the next line break, inside a quoted text, too.
+        parse_options=csv.ParseOptions(newlines_in_values=True),
         convert_options=csv.ConvertOptions(column_types=_value_types(schema)),
     )
 

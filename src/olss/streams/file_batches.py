@@ -61,7 +61,8 @@ def _parquet(path: Path) -> Opened:
 def _csv(path: Path) -> Opened:
     import pyarrow.csv as csv
 
-    reader = csv.open_csv(str(path))
+    # Without, blocks are cut at the next line break, inside a quoted text, too.
+    reader = csv.open_csv(str(path), parse_options=csv.ParseOptions(newlines_in_values=True))
     return reader.schema.names, lambda columns: (batch.select(columns) for batch in reader)
 
 
