@@ -190,6 +190,21 @@ def test_line_breaks_inside_quotes_are_part_of_the_text(tmp_path):
         assert found["note"].unique().to_pylist() == [text]
 
 
+def test_what_a_csv_file_leaves_empty_is_missing(tmp_path):
+    """As in the same table as Parquet; the text NA is text."""
+    path = tmp_path / "a.csv"
+    path.write_text('n,carrier\n1,UA\n,\n3,""\nNA,NA\n')
+    wanted = {"n": [1, None, 3, None], "carrier": ["UA", None, None, "NA"]}
+    ((_, batch),) = read_all(path)
+    assert batch.to_pydict() == wanted
+    (batch,) = batches(path, ["n", "carrier"])
+    assert batch.to_pydict() == wanted
+    known = pa.schema({"n": pa.int64(), "carrier": pa.dictionary(pa.int32(), pa.large_string())})
+    schema, (piece,) = survey(find([path])[0], 0, known)
+    ((_, batch),) = piece.read(schema)
+    assert batch.to_pydict() == wanted
+
+
 def test_bad_arrays_are_refused(tmp_path):
     def check(message, **arrays):
         np.savez(tmp_path / "a.npz", **arrays)

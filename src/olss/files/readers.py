@@ -13,7 +13,7 @@ from typing import Any
 from olss.errors import DataError, FormatError
 from olss.files.array_files import batch_of, open_arrays
 from olss.files.source import Source
-from olss.tables.arrow_types import value_type
+from olss.tables.arrow_types import is_text, value_type
 
 __all__ = ["BLOCK_ROWS", "READERS", "SURVEYS"]
 
@@ -125,7 +125,21 @@ def _survey_csv(source: Source, known: Any) -> Survey:
 def _read_csv(source: Source, group: int | None, schema: Any, columns: Names, most: int) -> Batches:
     with source.open() as file:
         for batch in _open_csv(file, source, schema):
-            yield from _sliced(batch, most)
+            yield from _sliced(_without_empty_text(batch), most)
+
+
+def _without_empty_text(batch: Any) -> Any:
+    """Return a batch of a CSV file in which an empty text is missing, as an empty number is."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = [
+        pc.if_else(pc.binary_length(column).cast(pa.bool_()), column, pa.nulls(1, column.type)[0])
+        if is_text(column.type)
+        else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def _json_blocks(source: Source, schema: Any) -> Batches:
