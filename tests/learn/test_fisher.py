@@ -32,11 +32,64 @@ class Tokens(nn.Module):
         return self.last(torch.tanh(self.inner(x.view(len(x), 2, 3))).sum(1))
 
 
+class Patches(Tokens):
+    """Places of a row as rows of their own."""
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.inner(x.view(-1, 3))).view(len(x), 2, 5).sum(1))
+
+
+class Tied(nn.Module):
+    """Two linear layers with one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+        self.after = nn.Linear(6, 6)
+        self.after.weight = self.inner.weight
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.after(torch.tanh(self.inner(x)))))
+
+
+class Functional(Shared):
+    """A layer's weight used once more, outside the layer."""
+
+    def forward(self, x):
+        return self.last(functional.linear(torch.tanh(self.inner(x)), self.inner.weight))
+
+
+class Unused(Shared):
+    """A layer whose output goes nowhere."""
+
+    def forward(self, x):
+        self.inner(x)
+        return self.last(x)
+
+
+class Named(Shared):
+    """A layer that is given its input by name."""
+
+    def forward(self, x):
+        return self.last(input=torch.tanh(self.inner(input=x)))
+
+
+def in_place():
+    return nn.Sequential(nn.Linear(6, 5), nn.ReLU(inplace=True), nn.Linear(5, 3))
+
+
 NETS = {
     "mlp": (lambda: mlp(6, 3, (5, 4)), (6,)),
     "no bias": (lambda: nn.Linear(6, 3, bias=False), (6,)),
     "shared": (Shared, (6,)),
     "tokens": (Tokens, (6,)),
+    "patches": (Patches, (6,)),
+    "tied": (Tied, (6,)),
+    "functional": (Functional, (6,)),
+    "unused": (Unused, (6,)),
+    "named": (Named, (6,)),
+    "in place": (in_place, (6,)),
     "resnet": (lambda: resnet18(3, 3, 2), (3, 8, 8)),
 }
 
@@ -73,6 +126,21 @@ def test_fisher_is_the_mean_of_squared_gradients_of_single_rows(name):
     flat.net.eval()
     mistaken = squared_mean_gradient(flat, x, row_loss)
     assert found.sum() > 3 * mistaken.sum()
+
+
+def test_built_in_layers_keep_the_quick_way(monkeypatch):
+    monkeypatch.setattr("olss.learn.fisher._general", None)
+    torch.manual_seed(0)
+    for flat in (Flat(mlp(6, 3, (5, 4))), Flat(in_place())):
+        # Rows learned so well that the gradient of their loss is mere rounding.
+        found = fisher_diagonal(
+            flat,
+            torch.randn(9, 6),
+            lambda outputs, numbers: functional.cross_entropy(
+                100 * outputs, outputs.argmax(1), reduction="none"
+            ),
+        )
+        assert found.isfinite().all()
 
 
 def test_rows_beyond_a_block_count_too():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -26,12 +27,13 @@ def fisher_diagonal(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
 
     Linear layers need no gradient of a single row: with inputs a_i and output gradients
     d_i, the squared gradient of a weight is the product of squares, so the sum is
-    ``(d^2)' (a^2)``. Other nets go through `torch.func`.
+    ``(d^2)' (a^2)``. Other nets go through `torch.func`: those with other layers, and those
+    whose linear layers do more to a row than one product.
     """
     training = flat.net.training
     flat.net.eval()
     try:
-        total = _linear(flat, x, row_loss)
+        total = _linear(flat, x, row_loss) if _is_linear(flat, x[:2]) else None
         return (_general(flat, x, row_loss) if total is None else total) / len(x)
     finally:
         flat.net.train(training)
@@ -52,36 +54,64 @@ def squared_mean_gradient(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
     return square
 
 
+def _is_linear(flat: Flat, x: Tensor) -> bool:
+    """Whether the way of linear layers is right for a net, tried on a few rows.
+
+    A weight that is used outside its layer cannot be seen in the net, only in its gradient. The
+    loss is a plain sum of the outputs, since that of a row learned well is mere rounding.
+    """
+
+    def weighted(outputs: Tensor, numbers: Tensor) -> Tensor:
+        return outputs @ torch.arange(1, outputs.shape[1] + 1).to(outputs)
+
+    found = _linear(flat, x, weighted)
+    if found is None:
+        return False
+    expected = torch.zeros_like(flat.theta)
+    for row in torch.split(x, 1):
+        loss = weighted(flat.net(row), row).sum()
+        gradients = torch.autograd.grad(loss, flat.parameters, allow_unused=True)
+        for piece, gradient in zip(flat.split(expected), gradients, strict=True):
+            if gradient is not None:
+                piece.add_(gradient.square())
+    return all(
+        bool((a - b).norm() <= 1e-3 * b.norm())  # far above rounding, far below a mistake
+        for a, b in zip(flat.split(found), flat.split(expected), strict=True)
+    )
+
+
 def _linear(flat: Flat, x: Tensor, row_loss: RowLoss, block: int = 1000) -> Tensor | None:
     """Sum of squares if every parameter is a linear layer's, used once, on rows (n, k)."""
     total = torch.zeros_like(flat.theta)
     squares = dict(zip(map(id, flat.parameters), flat.split(total), strict=True))
-    linears, owned = [], set()
+    linears, owned = [], Counter[int]()
     for module in flat.net.modules():
         own = {id(p) for p in module.parameters(recurse=False)} & squares.keys()
         if own and isinstance(module, nn.Linear):
             linears.append(module)
-            owned |= own
-    if len(owned) < len(squares):
+            owned.update(own)
+    if owned != Counter(squares.keys()):
         return None
     for start in range(0, len(x), block):
         calls: list[tuple[nn.Linear, Tensor, Tensor]] = []
 
-        def note(module: nn.Module, args: Any, out: Tensor, calls: Any = calls) -> None:
-            calls.append((module, args[0].detach(), out))
+        def note(module: nn.Module, args: Any, named: Any, out: Tensor, calls: Any = calls) -> Any:
+            calls.append((module, (args or [*named.values()])[0].detach(), out))
+            return out.clone()  # a layer in place would write over it
 
-        hooks = [module.register_forward_hook(note) for module in linears]
+        hooks = [module.register_forward_hook(note, with_kwargs=True) for module in linears]
         try:
             outputs = flat.net(x[start : start + block])
         finally:
             for hook in hooks:
                 hook.remove()
-        modules = [module for module, _, _ in calls]
-        if len(set(modules)) < len(modules) or any(a.dim() != 2 for _, a, _ in calls):
+        once = Counter(module for module, _, _ in calls) == Counter(linears)
+        if not once or any(a.dim() != 2 or len(a) != len(outputs) for _, a, _ in calls):
             return None
         numbers = torch.arange(start, start + len(outputs), device=x.device)
         loss = row_loss(outputs, numbers).sum()
-        deltas = torch.autograd.grad(loss, [out for _, _, out in calls])
+        outs = [out for _, _, out in calls]
+        deltas = torch.autograd.grad(loss, outs, allow_unused=True, materialize_grads=True)
         for (module, a, _), delta in zip(calls, deltas, strict=True):
             if id(module.weight) in squares:
                 squares[id(module.weight)].addmm_(delta.square().T, a.square())
