@@ -271,6 +271,16 @@ def test_what_a_step_reads_does_not_grow_with_the_number_of_tasks():
         assert sum(v.numel() for v in penalty.state.values()) == 2 * flat.theta.numel()
 
 
+@pytest.mark.parametrize("fisher", ["example", "mean"])
+@pytest.mark.parametrize("head", ["seen", "all"])
+def test_outputs_beyond_the_classes_have_no_importance(head, fisher):
+    learner, _ = fitted("ewc", 2, net=lambda: mlp(8, 5, (4,)), head=head, fisher=fisher)
+    *_, weight, bias = learner.model.flat.split(learner.parts.penalties[0].state["F"])
+    assert (weight[:3] > 0).any(1).all()
+    assert (weight[3:] == 0).all()
+    assert (bias[3:] == 0).all()
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

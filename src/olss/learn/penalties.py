@@ -112,7 +112,7 @@ class Ewc(_Quadratic):
         chosen = rows.take(model.tensor(rng.permutation(len(rows))[: self.fisher_rows]))
 
         def row_loss(outputs: Tensor, numbers: Tensor) -> Tensor:
-            outputs = model.head.mask(outputs, chosen.task[numbers])
+            outputs = model.head.mask(outputs[:, : model.out], chosen.task[numbers])
             return loss_of_rows(model.kind, outputs, chosen.y[numbers])
 
         measure = fisher_diagonal if self.fisher == "example" else squared_mean_gradient
