@@ -6,7 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["PROTOCOL_SETTINGS", "QUIET", "protocol_words", "setting", "shared_settings"]
+__all__ = [
+    "COMPETE",
+    "PROTOCOL_SETTINGS",
+    "QUIET",
+    "protocol_words",
+    "setting",
+    "shared_settings",
+]
 
 COMPETE = {
     "seen": "all classes seen so far compete",
@@ -47,7 +54,7 @@ def protocol_words(
         rows = stream.get(key)
         words.append(f"{rows:,} {kind} rows a task" if type(rows) is int else f"all {kind} rows")
     if compete is not None:
-        words.append(COMPETE.get(compete, f"head {compete}"))
+        words.append(COMPETE[compete])
     for key in PROTOCOL_SETTINGS:
         if key in shared and shared[key] != QUIET.get(key) and key not in ("head", "loss"):
             said = SAID.get(key, setting(key, "{}")).format(shared[key])

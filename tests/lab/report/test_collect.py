@@ -96,10 +96,12 @@ def test_equal_streams_are_called_by_their_experiments(tmp_path):
     assert titles == ["Permuted digits, 8 tasks (first)", "Permuted digits, 8 tasks (second)"]
 
 
-def test_nearest_mean_competes_among_classes_seen(tmp_path):
+@pytest.mark.parametrize("head", ["nearest-mean", "product", "mine:Head"])
+def test_fitted_heads_compete_among_classes_seen(tmp_path, head):
     saved(tmp_path, "sgd", 0)
-    saved(tmp_path, "gem", 0, head="nearest-mean")
-    assert len(collect([tmp_path]).groups) == 1
+    saved(tmp_path, "gem", 0, head=head)
+    (stream,) = summarise(collect([tmp_path]))["streams"]
+    assert "all classes seen so far compete" in stream["protocol_words"]
 
 
 def test_equal_names_with_other_settings_are_told_apart(tmp_path):

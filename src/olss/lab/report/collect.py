@@ -17,6 +17,7 @@ from typing import Any
 
 from olss.errors import FormatError, InputError
 from olss.lab.experiment import safe
+from olss.lab.protocol import COMPETE
 from olss.lab.report.display_names import differing, in_order, slug, stream_title, told_apart
 from olss.lab.report.found_runs import Collection, FoundRun, Group, Method, Problem
 from olss.streams.record import Record
@@ -218,9 +219,9 @@ def _method_key(record: Record) -> str:
 
 
 def _compete(record: Record) -> str:
-    """Return which classes compete in an answer; the nearest mean is over all classes seen."""
+    """Return which classes compete in an answer; a fitted head is over all classes seen."""
     head = str(record.config.get("training", {}).get("head", "seen"))
-    return "seen" if head == "nearest-mean" else head
+    return head if head in COMPETE else "seen"
 
 
 def _without_seeds(config: Any) -> Any:
