@@ -301,6 +301,23 @@ def test_infinite_values_and_changed_columns_leave_the_result_intact(folder):
     ]
 
 
+@pytest.mark.parametrize("policy", ["weighted", "reservoir", "balanced"])
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_a_missing_target_is_refused_as_by_a_sketch(folder, policy, skip_bad):
+    into = folder / "out.parquet"
+    options = {"into": into, "target": "label", "policy": policy, "skip_bad": skip_bad}
+    compress(folder / "in", size=100, **options)
+    before = into.read_bytes()
+    make(seed=7).to_csv(folder / "good.csv", index=False)
+    bad = make(seed=8)
+    bad.loc[5:9, "label"] = None
+    bad.to_csv(folder / "bad.csv", index=False)
+    place = r"bad\.csv, rows 0 to 2,999: "
+    with pytest.raises(DataError, match=f"{place}the target 'label' is missing in 5 of 3,000 rows"):
+        compress([folder / "good.csv", folder / "bad.csv"], **options)
+    assert into.read_bytes() == before
+
+
 def test_interrupted_or_without_space_the_result_is_as_before(folder, monkeypatch):
     into = folder / "out.parquet"
     compress(folder / "in" / "day0.parquet", into=into, size=100)

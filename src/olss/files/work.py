@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.errors import DataError
 from olss.files.inputs import Piece
 from olss.files.parts import Part
 from olss.memory.absorbing import pool_of, together
@@ -23,6 +24,7 @@ from olss.memory.pool import Floats, checked
 from olss.memory.spectrum import Spectrum
 from olss.memory.state import Settings, State
 from olss.memory.store import Indices, RowStore, take
+from olss.memory.table_intake import _check_target
 from olss.tables.arrow_types import as_type, numpy_array, value_type
 
 __all__ = [
@@ -225,6 +227,11 @@ class _Draw:
         n, work, table = batch.num_rows, self._work, pa.Table.from_batches([batch])
         self.rows[piece.number] = self.rows.get(piece.number, 0) + n
         rows = np.arange(start, start + n)
+        if work.target is not None:
+            try:
+                _check_target(work.target, table.column(work.target))
+            except DataError as error:
+                raise DataError(f"{piece.place}, rows {start:,} to {rows[-1]:,}: {error}") from None
         if says(self._policy, "thin") is None or forgets(work.settings):
             store = work.store(piece, table, rows, np.ones(n))
             self._hold(aged(work.settings, store, work.now))
