@@ -124,8 +124,12 @@ def test_missing_and_extra_columns_are_named_with_near_names():
     with pytest.raises(DataError, match=r"lacks .*'price'.* has .*'prize'.*Did you mean 'price'\?"):
         unified(known, new, place="may.csv")
     more = pa.schema({"price": pa.int64(), "day": pa.date32(), "new": pa.string()})
-    with pytest.raises(DataError, match=r"has the column 'new' not known before.*allow new"):
+    with pytest.raises(DataError, match=r"'new' not known before.* leave them out\.$"):
         unified(known, more, place="may.csv")
+    with pytest.raises(
+        DataError, match=r"'new' not known before.*allow .* \(new_columns=True\)\.$"
+    ):
+        unified(known, more, place="rows", allow_new=False)
 
 
 def test_a_new_column_is_added_on_request_and_null_before():

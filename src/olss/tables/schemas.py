@@ -21,7 +21,7 @@ __all__ = ["check_names", "conform", "unified"]
 NAMES_SHOWN = 5
 
 
-def unified(known: Any, new: Any, *, place: str, allow_new: bool = False) -> Any:
+def unified(known: Any, new: Any, *, place: str, allow_new: bool | None = None) -> Any:
     """Return the schema that holds what two schemas hold, columns ordered as known.
 
     Parameters
@@ -30,8 +30,9 @@ def unified(known: Any, new: Any, *, place: str, allow_new: bool = False) -> Any
         Of what is kept and of what comes, in plain form (see `olss.tables.arrow_types`).
     place : str
         Where the new rows are from, for messages.
-    allow_new : bool
+    allow_new : bool or None
         Whether columns not known before are added, at the end. They are missing in rows before.
+        None where nobody can ask for it.
 
     Examples
     --------
@@ -51,7 +52,10 @@ def unified(known: Any, new: Any, *, place: str, allow_new: bool = False) -> Any
     extra = [name for name in new.names if name not in before]
     missing = [name for name in known.names if name not in here]
     if missing or (extra and not allow_new):
-        raise DataError(_names_text(place, missing, [] if allow_new else extra))
+        text = _names_text(place, missing, [] if allow_new else extra)
+        if allow_new is False and not missing:
+            text += ", or allow new columns (new_columns=True)"
+        raise DataError(f"{text}.")
     fields = [
         pa.field(field.name, _common(field.type, here[field.name].type, field.name, place))
         for field in known
@@ -157,7 +161,7 @@ def _names_text(place: str, missing: Sequence[str], extra: Sequence[str]) -> str
         near = nearest(extra[0], missing)
         text += f" {near}" if near.startswith("Did") else ""
     remedy = "Rename columns or leave them out" if extra else "Add it, null where it is unknown"
-    return f"{text} {remedy}" + (", or allow new columns." if extra and not missing else ".")
+    return f"{text} {remedy}"
 
 
 def _listed(names: Sequence[str]) -> str:
