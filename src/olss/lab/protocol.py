@@ -9,8 +9,8 @@ from typing import Any
 __all__ = [
     "COMPETE",
     "PROTOCOL_SETTINGS",
-    "QUIET",
     "protocol_words",
+    "set_on_purpose",
     "setting",
     "shared_settings",
 ]
@@ -24,7 +24,10 @@ COMPETE = {
 PROTOCOL_SETTINGS = ("net", "epochs", "batch", "lr", "optimizer", "momentum", "weight_decay",
                      "schedule", "loss", "head", "threads")  # fmt: skip
 SAID = {"epochs": "{} epochs", "batch": "batches of {}", "lr": "learning rate {}"}
-QUIET = {"momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "threads": 1}
+# As usual, so nothing is said of it; records from before a setting was there lack it.
+QUIET = {"momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "threads": 1} | {
+    "finish_epochs": 0, "average_steps": 0, "precision": "float32", "head_layers": "last"
+}  # fmt: skip
 
 
 def protocol_words(
@@ -74,6 +77,21 @@ def shared_settings(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         key: first[key]
         for key in PROTOCOL_SETTINGS
         if first.get(key) is not None and all(one.get(key) == first[key] for one in settings)
+    }
+
+
+def set_on_purpose(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that are neither off nor as usual.
+
+    Examples
+    --------
+    >>> set_on_purpose({"beta": 0.0, "mirrored": False, "features": None, "momentum": 0.0})
+    {'beta': 0.0}
+    """
+    return {
+        key: value
+        for key, value in settings.items()
+        if not (value is None or value is False or value in ("", [], {}) or value == QUIET.get(key))
     }
 
 

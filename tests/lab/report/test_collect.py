@@ -113,6 +113,39 @@ def test_equal_names_with_other_settings_are_told_apart(tmp_path):
     assert labels == ["er (size 200)", "er (size 500)"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "labels"),
+    [
+        ([{"beta": 0.0}, {"beta": 0.5}], ["er (beta 0.0)", "er (beta 0.5)"]),
+        ([{}, {"mirrored": True}], ["er (1)", "er (mirrored True)"]),
+        (
+            [{"features": {"name": "a", "width": 1}}, {"features": {"name": "a", "width": 2}}],
+            ["er (features a, 1)", "er (features a, 2)"],
+        ),
+    ],
+)
+def test_labels_are_never_equal(tmp_path, changes, labels):
+    for number, change in enumerate(changes):
+        record = made("er")
+        record.config["learner"] |= change
+        record.save(tmp_path / str(number))
+    (stream,) = summarise(collect([tmp_path]))["streams"]
+    assert [method["label"] for method in stream["methods"]] == labels
+
+
+def test_a_setting_that_an_older_record_lacks_was_off(tmp_path):
+    for seed in range(3):
+        record = made("er", seed)
+        if seed:
+            off = {"mirrored": False, "average_steps": 0, "input_mean": None}
+            record.config["training"] |= off
+        record.save(tmp_path / f"seed-{seed}")
+    collection = collect([tmp_path])
+    (method,) = collection.groups[0].methods
+    assert len(method.runs) == 3
+    assert collection.problems == []
+
+
 def test_the_same_run_twice_counts_once(tmp_path):
     saved(tmp_path / "a", "sgd", 0)
     saved(tmp_path / "b", "sgd", 0)

@@ -43,6 +43,24 @@ def test_settings_all_share_are_protocol_and_others_are_the_methods(tmp_path):
     assert "lr 0.3" in stream["methods"][1]["settings"]
 
 
+def test_every_training_setting_that_differs_is_the_methods_own(tmp_path):
+    saved(tmp_path, "sgd", 0)
+    saved(tmp_path, "er", 0)
+    for method, training in {
+        "ewc": {"loss": "logit-adjusted", "tau": 1.0, "augment": "flip"},
+        "olss": {"average_steps": 100, "precision": "bfloat16"},
+    }.items():
+        record = made(method)
+        record.config["training"] |= training | {"mirrored": False}
+        record.save(tmp_path / method)
+    (stream,) = summarise(collect([tmp_path]))["streams"]
+    told = {method["label"]: method["settings"] for method in stream["methods"]}
+    assert "loss logit-adjusted, augment flip, tau 1.0" in told["ewc"]
+    assert "average steps 100, precision bfloat16" in told["olss"]
+    assert "mirrored" not in told["ewc"]
+    assert told["sgd"] == "regime task"
+
+
 def test_the_protocol_says_rows_and_steps_of_the_configuration_and_no_other_words(tmp_path):
     record = made("sgd", protocol="as in the paper of 2017")
     steps = [{"name": "label_noise", "share": 0.2, "seed": 0}]

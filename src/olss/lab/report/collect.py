@@ -17,7 +17,7 @@ from typing import Any
 
 from olss.errors import FormatError, InputError
 from olss.lab.experiment import safe
-from olss.lab.protocol import COMPETE
+from olss.lab.protocol import COMPETE, set_on_purpose
 from olss.lab.report.display_names import differing, in_order, slug, stream_title, told_apart
 from olss.lab.report.found_runs import Collection, FoundRun, Group, Method, Problem
 from olss.streams.record import Record
@@ -213,8 +213,13 @@ def _own_words(record: Record) -> str:
 
 
 def _method_key(record: Record) -> str:
+    """Return what tells methods apart; a setting that an older record lacks was off."""
     return _canonical(
-        _without_seeds({key: value for key, value in record.config.items() if key != "stream"})
+        {
+            key: set_on_purpose(_without_seeds(value)) if isinstance(value, dict) else value
+            for key, value in record.config.items()
+            if key != "stream"
+        }
     )
 
 

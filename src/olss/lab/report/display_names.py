@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from olss.lab.protocol import setting
+from olss.lab.protocol import set_on_purpose, setting
 
 if TYPE_CHECKING:
     from olss.lab.report.found_runs import Method
@@ -58,7 +58,7 @@ def stream_title(stream: dict[str, Any], tasks: int) -> str:
 
 
 def told_apart(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """Return each method's label; equal ones get the settings that differ added.
+    """Return each method's label; equal ones get the settings that differ added, else a number.
 
     Examples
     --------
@@ -73,11 +73,14 @@ def told_apart(configs: Sequence[dict[str, Any]]) -> list[str]:
             continue
         places = [i for i, other in enumerate(names) if other == name]
         flat = [
-            {**configs[i].get("learner", {}), **configs[i].get("training", {})}
+            set_on_purpose({**configs[i].get("learner", {}), **configs[i].get("training", {})})
             | {"net": configs[i].get("net")}
             for i in places
         ]
-        for number, (i, words) in enumerate(zip(places, differing(flat), strict=True), start=1):
+        apart = differing(flat)
+        for number, (i, words) in enumerate(zip(places, apart, strict=True), start=1):
+            if words and apart.count(words) > 1:
+                words = f"{words}, {number}"
             labels[i] = f"{name} ({words or number})"
     return labels
 
@@ -90,7 +93,10 @@ def differing(configs: Sequence[dict[str, Any]]) -> list[str]:
         for key in keys
         if len({json.dumps(config.get(key), sort_keys=True) for config in configs}) > 1
     ]
-    return [", ".join(setting(key, c[key]) for key in apart if c.get(key)) for c in configs]
+    return [
+        ", ".join(setting(key, c[key]) for key in apart if c.get(key) not in (None, ""))
+        for c in configs
+    ]
 
 
 def in_order(methods: list[Method]) -> list[Method]:

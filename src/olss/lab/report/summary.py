@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from olss.lab.protocol import (
     PROTOCOL_SETTINGS,
-    QUIET,
     protocol_words,
+    set_on_purpose,
     setting,
     shared_settings,
 )
@@ -165,18 +165,19 @@ def _settings(group: Group) -> tuple[dict[str, Any], dict[str, str]]:
         for m in group.methods
     }
     shared = shared_settings(list(whole.values()))
+    purposely = {label: set_on_purpose(settings) for label, settings in whole.items()}
     own = {}
     for method in group.methods:
+        mine = purposely[method.label]
         training = {
-            key: whole[method.label][key]
-            for key in PROTOCOL_SETTINGS
-            if key not in shared and whole[method.label].get(key) not in (None, QUIET.get(key))
+            key: mine[key]
+            for key in dict.fromkeys([*PROTOCOL_SETTINGS, *mine])
+            if key in mine and any(other.get(key) != mine[key] for other in purposely.values())
         }
         learner = {
             key: value
-            for key, value in method.learner.items()
+            for key, value in set_on_purpose(method.learner).items()
             if key not in ("label", "recipe")
-            and value is not None
             # A share is of a mix of current and remembered rows.
             and not (key == "share" and method.learner.get("regime") != "mix")
         }
