@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import time
 
@@ -37,6 +38,8 @@ def test_columns_in_another_order_are_put_right():
         (pa.duration("s"), pa.duration("ms"), pa.duration("ms")),
         (pa.time32("s"), pa.time64("ns"), pa.time64("ns")),
         (pa.date32(), pa.date64(), pa.date64()),
+        (pa.date32(), pa.timestamp("us"), pa.timestamp("us")),
+        (pa.timestamp("ns"), pa.date32(), pa.timestamp("ns")),
         (pa.string(), pa.large_string(), pa.large_string()),
         (pa.binary(), pa.large_binary(), pa.large_binary()),
         (pa.string(), pa.dictionary(pa.int32(), pa.string()), pa.string()),
@@ -66,7 +69,7 @@ def test_types_are_promoted_where_nothing_is_lost(known, new, both):
         (pa.string(), pa.binary()),
         (pa.float64(), pa.decimal128(5, 2)),
         (pa.timestamp("s"), pa.timestamp("s", "UTC")),
-        (pa.timestamp("s"), pa.date32()),
+        (pa.timestamp("s", "UTC"), pa.date32()),
         (pa.list_(pa.float64(), 2), pa.list_(pa.float64(), 3)),
         (pa.list_(pa.float64(), 2), pa.list_(pa.float64())),
         (pa.dictionary(pa.int32(), pa.string()), pa.int64()),
@@ -93,10 +96,21 @@ def test_promoted_values_are_what_they_were(a, b):
         assert table.column("x").to_pylist() == values
 
 
+def test_a_date_becomes_its_midnight():
+    days = pa.array([dt.date(1969, 12, 31), None, dt.date(2026, 3, 1)])
+    schema = unified(
+        pa.schema({"x": days.type}), pa.schema({"x": pa.timestamp("us")}), place="rows"
+    )
+    table = conform(pa.table({"x": days}), schema, place="rows")
+    midnights = [dt.datetime(1969, 12, 31), None, dt.datetime(2026, 3, 1)]
+    assert table.column("x").to_pylist() == midnights
+
+
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
         (pa.array([2**53 + 1]), pa.float64()),
+        (pa.array([dt.date(1600, 1, 1)]), pa.timestamp("ns")),
         (pa.array([2**63], pa.uint64()), pa.int64()),
         (pa.array([2**60], pa.timestamp("s")), pa.timestamp("ns")),
     ],

@@ -1,9 +1,9 @@
 """Columns by their names: put in order, promoted where nothing is lost, refused otherwise.
 
 The schema of what is kept grows with what comes: whole numbers to wider ones or to floats, dates
-to finer units, nothing at all to anything. Categories and text go into each other; what was known
-first stays. What comes later is brought into the schema known, value by value, and a value that
-would not stay what it is ends it.
+to finer units or to times without a zone, nothing at all to anything. Categories and text go into
+each other; what was known first stays. What comes later is brought into the schema known, value by
+value, and a value that would not stay what it is ends it.
 """
 
 from __future__ import annotations
@@ -117,6 +117,8 @@ def _common(known: Any, new: Any, name: str, place: str) -> Any:
     families = {_family(known), _family(new)}
     if families == {"whole", "float"}:
         return pa.float64()
+    if families == {"date", "timestamp"}:
+        return known if kinds.is_timestamp(known) else new
     if len(families) == 1:
         try:
             schemas = [pa.schema([("", known)]), pa.schema([("", new)])]
@@ -142,6 +144,7 @@ def _family(kind: Any) -> str:
         "decimal": kinds.is_decimal,
         "date": kinds.is_date,
         "time": kinds.is_time,
+        "timestamp": lambda k: kinds.is_timestamp(k) and k.tz is None,
         "text": is_text,
         "bytes": lambda k: kinds.is_binary(k) or kinds.is_large_binary(k),
         "list": lambda k: kinds.is_list(k) or kinds.is_large_list(k),
