@@ -4,10 +4,15 @@ import numpy as np
 import pytest
 
 from olss.errors import InputError
-from olss.lab.report.collect import collect
+from olss.lab.experiment import parse
+from olss.lab.report.collect import RUN_WORDS, collect
 from olss.lab.report.page import render
 from olss.lab.report.report_tables import stream_tables
 from olss.lab.report.summary import summarise
+from olss.lab.single_run import run_once
+from olss.learn import recipe, run
+from olss.learn.heads import COMPETING
+from olss.streams import from_config
 from tests.lab.report.made import made, saved
 
 
@@ -86,6 +91,25 @@ def test_other_protocols_are_kept_apart(tmp_path, change):
     assert len({group.title for group in groups}) == 2
     assert len({group.slug for group in groups}) == 2
     assert all(len(method.runs) == 1 for group in groups for method in group.methods)
+
+
+def test_runs_in_python_stand_beside_those_of_experiments(tmp_path):
+    stream = {"name": "permuted", "dataset": "digits", "tasks": 2, "train_rows": 100}
+    head = {"head": "nearest-mean", "size": 50}
+    learners = [{"recipe": "sgd"}, {"recipe": "er", **head}]
+    experiment = parse({"name": "x", "net": "mlp-8", "stream": stream, "learner": learners})
+    for spec in experiment.run_specs():
+        run_once(spec)[0].save(tmp_path / "lab" / spec.label / "seed-0")
+    for seed, (name, settings) in enumerate({"sgd": {}, "er": head}.items()):
+        learner = recipe(name, net="mlp-8", threads=1, **settings)
+        record = run(from_config(stream | {"seed": seed}), learner, seed)
+        record.save(tmp_path / name / f"seed-{seed}")
+    (group,) = collect([tmp_path]).groups
+    assert {m.label: [r.seed for r in m.runs] for m in group.methods} == {
+        "sgd": ["0"],
+        "er": ["0", "1"],
+    }
+    assert set(COMPETING.values()) == set(RUN_WORDS)
 
 
 def test_equal_streams_are_called_by_their_experiments(tmp_path):

@@ -25,6 +25,12 @@ from olss.streams.record import Record
 __all__ = ["collect"]
 
 log = logging.getLogger(__name__)
+# What `run` says when it is told nothing of the protocol: which classes compete, and by what head.
+RUN_WORDS = (
+    "all classes seen so far compete",
+    "only the classes of a row's own task compete, so the task is known",
+    "all classes compete from the start",
+)
 CHECKPOINT = "checkpoint"  # a folder inside a run's own, with records of tasks so far
 
 
@@ -207,20 +213,28 @@ def _group_key(record: Record) -> str:
 def _own_words(record: Record) -> str:
     """Return what `olss.learn.run` was told of the protocol.
 
-    Runs of experiment files, which carry a label, say nothing the configuration does not.
+    Runs of experiment files, which carry a label, say nothing the configuration does not; nor do
+    the words of `run` itself.
     """
-    return "" if "label" in record.config.get("learner", {}) else record.protocol
+    if "label" in record.config.get("learner", {}):
+        return ""
+    return "" if record.protocol.partition(", answered by ")[0] in RUN_WORDS else record.protocol
 
 
 def _method_key(record: Record) -> str:
-    """Return what tells methods apart; a setting that an older record lacks was off."""
-    return _canonical(
-        {
-            key: set_on_purpose(_without_seeds(value)) if isinstance(value, dict) else value
-            for key, value in record.config.items()
-            if key != "stream"
-        }
-    )
+    """Return what tells methods apart; a setting that an older record lacks was off.
+
+    An experiment calls a learner by its recipe unless it is told otherwise.
+    """
+    parts = {
+        key: set_on_purpose(_without_seeds(value)) if isinstance(value, dict) else value
+        for key, value in record.config.items()
+        if key != "stream"
+    }
+    learner = parts.get("learner", {})
+    if learner.get("label") == learner.get("recipe"):
+        learner.pop("label", None)
+    return _canonical(parts)
 
 
 def _compete(record: Record) -> str:
