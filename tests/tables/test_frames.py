@@ -8,6 +8,7 @@ import io
 import json
 import subprocess
 import sys
+import uuid
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ from olss.tables.schemas import conform, unified
 
 WORDS = ["red", "green", "", "ünï", "red "]
 DAY = dt.datetime(2026, 3, 1)
+UUID = uuid.UUID(int=4711)
 CELLS = {
     "whole": lambda r: int(r.integers(-100, 100)),
     "small": lambda r: int(r.integers(0, 100)),
@@ -332,6 +334,9 @@ def test_row_numbers_are_no_index_that_matters(recwarn):
         (pd.DataFrame({"m": [1, "a"]}, dtype=object), "column 'm' of dtype object.*one type"),
         (pd.DataFrame({"m": [b"x", {"a": 1}]}), "column 'm' of dtype object.*one type"),
         (pd.DataFrame({"c": [1j]}), "column 'c' of dtype complex128"),
+        (pd.DataFrame({"u": [UUID, None]}), r"column 'u' of dtype object.*astype\(str\)"),
+        (pd.DataFrame({"u": pd.Categorical([UUID])}), "column 'u' of dtype category.* text"),
+        ({"u": [UUID]}, "column 'u' cannot be read.* text"),
         (pd.DataFrame({"s": pd.arrays.SparseArray([0, 1])}), "column 's' of dtype Sparse"),
         (pl.DataFrame({"x": [1]}).lazy(), "LazyFrame.*collect"),
         (pl.DataFrame({"a": [1], "x": pl.Series([{}], dtype=pl.Object)}), "column 'x'.*Object"),

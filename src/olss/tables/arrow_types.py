@@ -16,6 +16,7 @@ __all__ = [
     "arrow_array",
     "as_numbers",
     "as_type",
+    "check_no_uuids",
     "is_number",
     "is_text",
     "numpy_array",
@@ -116,6 +117,12 @@ def is_text(kind: Any) -> bool:
     import pyarrow.types as kinds
 
     return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind))
+
+
+def check_no_uuids(kind: Any) -> None:
+    """Raise `TypeError` for UUIDs of Python, which would come back as bytes."""
+    if getattr(value_type(kind), "extension_name", "") == "arrow.uuid":
+        raise TypeError("UUIDs would come back as bytes; make them text")
 
 
 def plain_type(kind: Any) -> Any:

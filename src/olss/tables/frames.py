@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from olss.errors import DataError
-from olss.tables.arrow_types import as_type, plain_table
+from olss.tables.arrow_types import as_type, check_no_uuids, plain_table
 from olss.tables.frame_kind import FrameKind
 from olss.tables.schemas import check_names
 
@@ -217,7 +217,9 @@ def _column(values: Any) -> Any:
         return pa.array(values.tolist())
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
         raise TypeError(f"{type(values).__name__}, not a column")
-    return values if isinstance(values, pa.ChunkedArray) else pa.array(values)
+    array = values if isinstance(values, pa.ChunkedArray) else pa.array(values)
+    check_no_uuids(array.type)
+    return array
 
 
 def _to_mapping(table: Any, kind: FrameKind) -> dict[str, Any]:

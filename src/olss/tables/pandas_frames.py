@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from olss.errors import DataError, OlssWarning
-from olss.tables.arrow_types import as_type
+from olss.tables.arrow_types import as_type, check_no_uuids
 from olss.tables.frame_kind import OBJECT_NAN, Categories, FrameKind
 from olss.tables.schemas import check_names
 
@@ -104,6 +104,8 @@ def _arrow_column(series: Any, name: str, place: str) -> tuple[Any, str, Categor
     dtype = _dtype_text(series)
     try:
         array = pa.array(series, from_pandas=True)
+        if dtype != "arrow":
+            check_no_uuids(array.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError) as error:
         reason = next(iter(str(error).splitlines()), repr(error)).rstrip(".")
         remedy = (
