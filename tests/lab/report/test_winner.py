@@ -32,6 +32,15 @@ def test_what_seeds_cannot_tell_is_said(tmp_path):
     )
 
 
+def test_a_lead_that_other_seeds_made_is_no_lead(tmp_path):
+    # By all seeds a has 70.0 and b 65.0, by the two that both have b leads by ten points.
+    said = winner(group_of(tmp_path, {"a": [0.5, 0.6, 1.0], "b": [0.6, 0.7]}))
+    assert said == (
+        "Permuted digits, 1 task: a ends highest, 70.0 ± 65.7 % over all tasks, "
+        "but 10.0 ± 0.0 points below b on the 2 seeds both have."
+    )
+
+
 def test_one_method_has_nobody_to_beat(tmp_path):
     said = winner(group_of(tmp_path, {"a": [0.5]}, metric="r2"))
     assert said == "Permuted digits, 1 task: a ends at 0.500 R² over all tasks."

@@ -34,6 +34,10 @@ def winner(group: Group) -> str:
 def _lead(best: Method, second: Method, metric: str) -> str:
     gap = difference(_averages(best), _averages(second))
     factor, digits, unit = (100, 1, " points") if metric == "accuracy" else (1, 3, "")
+    if round(gap.mean, 9) < 0:  # it has other seeds besides, which are better to it
+        lost = difference(_averages(second), _averages(best)).ends()
+        below = f"{spread(lost, digits, factor)}{unit} below {second.label}"
+        return f"but {below} on the {gap.count} seed{'s' * (gap.count != 1)} both have"
     lead = f"{spread(gap.ends(), digits, factor)}{unit} above {second.label}"
     if math.isnan(gap.low):
         return f"{lead} (too few seeds to say whether that is chance)"
