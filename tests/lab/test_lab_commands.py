@@ -217,3 +217,22 @@ def test_values_no_record_could_hold_are_one_line_before_anything_is_written(
     assert said in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert not (folder / "runs").exists()
+
+
+def test_a_search_that_chose_nothing_fails_and_writes_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = {"settings": {"lr": 0.3}, "state": "fail", "score": None, "failed": "no space"}
+    chosen = {"chosen": {"settings": {"lr": 0.3}, "score": 0.5}, "trials": []}
+    none = {"chosen": None, "trials": [failed]}
+    monkeypatch.setattr("olss.lab.tune.tune", lambda *_: {"sgd": none, "sketch": none})
+    result = call("tune", "small.toml", "--write", "tuned.toml")
+    assert result.exit_code == 1
+    assert "2 of the trials failed; the same command tries them again." in result.output
+    assert "Nothing was chosen for sgd, sketch." in result.output
+    assert "The choice is in" not in result.output
+    assert not (folder / "tuned.toml").exists()
+
+    monkeypatch.setattr("olss.lab.tune.tune", lambda *_: {"sgd": none, "sketch": chosen})
+    assert call("tune", "small.toml", "--write", "tuned.toml").exit_code == 1
+    assert load(folder / "tuned.toml").learner("sketch").settings["lr"] == 0.3

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from olss.errors import InputError
-from olss.lab.search_space import checked_space
+from olss.lab.search_space import checked_space, tune_spec
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,17 @@ from olss.lab.search_space import checked_space
         ({"low": 2, "high": 1}, "must have low below high, found 2 and 1"),
         ({"low": 0, "high": 1, "log": True}, "with log must begin above 0, found 0"),
         ({"low": 0, "high": 1, "lgo": True}, "no 'lgo'. Did you mean"),
+        ({"low": 1, "high": 2, "log": "yes"}, "log of lr must be true or false, found 'yes'"),
+        ({"low": 1, "high": 2, "step": 0}, "step of lr must be a number above 0, found 0"),
+        ({"low": 1, "high": 9, "log": True, "step": 2}, "log or step, not both"),
     ],
 )
 def test_mistakes_in_a_space_are_named(values: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         checked_space({"lr": values}, "the file")
+
+
+@pytest.mark.parametrize("share", [0, 1, "half"])
+def test_some_rows_are_held_out_and_some_are_not(share: Any) -> None:
+    with pytest.raises(InputError, match=r"tune.share must be a number above 0 and below 1"):
+        tune_spec({"share": share}, "the file")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,44 @@ def test_a_trial_left_behind_is_tried_again(tmp_path: Path) -> None:
     assert sorted(rates) == SPACE["lr"]
 
 
+def rates_left(search: SettingsSearch) -> list[float]:
+    rates = []
+    while (trial := search.ask()) is not None:
+        rates.append(trial.params["lr"])
+        search.study.tell(trial.optuna, trial.params["lr"])
+    return rates
+
+
+def test_a_longer_grid_goes_on_with_what_is_missing(tmp_path: Path) -> None:
+    assert rates_left(searching(tmp_path / "j", space={"lr": [0.1, 0.9]})) == [0.1, 0.9]
+    search = searching(tmp_path / "j", space={"lr": [0.1, 0.3, 0.03]})
+    assert rates_left(search) == [0.3, 0.03]
+    assert len(search.content()["trials"]) == 3
+    assert search.content()["chosen"]["settings"] == {"lr": 0.3}  # 0.9 is no longer asked for
+
+
+def test_other_seeds_are_other_trials(tmp_path: Path) -> None:
+    assert rates_left(searching(tmp_path / "j", space=SPACE)) == SPACE["lr"]
+    search = searching(tmp_path / "j", space=SPACE, seeds=[0, 1])
+    assert search.content()["chosen"] is None
+    assert rates_left(search) == SPACE["lr"]
+
+
+@pytest.mark.parametrize("values", [[0.1, 0.3, 0.5], {"low": 0.1, "high": 0.3}])
+def test_a_list_that_optuna_chose_from_cannot_change(tmp_path: Path, values: Any) -> None:
+    how = {"method": "random", "trials": 2}
+    rates_left(searching(tmp_path / "j", space={"lr": [0.1, 0.3]}, **how))
+    with pytest.raises(InputError, match=r"made with other values.*another name.*small-tune"):
+        searching(tmp_path / "j", space={"lr": values}, **how)
+
+
+def test_settings_that_no_learner_takes_are_told_before_anything_runs(tmp_path: Path) -> None:
+    experiment = small_experiment(tune={"space": {"lrr": [0.1]}})
+    with pytest.raises(InputError, match=r"no setting 'lrr'. Did you mean 'lr'"):
+        tune(experiment, tmp_path, Console(file=io.StringIO()))
+    assert not list(tmp_path.glob("small-tune/*/seed-*"))
+
+
 def test_a_grid_needs_values(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="grid needs a list of values for lr"):
         searching(tmp_path / "j", space={"lr": {"low": 0.1, "high": 1.0}})
@@ -145,8 +184,9 @@ class Acted:
 
     processes = 1
 
-    def __init__(self, scores: dict[float, float]) -> None:
+    def __init__(self, scores: dict[float, float], failing: Event | None = None) -> None:
         self.scores, self.specs, self.stopped = scores, [], []  # type: ignore[var-annotated]
+        self.failing = failing
 
     def submit(self, spec: RunSpec) -> None:
         self.specs.append(spec)
@@ -157,6 +197,9 @@ class Acted:
     def events(self) -> Iterator[Event]:
         while self.specs:
             spec = self.specs.pop(0)
+            if self.failing and spec.settings["lr"] == 0.3:
+                yield replace(self.failing, spec=spec)
+                continue
             score = self.scores[spec.settings["lr"]]
             for tasks in (1, 2, 3):
                 yield Event("task", spec, record(tasks, score))
@@ -179,3 +222,26 @@ def test_hopeless_trials_are_stopped_early(tmp_path: Path, prune: bool) -> None:
     worst = content["trials"][-1]
     assert worst["state"] == ("pruned" if prune else "complete")
     assert len(worst["after each task"]) == (2 if prune else 3)
+
+
+@pytest.mark.parametrize("method", ["grid", "random"])
+@pytest.mark.parametrize("diverged", [True, False])
+def test_what_failed_is_tried_again_and_what_diverged_is_not(
+    tmp_path: Path, method: str, diverged: bool
+) -> None:
+    def searched(failing: Event | None) -> SettingsSearch:
+        search = searching(tmp_path / "j", space={"lr": [0.3]}, method=method, trials=2)
+        acted = Acted({0.3: 0.9}, failing)
+        _search([search], acted, tmp_path, Console(file=io.StringIO()))  # type: ignore[arg-type]
+        return search
+
+    spec = small_experiment().run_specs()[0]
+    content = searched(Event("failed", spec, text="no space", diverged=diverged)).content()
+    state = "pruned" if diverged else "fail"
+    assert [(t["state"], t["failed"]) for t in content["trials"]] == [(state, "no space")] * (
+        1 if method == "grid" else 2
+    )
+    assert content["chosen"] is None
+    again = searched(None).content()
+    assert again["chosen"] == (None if diverged else {"settings": {"lr": 0.3}, "score": 0.9})
+    assert {trial["state"] for trial in again["trials"]} == {"pruned" if diverged else "complete"}

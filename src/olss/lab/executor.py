@@ -28,12 +28,15 @@ class Event:
         So far, for "task" and "done".
     text : str
         For "failed" and "note".
+    diverged : bool
+        Whether a run failed because its loss or its net was no longer finite.
     """
 
     kind: Kind
     spec: RunSpec
     record: Record | None = None
     text: str = ""
+    diverged: bool = False
 
 
 class Executor(Protocol):

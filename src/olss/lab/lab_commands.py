@@ -206,9 +206,17 @@ def tune(
     out.print()
     folder = into / f"{safe(experiment.name)}-tune"
     out.print(f"Every trial is in {folder / 'tune.json'}", soft_wrap=True, highlight=False)
-    if write is not None:
+    failed = sum(trial["state"] == "fail" for one in content.values() for trial in one["trials"])
+    if failed:
+        say(f"{failed} of the trials failed; the same command tries them again.", err=True)
+    none = [name for name, one in content.items() if not one["chosen"]]
+    if none:
+        say(f"Nothing was chosen for {', '.join(none)}.", err=True)
+    if write is not None and len(none) < len(content):
         write_whole(write, tuned(experiment, content).encode())
         out.print(f"The choice is in {write}: olss run {write}", soft_wrap=True, highlight=False)
+    if failed or none:
+        raise typer.Exit(1)
 
 
 def _choices(content: dict[str, Any]) -> Any:

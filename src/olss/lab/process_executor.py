@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from olss.common.whole_file import write_whole
-from olss.errors import InputError, OlssError
+from olss.errors import DivergedError, InputError, OlssError
 from olss.lab.executor import Event
 from olss.lab.experiment import RunSpec
 from olss.lab.single_run import check, get_ready, run_in_folder
@@ -192,6 +192,8 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 def _event(kind: Any, spec: RunSpec, content: Any) -> Event:
     if isinstance(content, Record):
         return Event(kind, spec, record=content)
+    if kind == "diverged":
+        return Event("failed", spec, text=content, diverged=True)
     return Event(kind, spec, text=content or "")
 
 
@@ -245,6 +247,8 @@ def _outcome(
             ending: tuple[str, Record | str | None] = ("done" if record else "taken", record)
         except _StopAsked:
             ending = ("stopped", None)
+        except DivergedError as error:
+            ending = ("diverged", str(error))
         except (OlssError, OSError) as error:
             ending = ("failed", str(error))
         except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from olss.common.checks import share
+from olss.common.checks import number
 from olss.common.near_names import nearest
 from olss.errors import InputError
 from olss.lab.toml_tables import check_keys, seed_list, table_of
@@ -56,7 +56,7 @@ def tune_spec(table: dict[str, Any], source: str) -> TuneSpec:
     if "seeds" in table:
         table["seeds"] = seed_list(table["seeds"])
     spec = TuneSpec(**table)
-    share("tune.share", spec.share)
+    number("tune.share", spec.share, above=0, below=1)
     if spec.method not in ("grid", "random", "tpe"):
         raise InputError(f"tune.method must be grid, random or tpe, found {spec.method!r}.")
     for key in ("trials", "tasks"):
@@ -93,6 +93,13 @@ def checked_space(space: dict[str, Any], where: str) -> dict[str, Any]:
             raise InputError(
                 f"the range of {key} must have low below high, found {low!r} and {high!r}."
             )
+        if type(values.get("log", False)) is not bool:
+            raise InputError(f"log of {key} must be true or false, found {values['log']!r}.")
         if values.get("log") and not low > 0:  # type: ignore[operator]
             raise InputError(f"the range of {key} with log must begin above 0, found {low!r}.")
+        step = values.get("step")
+        if step is not None:
+            number(f"the step of {key}", step, above=0)
+            if values.get("log"):
+                raise InputError(f"the range of {key} has log or step, not both; leave one out.")
     return space

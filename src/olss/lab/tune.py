@@ -29,6 +29,7 @@ __all__ = ["SettingsSearch", "tune", "tuned"]
 
 
 log = logging.getLogger(__name__)
+ENDED = ("COMPLETE", "PRUNED")
 
 
 @dataclass
@@ -64,6 +65,8 @@ class SettingsSearch:
             sampler=self._sampler(len(_trials(storage, learner.name))),
             pruner=self._pruner(),
         )
+        self.failed: list[int] = []  # trials of this call, to be tried again by the next
+        self.grid: list[dict[str, Any]] | None = None  # points still to try
         self._check_same()
         self._take_up()
 
@@ -81,46 +84,75 @@ class SettingsSearch:
     def _check_same(self) -> None:
         """Never mix trials of two configurations."""
         now = self.run_spec({}, 0).content()
-        if not self._count("COMPLETE", "PRUNED"):
+        if not any(t.state.name in ENDED for t in self.study.get_trials(deepcopy=False)):
             self.study.set_user_attr("settings", now)
         elif self.study.user_attrs["settings"] != now:
-            raise InputError(
-                f"the trials of {self.learner.name!r} so far were made with other settings: choose "
-                f"another name (--set name=...) or delete {safe(self.experiment.name)}-tune."
-            )
+            raise self._other("settings")
+
+    def _other(self, what: str) -> InputError:
+        return InputError(
+            f"the trials of {self.learner.name!r} so far were made with other {what}: choose "
+            f"another name (--set name=...) or delete {safe(self.experiment.name)}-tune."
+        )
 
     def _take_up(self) -> None:
-        """Enqueue the grid, and the trials that a process left behind when it ended."""
-        for trial in self.study.get_trials(deepcopy=False):
-            if trial.state.name == "RUNNING":
-                self.study.tell(trial.number, state=self.optuna.trial.TrialState.FAIL)
-                self.study.enqueue_trial(trial.params)
-        if self.experiment.tune.method != "grid":
+        """See what is left to try, with the trials that a process left behind when it ended."""
+        trials = self.study.get_trials(deepcopy=False)
+        left = [trial for trial in trials if trial.state.name == "RUNNING"]
+        for trial in left:
+            self.study.tell(trial.number, state=self.optuna.trial.TrialState.FAIL)
+        if self.experiment.tune.method == "grid":
+            done = [_settings(t) for t in trials if t.state.name in ENDED and self._belongs(t)]
+            self.grid = [point for point in self._points() if point not in done]
             return
+        made = self._distributions()
+        for trial in trials:
+            if any(not _alike(was, made.get(key, was)) for key, was in trial.distributions.items()):
+                raise self._other("values to choose from")
+        for trial in left:
+            if self._belongs(trial):
+                self.study.enqueue_trial(trial.params)
+
+    def _points(self) -> list[dict[str, Any]]:
+        """Return the points of the grid."""
         for key, values in self.space.items():
             if not isinstance(values, list):
                 raise InputError(f"the grid needs a list of values for {key}, found {values!r}.")
-        for values in itertools.product(*self.space.values()):
-            params = dict(zip(self.space, values, strict=True))
-            self.study.enqueue_trial(params, skip_if_exists=True)
+        products = itertools.product(*self.space.values())
+        points = [dict(zip(self.space, values, strict=True)) for values in products]
+        return [point for i, point in enumerate(points) if point not in points[:i]]
 
-    def _count(self, *states: str) -> int:
-        return sum(t.state.name in states for t in self.study.get_trials(deepcopy=False))
+    def _belongs(self, trial: Any) -> bool:
+        """Whether a trial has the seeds of this search, and values of its space."""
+        seeds, settings = list(self.experiment.tune.seeds), _settings(trial)
+        if trial.user_attrs.get("seeds", seeds) != seeds or settings.keys() != self.space.keys():
+            return False
+        return all(_within(settings[key], values) for key, values in self.space.items())
 
     def unfinished(self) -> bool:
         """Whether there is more to try."""
-        if self._count("WAITING"):
-            return True
-        tried = self._count("COMPLETE", "PRUNED", "RUNNING")
-        return self.experiment.tune.method != "grid" and tried < self.experiment.tune.trials
+        if self.grid is not None:
+            return bool(self.grid)
+        trials = self.study.get_trials(deepcopy=False)
+        tried = sum(t.state.name in (*ENDED, "RUNNING") and self._belongs(t) for t in trials)
+        return tried + len(self.failed) < self.experiment.tune.trials
 
     def ask(self) -> _Trial | None:
         """Return the next trial, None when there are enough."""
         if not self.unfinished():
             return None
-        trial = self.study.ask(self._distributions())
-        log.info("%s: trial %d tries %s", self.learner.name, trial.number, trial.params)
-        return _Trial(trial, dict(trial.params), list(self.experiment.tune.seeds))
+        # Optuna never lets the choices of a list change, and a grid has no need of it to choose.
+        trial = self.study.ask(self._distributions() if self.grid is None else None)
+        params = dict(trial.params) if self.grid is None else self.grid.pop(0)
+        seeds = list(self.experiment.tune.seeds)
+        trial.set_user_attr("settings", params)
+        trial.set_user_attr("seeds", seeds)
+        log.info("%s: trial %d tries %s", self.learner.name, trial.number, params)
+        return _Trial(trial, params, list(seeds))
+
+    def first_point(self) -> dict[str, Any]:
+        """Return the first or lowest value of each setting of the space."""
+        return {k: v[0] if isinstance(v, list) else v["low"] for k, v in self.space.items()}
 
     def _distributions(self) -> dict[str, Any]:
         kinds = self.optuna.distributions
@@ -128,7 +160,7 @@ class SettingsSearch:
         for key, values in self.space.items():
             if isinstance(values, list):
                 made[key] = kinds.CategoricalDistribution(values)
-            elif isinstance(values["low"], int) and isinstance(values["high"], int):
+            elif all(isinstance(value, int) for value in values.values()):
                 made[key] = kinds.IntDistribution(**values)
             else:
                 made[key] = kinds.FloatDistribution(**values)
@@ -151,7 +183,7 @@ class SettingsSearch:
         """Return every trial and, if there is one, the choice, ready for JSON."""
         trials = [
             {
-                "settings": trial.params,
+                "settings": _settings(trial),
                 "state": trial.state.name.lower(),
                 "score": trial.value if trial.state.name == "COMPLETE" else None,
                 "after each task": [
@@ -160,7 +192,7 @@ class SettingsSearch:
                 **trial.user_attrs,
             }
             for trial in self.study.get_trials(deepcopy=False)
-            if trial.state.name in ("COMPLETE", "PRUNED")
+            if (trial.state.name in ENDED and self._belongs(trial)) or trial.number in self.failed
         ]
         finished = [trial for trial in trials if trial["score"] is not None]
         best = max(finished, key=lambda trial: trial["score"], default=None)
@@ -202,7 +234,7 @@ def tune(experiment: Experiment, root: Path, console: Console, jobs: int = 1) ->
         if any(search.unfinished() for search in searches):
             workers = ProcessExecutor(root, jobs)
             stack.callback(workers.close)
-            workers.check(experiment.run_specs())
+            workers.check([search.run_spec(search.first_point(), 0) for search in searches])
             _search(searches, workers, folder, console)
         return _write(searches, folder)
 
@@ -268,10 +300,15 @@ def _tell(search: SettingsSearch, trial: _Trial, event: Event, folder: Path) -> 
     if event.kind == "done":
         search.study.tell(trial.optuna, statistics.fmean(trial.scores))
         return
-    # What diverged is as good as pruned: known to be bad, and not to be tried again.
+    states = search.optuna.trial.TrialState
     if event.kind == "failed":
         trial.optuna.set_user_attr("failed", event.text)
-    search.study.tell(trial.optuna, state=search.optuna.trial.TrialState.PRUNED)
+    if event.kind == "failed" and not event.diverged:
+        search.failed.append(trial.optuna.number)
+        search.study.tell(trial.optuna, state=states.FAIL)
+        return
+    # What diverged is as good as pruned: known to be bad, and not to be tried again.
+    search.study.tell(trial.optuna, state=states.PRUNED)
     shutil.rmtree(folder.parent / event.spec.folder / "checkpoint", ignore_errors=True)
 
 
@@ -287,6 +324,23 @@ def _write(searches: list[SettingsSearch], folder: Path) -> dict[str, Any]:
     content = {search.learner.name: search.content() for search in searches}
     write_json(folder / "tune.json", content)
     return content
+
+
+def _settings(trial: Any) -> dict[str, Any]:
+    """Return what a trial tries."""
+    return dict(trial.user_attrs.get("settings", trial.params))
+
+
+def _within(value: Any, values: Any) -> bool:
+    """Whether a value is in a list or a range."""
+    if isinstance(values, list):
+        return value in values
+    return isinstance(value, (int, float)) and values["low"] <= value <= values["high"]
+
+
+def _alike(before: Any, now: Any) -> bool:
+    """Whether Optuna can learn from one distribution for another: ranges may change, lists not."""
+    return type(before) is type(now) and getattr(before, "choices", 0) == getattr(now, "choices", 0)
 
 
 def _trials(storage: Any, name: str) -> list[Any]:
