@@ -79,6 +79,32 @@ def test_rows_stay_as_often_from_files_as_from_memory(policy, table, tmp_path, s
             assert (np.abs(mean - 1) <= 5 * error).all()
 
 
+def test_without_a_spectrum_a_second_run_is_as_a_second_update(table, tmp_path):
+    """Rows seen before are known by those held; weights say by which probabilities rows stayed."""
+    out = tmp_path / "out.parquet"
+    sketch = Sketch(25, scores="exact", spectrum=False, seed=0)
+    sketch.update(table.slice(0, 45), y="label", task="table-1").save(out)
+    sketch.update(table.slice(45), y="label", task="table-2")
+    compress(table.slice(45), into=out)
+    loaded = Sketch.load(out)
+    both, here, there = np.intersect1d(sketch.index, loaded.index, return_indices=True)
+    assert (both < 45).any()
+    assert (both >= 45).any()
+    np.testing.assert_allclose(sketch.weight[here], loaded.weight[there], rtol=1e-6)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("options", [{}, {"spectrum": False}, {"spectrum": True}, {"last": 40}])
+def test_a_spectrum_is_kept_where_a_sketch_keeps_one(policy, options, table, tmp_path):
+    out = tmp_path / "out.parquet"
+    summary = compress(table, into=out, size=SIZE, policy=policy, **options)
+    kept = Sketch.load(out)._settled.spectrum is not None
+    sketch = Sketch(SIZE, policy, **options).update(table)
+    assert kept == (sketch._settled.spectrum is not None)
+    if policy in ("weighted", "paper"):
+        assert "one-hot (3 values" in str(summary)
+
+
 def test_the_last_rows_are_the_same_bytes(table, tmp_path, small_parts):
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=7)
     compressed(tmp_path / "in.parquet", tmp_path / "out.parquet", 0, policy="recent")

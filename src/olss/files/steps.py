@@ -288,6 +288,8 @@ def measured(job: Job, engine: Engine) -> Job:
         pool = everything
         if says(settings.policy, "scored") == "pool":
             pool = _pool_spectrum(work.numbers, state.rows, found.spectrum or Spectrum())
+        elif spectrum is None and len(held):  # what was seen before is known by the rows held
+            pool = work.numbers.added(everything, held["X"], held["weight"])
         scores = settings.scores
         if scores == "auto" and says(settings.policy, "scored") == "pool":
             scores = "exact"
@@ -324,11 +326,11 @@ def finished(job: Job, drawn: Drawn) -> Job:
     state = state.with_(rows=rows, task=kept["task"][-1].item(), now=now, runs=state.runs + 1)
     state = united(job.settings, state, kept, job.work.size, job.scorer)
     state = state.with_(seen=state.seen + new)
-    if not keeps_spectrum(job.settings, state) and says(job.settings.policy, "scored") is None:
-        state = state.with_(spectrum=None)
     if state.seen <= job.work.size:
         job.note(f"size is {job.work.size:,}, of {state.seen:,} rows seen all are kept")
-    sketch_file.write(job.path, state, job.settings)
+    # Rows may have been scored by a spectrum that is not to be kept; the summary still needs it.
+    bare = state.with_(spectrum=None)
+    sketch_file.write(job.path, state if keeps_spectrum(job.settings, bare) else bare, job.settings)
     return replace(job, state=state, new=new)
 
 
