@@ -108,6 +108,35 @@ def test_a_strong_penalty_holds_the_net_and_a_weak_one_lets_go():
     assert moved[0] > moved[1] > moved[2]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"momentum": 0.9},
+        {"optimizer_settings": {"momentum": 0.8, "dampening": 0.5}},
+        {"momentum": 0.9, "optimizer_settings": {"nesterov": True}},
+        {"optimizer": "adam"},
+        {"optimizer": "rmsprop", "schedule": "cosine"},
+    ],
+)
+def test_training_ends_where_loss_and_penalty_are_least_whatever_the_optimiser(settings):
+    # A linear net: |X t - y|^2 / n + s (t' F t - 2 m' t) is least where
+    # (X'X / n + s F) t = X'y / n + s m.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((100, 3)).astype(np.float32)
+    learner = recipe(
+        "ewc", net=lambda: torch.nn.Linear(3, 1, bias=False), loss="l2", lr=0.02, epochs=600,
+        batch=100, ewc_strength=0.5, **settings,
+    )  # fmt: skip
+    learner.fit_task(SimpleNamespace(X=X, y=X @ [1, 1, 1] + rng.standard_normal(100)))
+    F, m = (0.5 * value.double().numpy() for value in learner.parts.penalties[0].state.values())
+    y = X @ [-1, 2, 0]
+    learner.fit_task(SimpleNamespace(X=X, y=y))
+    best = np.linalg.solve(X.T @ X / 100 + np.diag(F), X.T @ y / 100 + m)
+    assert learner.model.flat.theta.numpy() == pytest.approx(best, abs=0.01)
+    assert np.abs(best - [-1, 2, 0]).max() > 0.1
+
+
 def test_strength_zero_is_plain_sgd():
     plain, _ = fitted("sgd")
     for name, setting in (("ewc", "ewc_strength"), ("si", "si_strength")):
@@ -154,6 +183,20 @@ def test_si_counts_the_loss_of_the_task_and_not_its_own_penalty():
     penalty.after_step(flat, 0.1)
     torch.testing.assert_close(flat.theta, (before - 0.1) / 2)
     torch.testing.assert_close(penalty.earned, before - flat.theta)
+
+
+def test_si_counts_the_loss_of_the_task_under_other_optimisers_too():
+    earned = []
+    for strength in (0.0, 1e-3):
+        learner = recipe("si", net="mlp-16", batch=120, optimizer="adam", si_strength=strength)
+        learner.start(seed=0)
+        first, second = stream(2)
+        learner.fit_task(first)
+        learner.parts.penalties[0].state["F"].fill_(1e6)  # a penalty far steeper than the loss
+        learner.fit_task(second)
+        earned.append(learner.parts.penalties[0].earned.abs().sum().item())
+    # Adam's first step is as long whatever the gradient; the loss's own gradient is the same.
+    assert earned[1] == pytest.approx(earned[0], rel=0.05)
 
 
 def test_a_huge_strength_holds_the_net_instead_of_blowing_up():

@@ -21,6 +21,7 @@ from olss.learn.labels import Labels
 from olss.learn.learner_parts import Effort, Parts
 from olss.learn.model import Model
 from olss.learn.regimes import TrainingSet
+from olss.learn.training import step_length
 
 __all__ = ["Learner"]
 
@@ -184,9 +185,7 @@ class Learner:
             if not math.isfinite(loss.item()):
                 raise self._diverged(step, loss.item())
             parts.projection(model)
-            optimiser.step()
-            for penalty in parts.penalties:
-                penalty.after_step(flat, optimiser.param_groups[0]["lr"])
+            self._step(optimiser)
             model.average.after_step()
             schedule.step()
             passes += len(rows)
@@ -194,6 +193,25 @@ class Learner:
         if not flat.theta.isfinite().all():
             raise self._diverged(step, math.nan)
         return step - done, passes
+
+    def _step(self, optimiser: Any) -> None:
+        """Take a step with the loss's gradient, and with what the penalties make of it."""
+        flat, penalties = self.model.flat, self.parts.penalties
+        length = step_length(optimiser)
+        if length is not None:
+            optimiser.step()
+            for penalty in penalties:
+                penalty.after_step(flat, length)
+            return
+        own, terms = flat.gradient.clone(), [penalty.gradient(flat) for penalty in penalties]
+        for term in terms:
+            if term is not None:
+                flat.gradient.add_(term)
+        optimiser.step()
+        flat.gradient.copy_(own)  # what a penalty may learn from is the loss's
+        for penalty, term in zip(penalties, terms, strict=True):
+            lr = optimiser.param_groups[0]["lr"]
+            penalty.after_step(flat, lr if term is None else 0.0)
 
     def _loss(self, rows: Examples, replayed: int = 0) -> Tensor:
         """Return the loss of a step whose last `replayed` rows come from the memory."""

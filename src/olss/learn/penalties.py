@@ -42,8 +42,16 @@ class Penalty:
         """Return a term for the loss of a step whose last `replayed` rows are from memory."""
         return None
 
+    def gradient(self, flat: Flat) -> Tensor | None:
+        """Return what joins the gradient, asked for only where a step has no one length (Adam)."""
+        return None
+
     def after_step(self, flat: Flat, lr: float) -> None:
-        """Act on the parameters after the optimiser's step with the loss's gradient."""
+        """Act on the parameters after the optimiser's step with the loss's gradient.
+
+        `lr` is how far a lasting gradient of 1 moves a parameter in a step: with momentum, more
+        than the learning rate. 0: `gradient` was part of the step.
+        """
 
     def end_task(self, model: Model, rows: Examples, memory: Memory) -> None:
         """Learn from a task that was trained on `rows`; the memory holds what stays of it."""
@@ -57,6 +65,8 @@ class _Quadratic(Penalty):
     optimiser's step, ``t <- argmin_x 1/2 |x - t|^2 + lr penalty(x)``, which is
     ``(t + c m) / (1 + c F)`` with ``c = 2 lr strength``. To first order in lr this is a step
     along the penalty's gradient; that one blows up where c F > 2, this one never does.
+    Optimisers other than SGD take steps of another length for each parameter; for them the
+    penalty's gradient joins that of the loss.
     """
 
     strength: float
@@ -65,9 +75,15 @@ class _Quadratic(Penalty):
         """Forget the divisor of the task before."""
         self.divisor: tuple[float, Tensor] | None = None
 
+    def gradient(self, flat: Flat) -> Tensor | None:
+        """Return the penalty's gradient."""
+        if not self.state or self.strength == 0:
+            return None
+        return (self.state["F"] * flat.theta).sub_(self.state["m"]).mul_(2 * self.strength)
+
     def after_step(self, flat: Flat, lr: float) -> None:
         """Pull the parameters towards where past tasks want them."""
-        if not self.state or self.strength == 0:
+        if not self.state or self.strength == 0 or lr == 0:
             return
         scale = 2 * lr * self.strength
         if self.divisor is None or self.divisor[0] != scale:

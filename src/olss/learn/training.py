@@ -14,7 +14,7 @@ from olss.common.near_names import nearest
 from olss.errors import InputError
 from olss.learn.nets import Net, describe
 
-__all__ = ["SCHEDULES", "Training"]
+__all__ = ["SCHEDULES", "Training", "step_length"]
 
 PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("constant", "cosine")
@@ -131,6 +131,19 @@ class Training:
         if self.schedule == "cosine":
             return optimiser, schedulers.CosineAnnealingLR(optimiser, steps)
         return optimiser, _Constant()
+
+
+def step_length(optimiser: Any) -> float | None:
+    """Return how far a lasting gradient of 1 moves a parameter in a step; None if not SGD.
+
+    Momentum adds up past gradients: ``lr (1 + momentum + momentum^2 + ...)``.
+    """
+    if type(optimiser) is not torch.optim.SGD:
+        return None
+    group = optimiser.param_groups[0]
+    if not group["momentum"]:
+        return float(group["lr"])
+    return float(group["lr"] * (1 - group["dampening"]) / (1 - group["momentum"]))
 
 
 class _Constant:
