@@ -201,6 +201,18 @@ def test_memories_of_every_kind_go_on_from_a_checkpoint(settings, tmp_path):
     assert text(record) == text(run(stream(3), make(**settings)))
 
 
+@pytest.mark.parametrize("head", ["bias-corrected", "weight-aligned", "product"])
+def test_scores_ahead_are_the_same_after_a_stop(head, tmp_path):
+    # Classes that come back: a head fitted late is fitted to other "new" classes.
+    first, second, third = class_stream(3)
+    tasks = [first, second, first, third]
+    settings = {"head": head, "epochs": 3, "size": 40}
+    whole = run(tasks, make("er", **settings))
+    with pytest.raises(StopError):
+        run(tasks, make("er", **settings), checkpoint=tmp_path, on_task=stop_after(1))
+    assert text(run(tasks, make("er", **settings), checkpoint=tmp_path)) == text(whole)
+
+
 KILLED = """
 import os, signal, sys
 from olss.learn import recipe, run

@@ -340,6 +340,9 @@ class Learner:
         for i, penalty in enumerate(self.parts.penalties):
             penalty.state = _under(f"penalty.{i}.", tensors)
         self.memory.load(folder)
+        # Now, not when it is first asked, perhaps for a task ahead with other classes allowed.
+        self.parts.answer.fit(model, self.memory.held)
+        self._ready = True
         return self
 
 
