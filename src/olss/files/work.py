@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.errors import DataError
 from olss.files.inputs import Piece
 from olss.files.parts import Part
 from olss.memory.absorbing import pool_of, together
@@ -24,8 +23,8 @@ from olss.memory.pool import Floats, checked
 from olss.memory.spectrum import Spectrum
 from olss.memory.state import Settings, State
 from olss.memory.store import Indices, RowStore, take
-from olss.memory.table_intake import _check_target
 from olss.tables.arrow_types import as_type, numpy_array, value_type
+from olss.tables.class_labels import check_no_gaps
 
 __all__ = [
     "PIECE_STEP",
@@ -228,10 +227,8 @@ class _Draw:
         self.rows[piece.number] = self.rows.get(piece.number, 0) + n
         rows = np.arange(start, start + n)
         if work.target is not None:
-            try:
-                _check_target(work.target, table.column(work.target))
-            except DataError as error:
-                raise DataError(f"{piece.place}, rows {start:,} to {rows[-1]:,}: {error}") from None
+            place = f"{piece.place}, rows {start:,} to {rows[-1]:,}"
+            check_no_gaps(work.target, table.column(work.target), place)
         if says(self._policy, "thin") is None or forgets(work.settings):
             store = work.store(piece, table, rows, np.ones(n))
             self._hold(aged(work.settings, store, work.now))

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.errors import DataError
 from olss.tables.arrow_types import as_type, is_number, is_text, numpy_array, value_type
 
-__all__ = ["Verdict", "class_verdict", "strata_codes"]
+__all__ = ["Verdict", "check_no_gaps", "class_verdict", "strata_codes"]
 
 FEW = 32
 MANY = 1000
@@ -54,6 +55,18 @@ def class_verdict(target: Any, name: str = "y") -> Verdict:
     return (
         _number_verdict(target.reshape(-1), name) if target.dtype.kind in "iuf" else Verdict(False)
     )
+
+
+def check_no_gaps(name: str, column: Any, place: str) -> None:
+    """Raise `DataError` if a target, an Arrow column, is null or NaN in some rows."""
+    import pyarrow.compute as pc
+
+    missing = int(pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0)
+    if missing:
+        raise DataError(
+            f"{place}: the target {name!r} is missing in {missing:,} of {len(column):,} rows; drop "
+            "these rows, or fill the gaps, first."
+        )
 
 
 def _column_verdict(column: Any, name: str) -> Verdict:
