@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from olss import Sketch
-from olss.errors import InputError
+from olss.errors import DataError, InputError
 from olss.files import compress
 
 TABLE = pa.table({"a": np.random.default_rng(0).standard_normal(500), "t": ["x", "y"] * 250})
@@ -59,6 +59,26 @@ def test_rows_are_those_of_the_tables(kind, policy, tmp_path, monkeypatch):
     kept = Sketch.load(out)
     assert kept.X.column("a").to_pylist() == TABLE["a"].take(kept.index).to_pylist()
     assert not list(temporary.iterdir())
+
+
+def test_tables_are_called_by_their_places_and_give_the_same_bytes(tmp_path):
+    """Where they were put to be read is nobody's business."""
+    other = TABLE.set_column(0, "a", pa.array(np.arange(500.0)))
+    pq.write_table(TABLE.slice(0, 100), tmp_path / "in.parquet")
+    files = [tmp_path / f"{name}.parquet" for name in "xy"]
+    for out in files:
+        summary = compress([tmp_path / "in.parquet", TABLE, TABLE], into=out, size=50, seed=0)
+        assert "table-2 has been taken in already; passed over" in str(summary)
+        summary = compress(other, into=out)  # another one than any before
+        assert (summary.new, summary.notes) == (500, [])
+    names = ["table-1", "table-2"]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    kept = pq.read_table(files[0])
+    assert set(names) <= set(kept["olss_task"].to_pylist())
+    assert [line["address"] for line in Sketch.load(files[0])._settled.files][1:] == names
+    wrong = TABLE.rename_columns(["a", "u"])
+    with pytest.raises(DataError, match=r"^table-3 lacks the column 't'"):
+        compress(wrong, into=files[0])
 
 
 def test_a_file_is_continued_with_a_frame_and_a_saved_sketch_with_a_file(tmp_path):

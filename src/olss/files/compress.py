@@ -69,7 +69,8 @@ def compress(
         The column to be predicted. It is not scored. If it is a class (see
         `olss.tables.class_labels`), the draw spreads evenly over tasks and classes.
     task : str, optional
-        The column that says the task; by default each file is a task.
+        The column that says the task; by default each file is a task, and each table that is
+        given, by the names ``table-1``, ``table-2`` and so on.
     policy : str or callable
         As for `olss.Sketch`; "weighted" is the default. It and "paper" take two passes over the
         input, the others one. "balanced" and policies of your own take rows block by block, each

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from olss.errors import InputError
+from olss.files.source import Source
 from olss.tables.frames import is_table, to_arrow
 from olss.tables.schemas import conform, unified
 
@@ -22,19 +23,23 @@ HUGGING_FACE_ROWS = 10_000
 
 
 @contextmanager
-def as_paths(inputs: Any) -> Iterator[list[str]]:
-    """Give the inputs as paths; tables among them are files for as long as the context lasts."""
+def as_paths(inputs: Any) -> Iterator[list[str | Source]]:
+    """Give the inputs as paths, and tables among them as sources, read inside the context only.
+
+    Tables are called ``table-1``, ``table-2`` and so on, by their places among the inputs.
+    """
     alone = isinstance(inputs, str | os.PathLike) or is_table(inputs) or _is_data_set(inputs)
     many = isinstance(inputs, Iterable) and not hasattr(inputs, "__array__")
     items = [inputs] if alone or not many else inputs
     with tempfile.TemporaryDirectory(prefix="olss-tables-") as folder:
-        yield [_path(item, number, Path(folder)) for number, item in enumerate(items)]
+        yield [_source(item, number, Path(folder)) for number, item in enumerate(items, 1)]
 
 
-def _path(item: Any, number: int, folder: Path) -> str:
+def _source(item: Any, number: int, folder: Path) -> str | Source:
     if isinstance(item, str | os.PathLike):
         return os.fspath(item)
-    path = folder / f"table-{number + 1}.arrow"
+    name = f"table-{number}"
+    path = folder / f"{name}.arrow"
     if _is_data_set(item):
         _write(path, item.with_format("arrow").iter(HUGGING_FACE_ROWS))
     elif is_table(item):
@@ -45,7 +50,7 @@ def _path(item: Any, number: int, folder: Path) -> str:
         raise InputError(
             f"inputs must be paths, tables, or iterators of tables, found {type(item).__name__}."
         )
-    return str(path)
+    return Source(name, "arrow", path.stat().st_size, path=str(path))
 
 
 def _is_data_set(item: Any) -> bool:

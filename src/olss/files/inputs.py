@@ -134,15 +134,22 @@ def survey(source: Source, number: int, known: Any = None) -> tuple[Any, list[Pi
     return schema, pieces
 
 
-def find(inputs: Sequence[str | os.PathLike[str]]) -> list[Source]:
-    """Return the files that files, folders, globs and addresses stand for, each once."""
+def find(inputs: Sequence[str | os.PathLike[str] | Source]) -> list[Source]:
+    """Return the files that files, folders, globs and addresses stand for, each once.
+
+    What is known as a source already, a table that was handed over, stays what it is.
+    """
     if not inputs:
         raise InputError("no input: give one or more files, folders, globs or addresses.")
     found: dict[str, Source] = {}
-    for item in [os.fspath(path) for path in inputs]:
-        for source in _remote(item) if "://" in item else _local(item):
+    for item in inputs:
+        for source in [item] if isinstance(item, Source) else _found(os.fspath(item)):
             found.setdefault(source.address, source)
     return list(found.values())
+
+
+def _found(item: str) -> Iterator[Source]:
+    return _remote(item) if "://" in item else _local(item)
 
 
 def _local(item: str) -> Iterator[Source]:

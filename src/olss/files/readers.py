@@ -222,8 +222,8 @@ def _arrow_file(source: Source) -> Iterator[Any]:
     """Open an Arrow file; one on this machine is mapped, so that a batch is read as it is used."""
     import pyarrow as pa
 
-    local = "://" not in source.address
-    with pa.memory_map(source.address) if local else source.open() as file:
+    local = "://" not in source.place
+    with pa.memory_map(source.place) if local else source.open() as file:
         # Seen as a buffer, the map has an end that damaged offsets cannot reach beyond.
         yield pa.ipc.open_file(pa.BufferReader(file.read_buffer()) if local else file)
 

@@ -34,6 +34,8 @@ class Source:
         When it was written last, in nanoseconds; 0 if that cannot be known.
     number : int
         Its place among all files taken in, now and before.
+    path : str
+        Where it is read, if that is not its address: of a table that was handed over.
     """
 
     address: str
@@ -41,6 +43,7 @@ class Source:
     bytes: int
     modified: int = 0
     number: int = 0
+    path: str = ""
 
     @classmethod
     def local(cls, name: str, format: str) -> Source:
@@ -48,9 +51,14 @@ class Source:
         status = os.stat(name)
         return cls(Path(name).as_posix(), format, status.st_size, status.st_mtime_ns)
 
+    @property
+    def place(self) -> str:
+        """Where it is read."""
+        return self.path or self.address
+
     def open(self) -> Any:
         """Open for reading bytes."""
-        return open_address(self.address)
+        return open_address(self.place)
 
     def fingerprint(self) -> str:
         """Return a digest of all bytes; of a remote file, of what its server says of it."""
@@ -78,7 +86,7 @@ class Source:
 
     def check_unchanged(self) -> None:
         """Raise `DataError` if the file is not as it was when it was found."""
-        if "://" in self.address:
+        if "://" in self.address or self.path:
             return
         try:
             now = Source.local(self.address, self.format)

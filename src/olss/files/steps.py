@@ -5,7 +5,8 @@ continued or begun -> surveyed -> decided -> measured -> (draw) -> finished
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -172,16 +173,20 @@ def _check_scores(settings: Settings) -> None:
         )
 
 
-def surveyed(job: Job, inputs: Sequence[str], skip_bad: bool) -> Job:
+def surveyed(job: Job, inputs: Sequence[str | Source], skip_bad: bool) -> Job:
     """Return the job with the files that have not been taken in before, and their schema."""
     known = {line["fingerprint"]: line for line in job.state.files}
     addresses = {line["address"]: line for line in job.state.files}
     sources: list[tuple[Source, str]] = []
     pieces: list[Piece] = []
     schema = job.schema
+    tables = _tables(addresses)
     for source in find(inputs):
-        if "://" not in source.address and _same_file(source.address, job.path):
+        if "://" not in source.place and _same_file(source.place, job.path):
             continue
+        if source.path:
+            tables += 1
+            source = replace(source, address=f"table-{tables}")
         before = addresses.get(source.address)
         if before is not None and _looks_the_same(before, source):
             job.note(f"{source.address} has been taken in already; passed over")
@@ -469,6 +474,12 @@ def _readable(piece: Piece, schema: Any) -> bool:
     for _ in piece.read(schema):
         pass
     return True
+
+
+def _tables(addresses: Iterable[str]) -> int:
+    """Return the highest number of a table taken in; those to come are counted on from it."""
+    numbers = [re.fullmatch(r"table-(\d+)", address) for address in addresses]
+    return max((int(found[1]) for found in numbers if found), default=0)
 
 
 def _looks_the_same(line: dict[str, Any], source: Source) -> bool:
