@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import signal
 import subprocess
@@ -249,6 +250,25 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
             run(stream(2), learner, seed, checkpoint=tmp_path)
 
 
+def test_lists_of_tasks_are_told_apart_by_their_data(tmp_path):
+    tasks = stream(2)
+    config = run(tasks, make("sgd"), checkpoint=tmp_path).config["stream"]
+    assert config["name"] == "list"
+    assert config["tasks"] == 2
+    tensors = [
+        dataclasses.replace(task, X=torch.tensor(task.X), y=list(task.y)) for task in stream(2)
+    ]
+    assert run(tensors, make("sgd"), checkpoint=tmp_path).config["stream"] == config
+    words = [
+        dataclasses.replace(t, y=t.y.astype(str).astype(object), classes=None) for t in stream(1)
+    ]
+    words[0].y_test = words[0].y_test.astype(str)
+    assert run(words, make("sgd")).config["stream"]["tasks"] == 1
+    for other in (stream(3), stream(2, seed=1), tasks[::-1]):
+        with pytest.raises(InputError, match="belongs to another run"):
+            run(other, make("sgd"), checkpoint=tmp_path)
+
+
 def finished(folder, **settings):
     """Make a checkpointed run with every kind of file in its states; return its text."""
     learner = make("olss+der++", policy="reservoir", **settings)
@@ -329,8 +349,9 @@ def test_the_record_counts_remembered_rows_that_were_disturbed(tmp_path):
     noisy = label_noise(permuted("digits", tasks=3, train_rows=100, test_rows=20), share=0.3)
     flags = np.concatenate([task.disturbed for task in noisy])
     learner = recipe("olss", net="mlp-16", size=60, policy="reservoir", batch=20)
-    run(list(noisy)[:2], learner, checkpoint=tmp_path)
-    record = run(list(noisy), learner, checkpoint=tmp_path)  # goes on after the second task
+    with pytest.raises(StopError):
+        run(noisy, learner, checkpoint=tmp_path, on_task=stop_after(1))
+    record = run(noisy, learner, checkpoint=tmp_path)  # goes on after the second task
     held = learner.memory.held
     assert held is not None
     assert record.disturbed_rows[-1] == flags[held.index.numpy()].sum() > 0

@@ -9,13 +9,13 @@ import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from olss.common.package_version import package_version
 from olss.errors import DamagedCheckpointError, InputError, OlssWarning
@@ -23,6 +23,7 @@ from olss.learn.checkpoint import save_whole, verify
 from olss.learn.clock import Clock
 from olss.learn.learner import Learner
 from olss.learn.learner_parts import Effort
+from olss.streams.content_hash import sha256
 from olss.streams.record import Record
 
 __all__ = ["run"]
@@ -170,7 +171,7 @@ def _loaded(
 
 def _blank(stream: Any, learner: Learner, seed: int, protocol: str, threads: int) -> Record:
     regression = learner.parts.loss.regression
-    config = {"stream": getattr(stream, "config", {"name": type(stream).__name__})}
+    config = {"stream": stream.config if hasattr(stream, "config") else _identity(stream)}
     config |= learner.config
     config["training"] = {**config.get("training", {}), "threads": threads}
     return Record(
@@ -184,6 +185,20 @@ def _blank(stream: Any, learner: Learner, seed: int, protocol: str, threads: int
         protocol=protocol or ("" if regression else learner.parts.answer.words),
         metric="r2" if regression else "accuracy",
     )
+
+
+def _identity(stream: Any) -> dict[str, Any]:
+    """Return what tells a stream without a configuration from others: of a list, its data."""
+    identity: dict[str, Any] = {"name": type(stream).__name__}
+    if isinstance(stream, (list, tuple)):
+        parts = [part for t in stream for part in (t.X, t.y, t.X_test, t.y_test)]
+        identity |= {"tasks": len(stream), "sha256": sha256(*map(_array, parts))}
+    return identity
+
+
+def _array(values: Any) -> NDArray[Any]:
+    array = np.asarray(values.cpu() if isinstance(values, torch.Tensor) else values)
+    return array.astype(str) if array.dtype == object else array
 
 
 def _extended(
@@ -274,12 +289,7 @@ def _threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        try:
-            pools = import_module("threadpoolctl")
-        except ImportError:
-            yield
-            return
-        with pools.threadpool_limits(count, user_api="blas"):
+        with threadpool_limits(count, user_api="blas"):
             yield
     finally:
         torch.set_num_threads(before)
