@@ -338,3 +338,12 @@ def test_scores_are_ridge_leverage_against_the_directions():
     np.testing.assert_allclose(exact.scorer()(A[:25]), 1.0, rtol=1e-6)
     with pytest.raises(DataError, match="must have 90 columns, found 3"):
         fd.scorer()(A[:, :3])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_bound_holds_after_most_rows_were_taken_out(seed):
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((155, 33))
+    left = FrequentDirections(4).update(A).without(A[:146])
+    error = np.linalg.norm(A[146:].T @ A[146:] - left.matrix.T @ left.matrix, 2)
+    assert error <= min(left.error_bound(k) for k in (None, 0, 2, 4)) * (1 + 1e-9)

@@ -190,6 +190,9 @@ def test_wide_rows_have_an_interval_that_holds_the_truth(monkeypatch):
         spectral = abs(np.linalg.eigvalsh(G - S)).max() / np.linalg.eigvalsh(G)[-1]
         assert found.spectral_interval[0] * 0.998 <= spectral <= found.spectral * 1.002
         assert "between" in str(found)
+    B = rng().standard_normal((900, 200))
+    left = Spectrum().plus(B).minus(B[20:])  # of which less is known than what it is
+    assert certify(left, [B[:20]]).spectral == np.inf
     few = certify(Spectrum().plus(A[:15]), [A[:15]])
     assert few.relative < 1e-6
     assert few.ridge == 0

@@ -3,11 +3,13 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from olss.core.sampling import inclusion, pivotal
 from olss.errors import InputError
 from olss.memory.estimates import LEAST_ROWS, estimate
+from olss.memory.sketch import Sketch
 
 REPETITIONS = 1_000
 # Four standard errors of a share of 95% over the repetitions.
@@ -207,3 +209,38 @@ def test_what_is_asked_for_must_exist():
     weight, known = np.full(2_000, 2.0), (np.ones((2_000, 1)), [1.0])
     with pytest.raises(InputError, match="at most 1,000 groups"):
         estimate(weight, groups=np.arange(2_000), calibrate=known)
+
+
+@pytest.mark.parametrize("policy", ["weighted", "reservoir"])
+@pytest.mark.parametrize("way", ["remove", "last"])
+def test_intervals_hold_when_rows_of_the_draw_are_gone(policy, way):
+    # 120 streams: a true 95% falls below 0.88 in one of a thousand such tests.
+    held = {"count": 0, "total": 0, "mean": 0}
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        table = pd.DataFrame({"p": np.arange(3000) % 20, "x": rng.standard_normal(3000) + 3})
+        if way == "remove":
+            sketch = Sketch(200, policy, seed=seed, exclude=["p"]).update(table)
+            sketch.remove(where={"p": list(range(10))})
+            left = table.x[table.p >= 10]
+        else:
+            sketch = Sketch(200, policy, seed=seed, exclude=["p"], last=1000)
+            for start in range(0, 3000, 500):
+                sketch.update(table[start : start + 500])
+            left = table.x[2000:]
+        found = sketch.estimate("x")
+        for name, truth in {"count": len(left), "total": left.sum(), "mean": left.mean()}.items():
+            low, high = found.interval(name)
+            held[name] += low <= truth <= high
+    assert all(number >= 0.88 * 120 for number in held.values()), held
+
+
+def test_totals_are_not_known_after_rows_were_removed(tmp_path):
+    table = pd.DataFrame({"p": np.arange(3000) % 20, "x": np.arange(3000.0)})
+    sketch = Sketch(200, seed=0).update(table)
+    assert sketch.estimate("x", calibrate=True).total == pytest.approx(table.x.sum())
+    sketch.remove(where={"p": 3})
+    sketch.save(tmp_path / "s.parquet")
+    for after in (sketch, Sketch.load(tmp_path / "s.parquet"), Sketch(200, seed=0).merge(sketch)):
+        with pytest.raises(InputError, match="after remove"):
+            after.estimate("x", calibrate=True)

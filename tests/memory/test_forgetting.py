@@ -161,3 +161,20 @@ def test_time_that_is_missing_or_runs_backwards():
     with pytest.raises(InputError, match="there is no column 'dya'"):
         Sketch(100, half_life="9h", time="dya").update(frame)
     assert sketch.seen == before
+
+
+def test_rows_so_old_that_they_count_nothing_are_let_go_of(tmp_path):
+    days = np.array(["1900-01-01", "2026-01-01", "2026-01-02"], "M8[s]")
+    sketch = Sketch(10, half_life="1h", time="day").update(np.eye(3), extra={"day": days})
+    assert len(sketch) == 2
+    sketch.update(np.eye(3), extra={"day": days + np.timedelta64(60, "D")})
+    assert len(sketch) == 2
+    assert (sketch.weight > 0).all()
+    sketch.save(tmp_path / "s.parquet")
+    assert len(Sketch.load(tmp_path / "s.parquet")) == 2
+
+
+@pytest.mark.parametrize("option", ["half_life", "last"])
+def test_a_length_of_time_needs_a_time(option):
+    with pytest.raises(InputError, match="say with time which column"):
+        Sketch(10, **{option: "30d"})

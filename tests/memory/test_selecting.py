@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 from olss import Sketch
@@ -62,3 +64,46 @@ def test_a_column_that_there_is_not_is_said_with_near_ones(sketch):
             Sketch(5, **{option: ["prise"]}).update({"price": [1.0], "colour": ["red"]})
     # The target is a column, too.
     Sketch(5, exclude=["colour"]).update({"price": [1.0], "colour": ["red"]}, y="colour")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.Series(["ann", "bob"]),
+        pd.Series(["ann", "bob"]).unique(),
+        pd.Index(["ann", "bob"]),
+        pa.array(["ann", "bob"]),
+        frozenset({"ann", "bob"}),
+        {"ann": 1, "bob": 2}.keys(),
+    ],
+    ids=lambda values: type(values).__name__,
+)
+def test_values_may_come_in_any_kind_of_list(values):
+    table = pd.DataFrame({"person": ["ann", "bob", "cat"] * 20, "x": np.arange(60.0)})
+    assert Sketch(60, seed=0).update(table).remove(where={"person": values}) == 40
+    array = Sketch(60, seed=0).update(np.eye(60), extra={"person": list(table.person)})
+    assert array.remove(where={"person": values}) == 40
+
+
+def test_every_kind_of_missing_value_is_one_and_no_value_is_cut_off_to_fit():
+    table = pd.DataFrame(
+        {
+            "x": [np.nan, *np.arange(5.0)],
+            "n": np.arange(6),
+            "t": ["nan", None, "b", "b", "b", "b"],
+            "day": pd.date_range("2026-01-01", periods=6),
+        }
+    )
+    sketch = Sketch(6, "reservoir").update(table)
+
+    def matches(**where):
+        return sketch.copy().remove(where=where)
+
+    for missing in (None, np.nan, pd.NA, pd.NaT):
+        assert matches(x=missing) == matches(t=missing) == 1
+    assert matches(t="nan") == 1
+    assert matches(n=2.0) == matches(n=np.int8(2)) == matches(n="2") == 1
+    with pytest.raises(InputError, match=r"holds int64, and \[1.9\] is no such value"):
+        matches(n=1.9)
+    assert matches(day=pd.Timestamp("2026-01-03")) == matches(day=np.datetime64("2026-01-03")) == 1
+    assert matches(day=pd.Timestamp("2026-01-03 15:00")) == 0

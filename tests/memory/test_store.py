@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from olss.memory.sketch import Sketch
 from olss.memory.store import RowStore, take
 
 KINDS = {
@@ -90,3 +91,13 @@ def test_taken_rows_are_copies():
     for column in (np.arange(3), torch.arange(3)):
         take(column, np.array([0]))[0] = 9
         assert column[0] == 0
+
+
+def test_only_the_rows_removed_are_overwritten_in_sparse_ones():
+    X = sp.csr_array(np.arange(1.0, 13.0).reshape(6, 2))
+    sketch = Sketch(6, "reservoir").update(X)
+    taken = sketch.X
+    sketch.remove([3])
+    wanted = X.toarray()
+    wanted[3] = 0
+    np.testing.assert_array_equal(taken.toarray(), wanted)

@@ -271,3 +271,35 @@ def test_sparse_rows_stay_sparse(tmp_path):
     np.testing.assert_array_equal(
         Sketch.load(tmp_path / "s.parquet").X.toarray(), sketch.X.toarray()
     )
+
+
+def waiting(tables):
+    sketch = Sketch(100, seed=0)
+    for table in tables:
+        sketch.update(table)
+    return sketch
+
+
+def test_what_could_not_be_scored_with_the_rows_that_wait_is_refused_at_once():
+    rng = np.random.default_rng(0)
+    sketch = waiting(pd.DataFrame({"a": rng.random(50), "b": rng.random(50)}) for _ in range(5))
+    with pytest.raises(DataError, match="column 'b' holds a value too large to square in row 0"):
+        sketch.update(pd.DataFrame({"a": [1.0], "b": [1e200]}))
+    assert sketch.seen == 250
+    assert sketch.X.shape == (100, 2)
+    wide = [
+        pd.DataFrame({f"t{i}": [f"{day} {j % 5}" for j in range(20)] for i in range(150)})
+        for day in range(7)
+    ]
+    with pytest.raises(InputError, match="numbers a row, at most 4,095"):
+        waiting(wide)
+    assert waiting(wide[:5]).X.shape == (100, 150)
+
+
+def test_constant_rows_count_alike_until_some_vary():
+    table = pd.DataFrame({"a": np.ones(20), "b": ["x"] * 20})
+    sketch = waiting([table] * 10)
+    assert len(sketch.X) == 100
+    assert sketch.weight.sum() == pytest.approx(200)
+    sketch.update(pd.DataFrame({"a": np.arange(2000.0), "b": ["x"] * 2000}))
+    assert len(sketch) == 100

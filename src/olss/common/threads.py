@@ -1,4 +1,4 @@
-"""Parts worked on by several threads, with the same result to the byte on any number of them.
+"""Parts worked on by several threads, put together in their order whatever their number.
 
 A matrix product that runs on all cores leaves what is between products, copies and sums, to one of
 them, and spins where it is small. So parts are worked on side by side, as many as BLAS may have
@@ -170,7 +170,7 @@ class _Blas:
 
     def begin(self) -> None:
         """Begin with nobody asking, as in a child process, which has one thread only."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # who is interrupted before giving it back comes in again
         # Weak, since who is interrupted on the way out does not sign off.
         self._users: WeakSet[_User] = WeakSet()
 

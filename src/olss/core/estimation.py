@@ -143,6 +143,10 @@ class Draw:
         The stratum each row competed in first, from 0; all in one by default.
     calibration : Calibration, optional
         It costs a look at all rows for each group.
+    complete : bool
+        Whether all rows drawn are there. If some were removed afterwards, about what z varies is
+        not known any more, and B = 0 is taken: the variance of rows drawn independently, which is
+        no less.
 
     Attributes
     ----------
@@ -161,8 +165,10 @@ class Draw:
         groups: int,
         strata: Indices | None = None,
         calibration: Calibration | None = None,
+        complete: bool = True,
     ) -> None:
         self._k = 1 - pi
+        self._complete = complete
         self._strata = np.zeros(len(pi), dtype=np.int64) if strata is None else strata
         self._weight = weight if calibration is None else calibration.weight
         self._calibration = calibration
@@ -226,7 +232,10 @@ class Draw:
         k, strata = self._k, self._strata
         if self._calibration is None:
             z = (self._weight * f)[self._inside]
-            return _moments(z, k, strata, self._inside, self._code, self._groups, short)
+            if self._complete:
+                return _moments(z, k, strata, self._inside, self._code, self._groups, short)
+            root = np.sqrt(k[self._inside])
+            return [_sums(self._code, (root * z) ** power, self._groups) for power in (2, 3, 4)]
         everywhere = np.ones(len(f), dtype=bool)
         none = np.zeros(len(f), dtype=np.int64)
         short = np.broadcast_to(short, self._groups)

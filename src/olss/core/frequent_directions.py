@@ -172,7 +172,8 @@ class FrequentDirections:
             knows. With it, the bound is (||A||_F^2 - ||B_k||_F^2) / (size + 1 - k), what theory
             promises for rank k with the tail of A replaced by what the sketch knows of it: since
             A'A >= B'B, ||A_k||_F >= ||B_k||_F, and it is never below
-            ||A - A_k||_F^2 / (size + 1 - k).
+            ||A - A_k||_F^2 / (size + 1 - k). After `without` that does not hold any more, and D, or
+            what B'B may be above A'A by, is the bound whatever k.
 
         Returns
         -------
@@ -180,8 +181,8 @@ class FrequentDirections:
             The bound, in the units of squared entries of A, up to rounding.
         """
         rows, shed = self._compact()
-        if k is None:
-            return shed
+        if k is None or self._over:
+            return max(shed, self._over)
         k = checks.whole("k", k, least=0, most=self.size)
         gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
         leading = np.linalg.eigvalsh(gram)[::-1][:k].sum()

@@ -199,6 +199,10 @@ class GramSum:
         """Return the sum with all weights multiplied."""
         return replace(self, matrix=self.matrix * factor)
 
+    def mapped(self, A: Floats) -> GramSum:
+        """Return the sum of rows A z, z being the rows seen."""
+        return replace(self, matrix=A @ self.matrix @ A.T)
+
 
 @dataclass(frozen=True, eq=False)
 class RowSum:
@@ -302,6 +306,10 @@ class RowSum:
     def scaled(self, factor: float) -> RowSum:
         """Return the sum with all weights multiplied."""
         return replace(self, basis=self.basis * np.sqrt(factor))
+
+    def mapped(self, A: Floats) -> RowSum:
+        """Return the sum of rows A z, z being the rows seen."""
+        return replace(self, basis=stacked([Blocks(self.basis @ A.T)]))
 
 
 def _pretended(sum_: GramSum | RowSum) -> Blocks | None:

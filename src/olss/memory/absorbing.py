@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
+from olss.errors import InputError
 from olss.memory.forgetting import aged, faded, forgets, time_after
-from olss.memory.numbers import Numbers
 from olss.memory.policies import says
 from olss.memory.pool import Choice, Floats, Pool, Scorer, checked
 from olss.memory.spectrum import Spectrum
@@ -123,12 +123,29 @@ def merged(settings: Settings, state: State, other: State, new: RowStore) -> Sta
     if settings.time is None:  # they are as old as they were
         late, theirs = new, other.spectrum
     classes = state.classes if state.classes is not None else other.classes
-    numbers = state.numbers if state.numbers != Numbers() else other.numbers
+    numbers = state.numbers.with_(other.numbers, first=not (state.seen or len(held)))
+    if scores(settings, state) and len(late):
+        numbers = numbers.decided(held.get("X"), late["X"], settings.columns, settings.exclude)
     known = None
-    if keeps_spectrum(settings, state):
-        known = (spectrum or Spectrum()).merged(theirs or Spectrum())
+    if keeps_spectrum(settings, state) and not numbers.blind:
+        before = spectrum or Spectrum()
+        if len(late) == other.seen and np.array_equal(late["weight"], late["base"]):
+            known = numbers.added(before, late["X"], late["base"])  # all are there
+        elif theirs is None:
+            raise InputError(
+                "other keeps no spectrum of everything it has seen, as this sketch does; make "
+                "both with the same spectrum."
+            )
+        else:
+            known = before.merged(numbers.taken_over(theirs, other.numbers))
     state = state.with_(
-        rows=held, now=now, numbers=numbers, spectrum=known, classes=classes, task=other.task
+        rows=held,
+        now=now,
+        numbers=numbers,
+        spectrum=known,
+        classes=classes,
+        task=other.task,
+        removed=state.removed + other.removed,
     )
     size = max(len(held), len(late)) if settings.size == "task" else settings.size
     return united(settings, state, late, size).with_(seen=state.seen + other.seen)
@@ -175,8 +192,9 @@ def pool_of(
     held, policy, numbers = state.rows, settings.policy, state.numbers
     if renew and len(held) and says(policy, "renews"):
         held = held.with_columns({"order": _nothing(len(held))})
-    if scorer is None and state.spectrum is not None and says(policy, "scored") == "seen":
-        scorer = numbers.scorer(state.spectrum, settings.leverage, size, rng)
+    seen = state.spectrum if says(policy, "scored") == "seen" else None
+    if scorer is None and seen is not None and numbers.tells_apart(seen):
+        scorer = numbers.scorer(seen, settings.leverage, size, rng)
     return Pool(
         held,
         new,

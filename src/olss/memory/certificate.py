@@ -347,7 +347,7 @@ def _between_bounds(known: DirectionSum, blocks: list[Blocks], up_to_scale: bool
     found = abs(_outermost(apart, "LM")) if largest else 0.0
     spectral = (
         max(found - error, 0.0) / (largest + shed) if largest else 0.0,
-        (found + error) / (largest - over) if largest > over else 0.0,
+        (found + error) / (largest - over) if largest > over else math.inf if largest else 0.0,
     )
     return interval, spectral, share, scale, float((s / (s + ridge)).sum()), ridge
 

@@ -40,6 +40,7 @@ def estimate(
     pi: ArrayLike | None = ...,
     strata: ArrayLike | None = ...,
     calibrate: Known | None = ...,
+    complete: bool = ...,
 ) -> Estimate: ...
 
 
@@ -53,6 +54,7 @@ def estimate(
     pi: ArrayLike | None = ...,
     strata: ArrayLike | None = ...,
     calibrate: Known | None = ...,
+    complete: bool = ...,
 ) -> Estimates: ...
 
 
@@ -65,6 +67,7 @@ def estimate(
     pi: ArrayLike | None = None,
     strata: ArrayLike | None = None,
     calibrate: Known | None = None,
+    complete: bool = True,
 ) -> Estimate | Estimates:
     """Return the count, and the total and mean of values, of everything the rows kept stand for.
 
@@ -88,6 +91,8 @@ def estimate(
         Columns of the rows kept and their totals over everything seen, which are known: weights
         are moved so that these come out right (see `olss.core.estimation.Calibration`). It helps
         where values go with those columns, and does little where they do not.
+    complete : bool
+        Whether all rows kept are there. If some were removed afterwards, intervals are wider.
 
     Returns
     -------
@@ -110,7 +115,7 @@ def estimate(
     count = len(next(iter(names.values()))) if names else 1
     if strata is not None:
         (strata,) = _coded({"strata": strata}, np.ones(len(w), dtype=bool))[1:]
-    draw = Draw(w, p, code, count, strata, _calibration(calibrate, w, p, count))
+    draw = Draw(w, p, code, count, strata, _calibration(calibrate, w, p, count), complete)
     figures = {"count": draw.total(np.ones(len(w)))}
     if values is not None:
         figures |= {"total": draw.total(f), "mean": draw.mean(f)}

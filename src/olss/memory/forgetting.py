@@ -51,8 +51,7 @@ def aged(settings: Settings, new: RowStore, now: float) -> RowStore:
         new, age = new.take(np.flatnonzero(age < settings.last)), age[age < settings.last]
     if settings.half_life is None:
         return new
-    share = np.exp2(-age / settings.half_life)
-    return new.with_columns({name: new[name] * share for name in ("weight", "base")})
+    return _counting(new, np.exp2(-age / settings.half_life))
 
 
 def faded(settings: Settings, state: State, now: float) -> tuple[RowStore, Spectrum | None]:
@@ -61,10 +60,17 @@ def faded(settings: Settings, state: State, now: float) -> tuple[RowStore, Spect
     if settings.half_life is not None:
         share = float(np.exp2(-elapsed / settings.half_life))
         if len(held):
-            held = held.with_columns({name: held[name] * share for name in ("weight", "base")})
+            held = _counting(held, share)
         if spectrum is not None:
             spectrum = faded_spectrum(spectrum, elapsed, settings.half_life)
     return within(settings, held, now), spectrum
+
+
+def _counting(rows: RowStore, share: Floats | float) -> RowStore:
+    """Return rows that count for a share of what they did, those that count nothing left out."""
+    less = {name: rows[name] * share for name in ("weight", "base")}
+    rows, left = rows.with_columns(less), (less["weight"] > 0) & (less["base"] > 0)
+    return rows if left.all() else rows.take(np.flatnonzero(left))
 
 
 def faded_spectrum(spectrum: Spectrum, elapsed: float, half_life: float) -> Spectrum:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from olss.memory.spectrum import Spectrum
 from olss.memory.store import Array, is_arrow, length_of, take
 from olss.tables.array_gaps import ArrayGaps
 from olss.tables.plan import Plan, plan_columns
-from olss.tables.scoring import gram, leverage, matrix, row_map, variable
+from olss.tables.scoring import check_squares, gram, leverage, matrix, row_map, variable
 
 __all__ = ["NOTHING_TO_SCORE", "Numbers", "SeenScorer"]
 
@@ -90,17 +90,46 @@ class Numbers:
             return replace(self, gaps=replace(rule, marked=np.zeros(0, np.int64)))
         return self
 
-    def check(self, X: Any, columns: Collection[str] | None, exclude: Collection[str]) -> None:
-        """Raise `DataError` if rows of a table that wait could not be scored later."""
-        if self.plan is not None:
-            if X.num_rows < FEWEST_ROWS**2:  # more are scored at once, and looked at then
-                self.of(X)
-            return
-        plan = plan_columns(X, columns=columns, exclude=exclude)
-        if plan.width:
-            matrix(plan, X)
-        elif X.num_rows >= FEWEST_ROWS:
-            raise DataError(NOTHING_TO_SCORE)
+    def with_(self, other: Numbers, *, first: bool) -> Numbers:
+        """Return the numbers for rows of another sketch, too; `first` if there are none so far."""
+        plan, gaps = self.plan or other.plan, self.gaps
+        if gaps is None and other.gaps is not None:
+            # No row seen here had a gap, so anything may stand for it; no column says where.
+            gaps = other.gaps if first else replace(other.gaps, marked=np.zeros(0, np.int64))
+        return replace(self, plan=plan, gaps=gaps)
+
+    def taken_over(self, spectrum: Spectrum, other: Numbers) -> Spectrum:
+        """Return the spectrum of the rows another sketch saw, its numbers being others.
+
+        Raises `InputError` that names the column if that cannot be said.
+        """
+        if self.plan is not None and other.plan is not None:
+            if self.plan == other.plan:
+                return spectrum
+            return spectrum.mapped(self.plan.from_numbers_of(other.plan))
+        if self.gaps is not None and self.gaps is not other.gaps:
+            return spectrum.mapped(self.gaps.from_numbers_of(other.gaps))
+        return spectrum
+
+    def check(
+        self,
+        X: Any,
+        waiting: Sequence[Any],
+        columns: Collection[str] | None,
+        exclude: Collection[str],
+    ) -> None:
+        """Raise `DataError` if rows of a table could not be scored later, beside those waiting."""
+        plan = self.plan
+        if plan is None:
+            plan = plan_columns(X, columns=columns, exclude=exclude)
+            if plan.may_grow and waiting:
+                import pyarrow as pa
+
+                plan_columns(pa.concat_tables([*waiting, X]), columns=columns, exclude=exclude)
+            if not plan.width and X.num_rows >= FEWEST_ROWS:
+                raise DataError(NOTHING_TO_SCORE)
+        if plan.width and X.num_rows < FEWEST_ROWS**2:  # more are scored, and looked at, at once
+            check_squares(plan, X)
 
     def of(self, X: Array, place: str = "rows", start: int = 0) -> Array:
         """Return what scores are taken of, one row of numbers a row.
@@ -127,6 +156,10 @@ class Numbers:
         plan = self._plan()
         new = gram(plan, X, some, place, start)
         return spectrum.merged(Spectrum.of(new, X.num_rows, float(weight.sum())))
+
+    def tells_apart(self, spectrum: Spectrum) -> bool:
+        """Whether any number varies over everything seen; else all rows count alike."""
+        return self.plan is None or bool(self.varying(spectrum).any())
 
     def scorer(self, spectrum: Spectrum, scores: str | float, size: int, seed: Any) -> SeenScorer:
         """Return leverage in everything a spectrum has seen."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -84,15 +84,34 @@ def known_totals(state: State) -> tuple[NDArray[Any], NDArray[np.float64]]:
         raise InputError(
             "calibrate needs totals that are known: a sketch of tables that keeps its spectrum."
         )
+    if state.removed:
+        raise InputError(
+            "calibrate needs totals that are known; after remove, those of the rows left are not: "
+            "rows dropped before are in them still."
+        )
     totals: NDArray[np.float64] = state.spectrum.matrix[-1]  # each number times the constant
     return state.numbers.of(state.rows["X"]), totals
 
 
 def _matches(name: str, column: Any, wanted: Any) -> NDArray[np.bool_]:
-    values = wanted if isinstance(wanted, list | tuple | set | np.ndarray) else [wanted]
+    several = isinstance(wanted, Iterable) and not isinstance(wanted, str | bytes)
+    if isinstance(wanted, Mapping):
+        raise InputError(f"where: {name!r} must have a value or a list of values, found a mapping.")
+    values = [_plain(value) for value in (wanted if several else [wanted])]
     if isinstance(column, np.ndarray):
-        return _array_matches(name, column, list(values))
-    return _arrow_matches(name, column, list(values))
+        return _array_matches(name, column, values)
+    return _arrow_matches(name, column, values)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of any library as Python or NumPy has it, None for any kind of missing one."""
+    value = value.as_py() if hasattr(value, "as_py") else value
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, np.datetime64) and np.datetime_data(value.dtype)[0] in "YMWD":
+        value = value.astype("M8[s]")
+    is_number = isinstance(value, float | np.floating | np.datetime64 | np.timedelta64)
+    return None if is_number and value != value else value
 
 
 def _array_matches(name: str, column: NDArray[Any], values: list[Any]) -> NDArray[np.bool_]:
@@ -136,16 +155,18 @@ def _arrow_matches(name: str, column: Any, values: list[Any]) -> NDArray[np.bool
     from olss.tables.arrow_types import as_type, value_type
 
     column = as_type(column, value_type(column.type))
+    given = [v for v in values if v is not None]
     try:
-        wanted = pa.array([v for v in values if v is not None], type=column.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
         try:
-            text = pa.array([str(v) for v in values if v is not None])
-            wanted = text.cast(column.type)
-        except pa.ArrowException as error:
-            raise InputError(
-                f"where: the column {name!r} holds {column.type}, and {values!r} is no such value."
-            ) from error
+            wanted = pa.array(given).cast(column.type)  # and not cut off to fit
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            if not all(isinstance(v, str | int | float | np.number) for v in given):
+                raise
+            wanted = pa.array([str(v) for v in given]).cast(column.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"where: the column {name!r} holds {column.type}, and {values!r} is no such value."
+        ) from error
     found = pc.is_in(column, value_set=wanted)
     if any(v is None for v in values):
         found = pc.or_(found, pc.is_null(column, nan_is_null=True))

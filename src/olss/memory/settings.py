@@ -21,6 +21,13 @@ def checked_settings(before: Settings | None = None, **given: Any) -> Settings:
     """Return settings, or those of before with some changed, or raise `InputError`."""
     values = {name: _CHECKS[name](name, value) for name, value in given.items()}
     settings = Settings(**values) if before is None else replace(before, **values)
+    for name in ("half_life", "last"):
+        value = given.get(name)
+        if value is not None and settings.time is None and seconds_or_number(name, value)[1]:
+            raise InputError(
+                f"{name}={value!r} is a length of time: say with time which column holds the time "
+                "of each row, or give a number of rows."
+            )
     if settings.knows_target and says(settings.policy, "scored") != "seen":
         raise InputError(
             f"scores={settings.scores!r} is for the policy 'weighted', whose weights make up for "

@@ -80,8 +80,9 @@ class Sketch(StateHolder):
         again for the rows held, since networks change.
     half_life : float, str or timedelta, optional
         Forget at a chosen rate: after so many rows, a row counts half; with `time`, after so long
-        ("30d", "12h", or a number in the units of the column). For ``"weighted"`` and
-        ``"reservoir"``. Weights, spectrum and estimates are then those of the decayed stream.
+        ("30d", "12h", or a number in the units of the column, seconds for dates). For
+        ``"weighted"`` and ``"reservoir"``. Weights, spectrum and estimates are then those of the
+        decayed stream.
     last : int, str or timedelta, optional
         Forget all at once what is older than so many rows, or than so long.
     time : str, optional
@@ -351,6 +352,13 @@ class Sketch(StateHolder):
                 "so two of its sketches cannot be merged; use 'weighted', 'reservoir' or "
                 "'balanced'."
             )
+        for name in ("half_life", "last", "time"):
+            mine, its = getattr(self._settings, name), getattr(other._settings, name)
+            if mine != its:
+                raise InputError(
+                    f"sketches that forget differently do not merge, found {name}={mine!r} and "
+                    f"{its!r}."
+                )
         theirs = other._settled  # before this one is held: two may merge each other
         self._change(lambda state: self._merged(state, theirs))
         return self
@@ -519,7 +527,12 @@ class Sketch(StateHolder):
         calibrate : bool
             Whether to make use of what is known exactly: the totals of the scored columns, which
             the spectrum of a table has. It helps where values go with those columns, and hurts
-            small groups.
+            small groups. Not after `remove`: rows dropped before are in those totals still.
+
+        Notes
+        -----
+        After `remove`, and with a window (`last`), counts and totals are those of the rows left,
+        and their intervals wider: how many rows are gone that were not held is not known.
 
         Examples
         --------
@@ -553,6 +566,7 @@ class Sketch(StateHolder):
             pi=np.minimum(rows["base"] / rows["weight"], 1.0),
             strata=strata_of(rows["task"], _classes(state)) if apart else None,
             calibrate=known_totals(state) if calibrate else None,
+            complete=not state.removed and self._settings.last is None,
         )
 
     def drift(self, rows: Any, *, false_alarms: float = 0.01, seed: int | None = 0) -> Drift:
@@ -643,9 +657,10 @@ class Sketch(StateHolder):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sketch into one Parquet file, whole or not at all.
 
-        pandas, polars and DuckDB open it as a table of X (a list per row), y, task, weight, index
-        and the columns that ride along. `load` reads it and goes on byte for byte as if nothing
-        had been in between. A policy or feature map of your own is not saved.
+        pandas, polars and DuckDB open it as a table of X (a list per row), y, olss_task,
+        olss_weight, olss_index and the columns that ride along. `load` reads it and goes on byte
+        for byte as if nothing had been in between. A policy or feature map of your own is not
+        saved.
         """
         sketch_file.write(path, self._settled, self._settings)
 
@@ -711,7 +726,7 @@ def _without(state: State, gone: NDArray[np.bool_]) -> State:
         removed = state.rows.take(there)
         spectrum = spectrum.minus(state.numbers.of(removed["X"]), removed["base"])
     state.rows.forget(there)
-    return state.with_(rows=rest, spectrum=spectrum)
+    return state.with_(rows=rest, spectrum=spectrum, removed=state.removed + len(there))
 
 
 def _title(policy: Policy) -> str:

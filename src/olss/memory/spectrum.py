@@ -159,6 +159,13 @@ class Spectrum:
         left = None if self.sum is None else self.sum.scaled(factor)
         return Spectrum(self.rows, self.weight * factor, self.columns, left)
 
+    def mapped(self, A: Floats) -> Spectrum:
+        """Return the spectrum of rows A z, for a (k, d) matrix A, z being the rows seen."""
+        if isinstance(self.sum, DirectionSum):
+            raise InputError(f"there is no Gram matrix of {self.columns:,} columns.")
+        mapped = None if self.sum is None else self.sum.mapped(A)
+        return Spectrum(self.rows, self.weight, 0 if mapped is None else len(A), mapped)
+
     def factor(
         self,
         scores: str | float = "exact",

@@ -77,6 +77,8 @@ class State:
         A line a file taken in, by `olss.files.compress`.
     runs : int
         How many times files were taken in.
+    removed : int
+        How many rows held were removed.
     waiting : tuple of RowStore
         Rows that wait for others before they are drawn from; all have been checked and counted.
     waiting_rows : int
@@ -94,6 +96,7 @@ class State:
     table: TableKind | None = None
     files: tuple[dict[str, Any], ...] = ()
     runs: int = 0
+    removed: int = 0
     waiting: tuple[RowStore, ...] = ()
     waiting_rows: int = 0
 

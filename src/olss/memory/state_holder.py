@@ -144,7 +144,8 @@ class StateHolder:
         store = RowStore(new | own)
         # What could not be drawn from later is refused now.
         if state.table is not None and scores(settings, state):
-            state.numbers.check(store["X"], settings.columns, settings.exclude)
+            waiting = [part["X"] for part in state.waiting]
+            state.numbers.check(store["X"], waiting, settings.columns, settings.exclude)
         if forgets(settings):
             time_after(settings, state, store, n)
         if may_wait(settings, state, store):

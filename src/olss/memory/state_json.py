@@ -82,6 +82,7 @@ def state_to_json(state: State) -> dict[str, Any]:
         },
         "files": state.files,
         "runs": state.runs,
+        "removed": state.removed,
     }
 
 
@@ -105,6 +106,7 @@ def state_from_json(content: Metadata, rows: RowStore, settings: Settings) -> St
             table=_table(content.table("table")) if "table" in content else None,
             files=tuple(_file(content, line) for line in content.items("files")),
             runs=content.whole("runs"),
+            removed=content.whole("removed"),
         )
     except (InputError, ValueError, TypeError, KeyError) as error:
         if isinstance(error, FormatError):

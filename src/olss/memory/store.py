@@ -209,7 +209,9 @@ def _nbytes(column: Array) -> int:
 
 def _wipe(column: Array, rows: Any) -> None:
     if sp.issparse(column):
-        column.data[...] = 0
+        stored = np.zeros(column.shape[0], dtype=bool)
+        stored[rows] = True
+        column.data[np.repeat(stored, np.diff(column.indptr))] = 0
     elif is_torch_array(column):
         column[rows if isinstance(rows, slice) else _torch_indices(rows, column)] = 0
     elif column.flags.writeable:

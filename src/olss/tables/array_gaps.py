@@ -94,6 +94,17 @@ class ArrayGaps:
             )
         return self._marked(np.where(gone, self.fill.astype(A.dtype), A), gone)
 
+    def from_numbers_of(self, other: ArrayGaps | None) -> Floats:
+        """Return A with z = A z' for the numbers z of a row and those, z', by another rule."""
+        d, theirs = self.columns, np.zeros(0, np.int64) if other is None else other.marked
+        A = np.eye(self.width, d + len(theirs))
+        A[d:] = 0
+        for place, column in enumerate(theirs):
+            assert other is not None
+            A[column, d + place] = self.fill[column] - other.fill[column]
+            A[d:, d + place] = self.marked == column
+        return A
+
     def _marked(self, A: NDArray[Any], gone: NDArray[np.bool_]) -> NDArray[Any]:
         if not len(self.marked):
             return A

@@ -82,8 +82,15 @@ class Column(ABC):
     def fill(self, encoded: Any, part: slice, out: NDArray[Any]) -> None:
         """Write some of the encoded rows into `out`, (width, rows)."""
 
-    def infinite_row(self, encoded: Any) -> int | None:
-        """Return the first row with an infinite value, or None."""
+    def row_beyond(self, encoded: Any, limit: float = np.inf) -> int | None:
+        """Return the first row with a value of this size or more, or None."""
+        return None
+
+    def from_numbers_of(self, other: Column) -> Floats | None:
+        """Return how the numbers of a column under another plan are those of this one.
+
+        (width, other.width + 1), the last for the constant; None if they do not say.
+        """
         return None
 
     def to_json(self) -> dict[str, Any]:

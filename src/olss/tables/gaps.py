@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Floats", "center", "fill_gaps", "first_infinite", "spread"]
+__all__ = ["Floats", "center", "fill_gaps", "first_beyond", "spread"]
 
 Floats = NDArray[np.float64]
 
@@ -39,9 +39,9 @@ def fill_gaps(values: NDArray[Any], filler: float) -> tuple[NDArray[Any], NDArra
     return np.where(gone, values.dtype.type(filler), values), gone
 
 
-def first_infinite(values: NDArray[Any]) -> int | None:
-    """Return the first row with an infinite value, or None."""
+def first_beyond(values: NDArray[Any], limit: float) -> int | None:
+    """Return the first row with a value of this size or more, or None."""
     if values.dtype.kind != "f":
         return None
-    bad = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
+    bad = ~(np.abs(values) < limit).reshape(len(values), -1).all(axis=1)
     return int(bad.argmax()) if bad.any() else None

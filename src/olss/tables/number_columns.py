@@ -13,7 +13,7 @@ from olss.common.checks import known_name, number
 from olss.errors import InputError
 from olss.tables.arrow_types import numpy_array
 from olss.tables.column import Column, bounded, decoded, identity
-from olss.tables.gaps import Floats, center, fill_gaps, first_infinite, spread
+from olss.tables.gaps import Floats, center, fill_gaps, first_beyond, spread
 
 __all__ = ["Date", "Number", "Vector"]
 
@@ -104,9 +104,25 @@ class Number(Column):
         if self.missing:
             out[1] = 0 if gone is None else gone[part]
 
-    def infinite_row(self, encoded: Any) -> int | None:
-        """Return the first row with an infinite value, or None."""
-        return first_infinite(encoded[0])
+    def row_beyond(self, encoded: Any, limit: float = np.inf) -> int | None:
+        """Return the first row with a value of this size or more, or None."""
+        return first_beyond(encoded[0], limit)
+
+    def from_numbers_of(self, other: Column) -> Floats | None:
+        """Return how (z', mark, 1) becomes (z, mark): a missing number is z = 0 under both."""
+        if not isinstance(other, Number) or type(other) is not type(self):
+            return None
+        tick = self._tick_of(other)
+        shift = (tick * other.shift - self.shift) / self.scale
+        taken = np.zeros((self.width, other.width + 1))
+        taken[0, 0], taken[0, -1] = tick * other.scale / self.scale, shift
+        if other.missing:
+            taken[:, 1] = (-shift, 1.0)[: self.width]
+        return taken
+
+    def _tick_of(self, other: Number) -> float:
+        """Return how many of the units of this column one of another is."""
+        return 1.0
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Self:
@@ -173,6 +189,10 @@ class Date(Number):
         """Write z, and the mark."""
         self._write(encoded, part, out, 0.0)
 
+    def _tick_of(self, other: Number) -> float:
+        assert isinstance(other, Date)
+        return NANOSECONDS[other.unit] / NANOSECONDS[self.unit]
+
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Self:
         """Return the column that `to_json` wrote, or raise `ValueError`."""
@@ -228,9 +248,15 @@ class Vector(Column):
         """Write them, divided by the scale."""
         np.multiply(encoded[part].T, 1 / self.scale, out=out, casting="unsafe")
 
-    def infinite_row(self, encoded: Any) -> int | None:
-        """Return the first row with an infinite value, or None."""
-        return first_infinite(encoded)
+    def from_numbers_of(self, other: Column) -> Floats | None:
+        """Return the numbers in units of this scale."""
+        if not isinstance(other, Vector) or other.length != self.length:
+            return None
+        return np.eye(self.length, self.length + 1) * (other.scale / self.scale)
+
+    def row_beyond(self, encoded: Any, limit: float = np.inf) -> int | None:
+        """Return the first row with a value of this size or more, or None."""
+        return first_beyond(encoded, limit)
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Self:

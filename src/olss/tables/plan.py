@@ -32,10 +32,13 @@ from olss.tables.column import WIDTH_LIMIT, Column
 from olss.tables.column_kinds import Carried, column_from_json, decide
 from olss.tables.gaps import Floats
 from olss.tables.number_block import NumberBlock, neighbours
+from olss.tables.number_columns import Number
 
-__all__ = ["Encoded", "Plan", "plan_columns"]
+__all__ = ["LARGEST", "Encoded", "Plan", "plan_columns"]
 
 DTYPES = ("float32", "float64")
+LARGEST = 1e100  # beyond it, squares of values in units of a small scale may overflow
+MOST_OF_TEXT = 33  # numbers of a column
 Encoded: TypeAlias = list[tuple[Column | NumberBlock, Any]]
 
 
@@ -144,15 +147,55 @@ class Plan:
             at += column.width
         out[at] = 1
 
+    def from_numbers_of(self, other: Plan) -> Floats:
+        """Return A with z = A z' for the numbers (z, 1) of a row and those (z', 1) by another plan.
+
+        Raises `InputError` that names a column whose numbers the other plan does not say.
+        """
+        ends = np.cumsum([column.width for column in other.used])
+        theirs = {c.name: (c, end) for c, end in zip(other.used, ends, strict=True)}
+        A = np.zeros((self.width + 1, other.width + 1))
+        A[-1, -1], at = 1, 0
+        for column in self.used:
+            found, end = theirs.get(column.name, (None, 0))
+            taken = None if found is None else column.from_numbers_of(found)
+            if found is None or taken is None:
+                raise InputError(
+                    f"column {column.name!r} is scored as {column.use} here, and "
+                    f"{'not at all' if found is None else 'as ' + found.use} in the other. Leave "
+                    "it out of the scores of both with exclude, or update one with all rows."
+                )
+            rows = slice(at, at + column.width)
+            A[rows, end - found.width : end], A[rows, -1] = taken[:, :-1], taken[:, -1]
+            at += column.width
+        return A
+
+    @cached_property
+    def may_grow(self) -> bool:
+        """Whether other rows might make more numbers of the same columns than are scored."""
+        most = (2 if isinstance(c, Number) else max(c.width, MOST_OF_TEXT) for c in self.columns)
+        return sum(most) >= COLUMN_LIMIT
+
+    def row_beyond(self, batch: Any, limit: float) -> tuple[str, int] | None:
+        """Return (column, row) of the first value of this size or more, or None."""
+        for column in self.used:
+            encoded = column.encode(batch.column(column.name), careful=True)
+            row = column.row_beyond(encoded, limit)
+            if row is not None:
+                return column.name, row
+        return None
+
     def explain_not_finite(self, batch: Any, place: str, start: int) -> DataError:
         """Return an error that names the first infinite value of a batch, or one too large."""
         remedy = "leave the column out of the scores with exclude"
-        for column in self.used:
-            row = column.infinite_row(column.encode(batch.column(column.name), careful=True))
-            if row is not None:
+        kinds = {np.inf: "an infinite value", LARGEST: "a value too large to square"}
+        for limit, what in kinds.items():
+            found = self.row_beyond(batch, limit)
+            if found is not None:
+                name, row = found
                 return DataError(
-                    f"{place}: column {column.name!r} holds an infinite value in row "
-                    f"{start + row}. Mend it, or {remedy}."
+                    f"{place}: column {name!r} holds {what} in row {start + row}. Mend it, or "
+                    f"{remedy}."
                 )
         return DataError(
             f"{place}: values after row {start} are too large to be squared. Rescale the columns, "

@@ -18,9 +18,18 @@ from olss.common.threads import in_turn
 from olss.core.gram import Factor
 from olss.core.leverage import Projected
 from olss.errors import DataError
-from olss.tables.plan import Encoded, Plan
+from olss.tables.plan import LARGEST, Encoded, Plan
 
-__all__ = ["blocks", "gram", "leverage", "matrix", "one_batch", "row_map", "variable"]
+__all__ = [
+    "blocks",
+    "check_squares",
+    "gram",
+    "leverage",
+    "matrix",
+    "one_batch",
+    "row_map",
+    "variable",
+]
 
 Floats = NDArray[np.float64]
 
@@ -73,6 +82,14 @@ def matrix(plan: Plan, table: Any, place: str = "rows", start: int = 0) -> NDArr
             if np.isfinite(np.sum(numbers)) or np.isfinite(numbers).all():
                 return numbers
     raise plan.explain_not_finite(batch, place, start)
+
+
+def check_squares(plan: Plan, table: Any) -> None:
+    """Raise `DataError` that names the first value that is infinite or too large to square."""
+    batch = one_batch(table)
+    matrix(plan, batch)
+    if plan.row_beyond(batch, LARGEST) is not None:
+        raise plan.explain_not_finite(batch, "rows", 0)
 
 
 def gram(

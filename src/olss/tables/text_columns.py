@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from olss.errors import InputError
 from olss.tables.arrow_types import is_text, numpy_array
 from olss.tables.column import Column, bounded, identity
+from olss.tables.gaps import Floats
 
 __all__ = ["TextByHash", "TextByValue"]
 
@@ -33,6 +34,14 @@ class Text(Column):
     @abstractmethod
     def places(self, labels: Sequence[str | None]) -> list[int]:
         """Return which number is 1 for each of some texts, None for a missing one."""
+
+    def from_numbers_of(self, other: Column) -> Floats | None:
+        """Return which number each value of another plan is; its others are taken for missing."""
+        if not isinstance(other, TextByValue):
+            return None
+        taken = np.zeros((self.width, other.width + 1))
+        taken[self.places([*other.values, None]), np.arange(other.width)] = 1
+        return taken
 
     def encode(self, array: Any, careful: bool) -> NDArray[np.intp]:
         """Return the place of the number that is 1 in each row."""
@@ -126,6 +135,12 @@ class TextByHash(Text):
     def labels(self) -> list[str]:
         """The column with the number of each bucket."""
         return [f"{self.name}, hash {i}" for i in range(self.buckets)]
+
+    def from_numbers_of(self, other: Column) -> Floats | None:
+        """Return the same buckets, or that of each value."""
+        if isinstance(other, TextByHash) and other.buckets == self.buckets:
+            return np.eye(self.width, self.width + 1)
+        return super().from_numbers_of(other)
 
     def places(self, labels: Sequence[str | None]) -> list[int]:
         """Return the bucket of each text: CRC-32 of its UTF-8 bytes, modulo their number."""

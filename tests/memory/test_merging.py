@@ -1,0 +1,96 @@
+"""What two sketches know of everything they saw, put together in one's coordinates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from olss.errors import InputError
+from olss.memory.sketch import Sketch
+
+
+def day(seed, rows=1500, values=("a", "b"), gaps=False):
+    rng = np.random.default_rng(seed)
+    start = pd.Timestamp("2026-01-01") + pd.Timedelta(days=20 * seed)
+    table = pd.DataFrame(
+        {
+            "text": rng.choice(list(values), rows),
+            "number": 3.0 * seed + (1 + seed) * rng.standard_normal(rows),
+            "when": start + pd.to_timedelta(rng.integers(0, 86_400, rows), "s"),
+            "code": [f"c{i}" for i in rng.integers(0, 60, rows)],
+        }
+    )
+    if gaps:
+        table.loc[::7, "number"] = np.nan
+    return table
+
+
+def array(seed, gaps=None):
+    X = np.random.default_rng(seed).standard_normal((1500, 4)) + seed
+    if gaps is not None:
+        X[::5, gaps] = np.nan
+    return X
+
+
+PAIRS = {
+    "other medians and scales": (day(0), day(3)),
+    "values only one has": (day(0), day(1, values=("a", "x", "y"))),
+    "gaps only here": (day(0, gaps=True), day(1)),
+    "gaps only there": (day(0), day(1, gaps=True)),
+    "dates of another unit": (day(0), day(1).astype({"when": "datetime64[s]"})),
+    "arrays": (array(0), array(1)),
+    "arrays, gaps only here": (array(0, gaps=1), array(1)),
+    "arrays, gaps in other columns": (array(0, gaps=1), array(1, gaps=2)),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_spectrum_of_two_is_that_of_one_that_saw_both(name):
+    first, second = PAIRS[name]
+    merged = Sketch(200, seed=0).update(first).merge(Sketch(200, seed=1).update(second))
+    updated = Sketch(200, seed=0).update(first).update(second)
+    ours, truth = merged._settled.spectrum, updated._settled.spectrum
+    assert (ours.rows, ours.weight) == (truth.rows, truth.weight)
+    scale = np.sqrt(np.maximum(truth.matrix.diagonal(), 1e-300))
+    np.testing.assert_allclose((ours.matrix - truth.matrix) / scale / scale[:, None], 0, atol=1e-12)
+    assert merged.error().relative < 2 * updated.error().relative + 0.05
+
+
+def test_gaps_that_only_the_other_array_has_are_filled_as_there():
+    first, second = array(0), array(1, gaps=1)
+    merged = Sketch(200, seed=0).update(first).merge(Sketch(200, seed=1).update(second))
+    filled = np.where(np.isnan(second), merged._settled.numbers.gaps.fill, second)
+    truth = Sketch(200, seed=0).update(first).update(filled)._settled.spectrum
+    np.testing.assert_allclose(merged._settled.spectrum.matrix, truth.matrix, rtol=1e-9)
+
+
+@pytest.mark.parametrize("options", [{}, {"intercept": True}])
+def test_an_empty_sketch_becomes_the_other(options):
+    merged = Sketch(500, seed=0, **options).merge(Sketch(500, seed=1, **options).update(day(1)))
+    assert merged.error().relative < 2
+    merged.update(day(0))
+    assert merged._settled.spectrum.rows == merged.seen == 3000
+
+
+def test_a_column_of_which_the_other_knows_nothing_is_named():
+    some, many = day(0), day(1).assign(text=[f"t{i}" for i in range(1500)])
+    sketch = Sketch(200, seed=0).update(some)
+    with pytest.raises(InputError, match="column 'text' is scored as one-hot here, and not at all"):
+        sketch.merge(Sketch(200, seed=1).update(many))
+    sketch.merge(Sketch(1500, seed=1).update(many))  # all its rows are there to be looked at
+    assert sketch._settled.spectrum.rows == 3000
+
+
+@pytest.mark.parametrize("options", [{"half_life": 100}, {"last": 100}])
+def test_sketches_that_forget_differently_do_not_merge(options):
+    plain, other = Sketch(50).update(array(0)), Sketch(50, **options).update(array(1))
+    for one, two in ((plain, other), (other, plain)):
+        with pytest.raises(InputError, match="forget differently"):
+            one.merge(two)
+
+
+def test_a_spectrum_that_only_one_keeps_is_told():
+    with_it = Sketch(50, "reservoir", spectrum=True, seed=0).update(array(0))
+    with pytest.raises(InputError, match="keeps no spectrum"):
+        with_it.merge(Sketch(50, "reservoir", seed=1).update(array(1)))
