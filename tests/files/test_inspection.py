@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -71,6 +73,17 @@ def test_other_files_are_refused(tmp_path):
         inspect(tmp_path / "a.parquet")
     with pytest.raises(FileNotFoundError):
         inspect(tmp_path / "none.parquet")
+
+
+def test_a_large_foreign_file_is_not_read_to_be_refused(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": np.random.default_rng(0).standard_normal(500_000)}), path)
+    tracemalloc.start()
+    with pytest.raises(FormatError, match="but not one of a sketch"):
+        inspect(path)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 1_000_000 < path.stat().st_size
 
 
 def test_a_sketch_opens_it_and_goes_on(made):

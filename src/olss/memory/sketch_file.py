@@ -40,7 +40,7 @@ from olss.memory.state_json import (
 from olss.memory.store import Array, RowStore, is_arrow
 from olss.tables.arrow_types import arrow_array, as_type
 
-__all__ = ["FORMAT", "KEY", "is_sketch_file", "read", "table_of", "write"]
+__all__ = ["FORMAT", "KEY", "read", "table_of", "write"]
 
 FORMAT = 2
 KEY = b"olss"
@@ -137,6 +137,13 @@ def read_table(path: Path) -> tuple[Any, Metadata]:
     if not is_file(path):
         raise FileNotFoundError(2, "there is no sketch file", str(path))
     try:
+        # Of a foreign file, which may be large, no more than this is read.
+        if KEY not in (pq.read_schema(path).metadata or {}):
+            raise FormatError(
+                f"{path} is a Parquet file, but not one of a sketch: its metadata has no entry "
+                f"'{KEY.decode()}'. To sketch the table itself, give it to update or compress; to "
+                "put a sketch into its place, start over with --fresh (fresh=True)."
+            )
         if is_sealed(path):
             verify(path)
         table = pq.read_table(path, partitioning=None, page_checksum_verification=True)
@@ -148,33 +155,16 @@ def read_table(path: Path) -> tuple[Any, Metadata]:
             f"{path} is not a whole Parquet file ({_line(error)}); it is damaged, truncated or of "
             "another kind. Take a copy of it, or make the sketch anew."
         ) from error
-    return table.replace_schema_metadata(None), _content(path, table.schema.metadata or {})
+    return table.replace_schema_metadata(None), _content(path, table.schema.metadata[KEY])
 
 
-def is_sketch_file(path: Path) -> bool:
-    """Whether a file says of itself that it is a sketch's."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return KEY in (pq.read_schema(path).metadata or {})
-    except (pa.ArrowException, OSError):
-        return False
-
-
-def _content(path: Path, metadata: dict[bytes, bytes]) -> Metadata:
-    if KEY not in metadata:
-        raise FormatError(
-            f"{path} is a Parquet file, but not one of a sketch: its metadata has no entry "
-            f"'{KEY.decode()}'. To sketch the table itself, give it to update or compress; to put "
-            "a sketch into its place, start over with --fresh (fresh=True)."
-        )
+def _content(path: Path, text: bytes) -> Metadata:
     if not is_sealed(path):
         raise FormatError(
             f"{path} was a sketch and has been written by another program, which cannot seal it; "
             "take a copy of the original."
         )
-    content = Metadata.parsed(str(path), metadata[KEY])
+    content = Metadata.parsed(str(path), text)
     version = content.whole("format", least=1)
     if version > FORMAT:
         raise FormatError(
