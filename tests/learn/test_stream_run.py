@@ -330,6 +330,18 @@ def test_regression_is_scored_by_r_squared():
     assert record.average_accuracy[-1] > 0.7
 
 
+@pytest.mark.parametrize("rows", [1, 5])
+def test_r_squared_of_equal_targets_is_not_known(rows, tmp_path):
+    tasks = [numbers(task) for task in range(2)]
+    tasks[0].X_test = tasks[0].X_test[:rows]
+    tasks[0].y_test = np.full(rows, 0.1)
+    record = run(tasks, make("sgd", loss="l2"), checkpoint=tmp_path)
+    assert np.isnan(record.accuracy[:, 0]).all()
+    assert np.isfinite(record.accuracy[1, 1])
+    record.save(tmp_path / "done")
+    assert text(Record.load(tmp_path / "done")) == text(record)
+
+
 def test_any_iterable_of_tasks_is_a_stream():
     def endless():
         yield from stream(2)

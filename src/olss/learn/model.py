@@ -152,12 +152,19 @@ class Model:
         return targets
 
     def score(self, answers: Tensor, targets: Tensor) -> float:
-        """Return the accuracy of answers (n, outputs), or R squared where targets are numbers."""
+        """Return the accuracy of answers (n, outputs), or R squared where targets are numbers.
+
+        NaN where all targets are the same: R squared is not defined.
+        """
         if not self.regression:
             return float((answers.argmax(1) == targets).double().mean())
         targets = targets.double()
         spread = (targets - targets.mean(0)).square().sum()
-        return float(1 - (answers.double() - targets).square().sum() / spread)
+        return (
+            math.nan
+            if spread == 0
+            else float(1 - (answers.double() - targets).square().sum() / spread)
+        )
 
     @contextmanager
     def looking_ahead(self, present: Tensor) -> Iterator[None]:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -13,7 +14,7 @@ from olss.errors import MissingExtraError
 from olss.lab.report import write_report
 from olss.lab.report.plots import PLOTS
 from olss.lab.report.report_command import add_to
-from tests.lab.report.made import saved
+from tests.lab.report.made import made, saved
 
 
 def app():
@@ -48,6 +49,19 @@ def test_errors_are_one_plain_line(tmp_path):
     done = CliRunner().invoke(app(), ["report", str(tmp_path), "--out", str(file)])
     assert done.exit_code == 1
     assert "out must be a folder" in done.output
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_scores_that_are_not_known_are_left_out(tmp_path, known):
+    record = made("er", tasks=3)
+    record.accuracy[:, 0] = np.nan
+    record.save(tmp_path / "runs" / "er" / "seed-0")
+    if known:
+        saved(tmp_path / "runs", "sgd", 0, tasks=3)
+    write_report([tmp_path / "runs"], tmp_path / "out")
+    assert (tmp_path / "out" / "index.html").exists()
+    (stream,) = json.loads((tmp_path / "out" / "report.json").read_text())["streams"]
+    assert ("sgd ends at" if known else "no method has an average") in stream["winner"]
 
 
 def test_reporting_needs_no_torch(tmp_path):

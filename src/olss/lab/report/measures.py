@@ -29,7 +29,7 @@ def forgetting(record: Record) -> float:
     R = record.accuracy
     if len(R) < 2:
         return math.nan
-    return float((np.nanmax(R[:-1, :-1], axis=0) - R[-1, :-1]).mean())
+    return float((np.fmax.reduce(R[:-1, :-1], axis=0) - R[-1, :-1]).mean())
 
 
 def backward(record: Record) -> float:

@@ -67,7 +67,8 @@ def _lines(axes: Axes, stream: Stream, curve: str, title: str, xlabel: str) -> N
         else:
             band = [_possible(found[end], stream) for end in ("low", "high")]
             axes.fill_between(x, *band, color=method["colour"], alpha=0.15, lw=0)
-        ends.append((found["mean"][-1], method))
+        if np.isfinite(found["mean"][-1]):
+            ends.append((found["mean"][-1], method))
     axes.set(title=title, xlabel=xlabel, ylabel=unit, xlim=(1, max(count, 1.5)))
     _whole(axes)
     if factor == 100:
@@ -107,7 +108,7 @@ def _matrices(stream: Stream) -> Figure:
     rows = -(-len(methods) // columns)
     figure, grid = _figure(rows, columns, 1.75 * columns + 0.8, 1.85 * rows + 0.4)
     count = len(stream["tasks"])
-    low = min(np.nanmin(_array(m["accuracy"])) for m in methods)
+    low = min(np.nanmin(_array(m["accuracy"]), initial=1) for m in methods)
     for axes, method in zip(grid.flat, methods, strict=False):
         picture = axes.imshow(
             factor * _array(method["accuracy"]), cmap="cividis", vmin=factor * low,
@@ -193,7 +194,11 @@ def _pareto(stream: Stream) -> Figure:
 def _scatter(axes: Axes, stream: Stream, cost: str, title: str, xlabel: str) -> None:
     factor, unit = _unit(stream)
     axes.set(title=title, xlabel=xlabel, ylabel=f"average {unit}")
-    shown = [m for m in stream["methods"] if m["values"][cost]["mean"] is not None]
+    shown = [
+        m
+        for m in stream["methods"]
+        if all(m["values"][one]["mean"] is not None for one in (cost, "average"))
+    ]
     if not shown:
         return
     labelled = []

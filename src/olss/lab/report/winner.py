@@ -21,7 +21,10 @@ def winner(group: Group) -> str:
     as the upper line.
     """
     everybody = [method for method in group.methods if method.recipe != "joint"]
-    ranked = sorted(everybody or group.methods, key=_mean, reverse=True)
+    known = [method for method in everybody or group.methods if not math.isnan(_mean(method))]
+    if not known:
+        return f"{group.title}: no method has an average over all tasks."
+    ranked = sorted(known, key=_mean, reverse=True)
     best = ranked[0]
     reached = score(interval(list(_averages(best).values())).ends(), group.metric)
     unit = "%" if group.metric == "accuracy" else "R²"
