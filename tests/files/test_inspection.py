@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from olss import Sketch
+from olss.common.metadata import Metadata
 from olss.errors import FormatError
 from olss.files import compress, inspect
 
@@ -73,6 +74,14 @@ def test_other_files_are_refused(tmp_path):
         inspect(tmp_path / "a.parquet")
     with pytest.raises(FileNotFoundError):
         inspect(tmp_path / "none.parquet")
+
+
+@pytest.mark.parametrize("text", ["1" + 400 * "0", "-1" + 400 * "0", "1e400", "NaN", "true"])
+def test_numbers_of_a_file_that_are_none_are_refused(text):
+    found = Metadata.parsed("a.parquet", f'{{"now": {text}, "then": 1e300}}')
+    assert found.number("then") == 1e300
+    with pytest.raises(FormatError, match=r"a\.parquet: .* now is .* where a finite number"):
+        found.number("now")
 
 
 def test_a_large_foreign_file_is_not_read_to_be_refused(tmp_path):

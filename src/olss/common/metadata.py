@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ __all__ = ["Metadata"]
 
 # Deeper or longer than anything olss writes.
 MOST_ITEMS = 10_000_000
+LARGEST = sys.float_info.max
 
 
 class Metadata:
@@ -73,7 +75,8 @@ class Metadata:
         """Return a finite number, not below a bound."""
         value = self.raw(name)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not abs(value) < float("inf") or (least is not None and value < least):
+        # JSON has whole numbers that no float can hold.
+        if not is_number or not abs(value) <= LARGEST or (least is not None and value < least):
             raise self._wrong(name, "a finite number")
         return float(value)
 
