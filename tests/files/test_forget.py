@@ -11,6 +11,7 @@ from olss import Sketch
 from olss.common.lock import locked
 from olss.errors import InputError, OlssError
 from olss.files import compress, forget
+from olss.files.result_lock import written_alone
 from olss.memory import sketch_file
 
 
@@ -115,6 +116,19 @@ def test_everything_may_go(made):
     found = forget(made, {"task": Sketch.load(made).task[0]})
     assert (found.rows, found.removed) == (0, 600)
     assert len(Sketch.load(made)) == 0
+
+
+def test_a_link_to_a_file_being_written_waits_as_the_file_does(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    path, link = tmp_path / "out.parquet", tmp_path / "elsewhere" / "link.parquet"
+    Sketch(10).update({"x": [1.0, 2.0]}).save(path)
+    link.symlink_to(path)
+    for held, other in ((path, link), (link, path)):
+        with written_alone(held), pytest.raises(OlssError, match=f"{other.name} is being written"):
+            forget(other, {"x": 1.0})
+    assert forget(link, {"x": 1.0}).removed == 1
+    assert link.is_symlink()
+    assert len(Sketch.load(path)) == 1
 
 
 def test_what_fails_leaves_the_file_as_it_was(made, monkeypatch):

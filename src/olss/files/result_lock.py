@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from olss.common.lock import holder, locked
+from olss.common.whole_file import place_of
 from olss.errors import OlssError
 
 __all__ = ["written_alone"]
@@ -15,7 +16,8 @@ __all__ = ["written_alone"]
 @contextmanager
 def written_alone(path: Path) -> Iterator[None]:
     """Hold the lock on a sketch file inside the block, or raise `OlssError` that says who does."""
-    lock = path.with_name(f".{path.name}.lock")
+    place = place_of(path)  # a link and its file are one
+    lock = place.with_name(f".{place.name}.lock")
     with locked(lock, tidy=True) as got:
         if not got:
             who = holder(lock) or "another process"
