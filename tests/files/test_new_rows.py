@@ -59,6 +59,14 @@ def test_columns_are_read_by_the_types_known_and_a_target_may_be_missing(made, t
     assert inspect(made, against=[tmp_path / "new.csv"]).drift.names[0] == "code = '1'"
 
 
+def test_one_path_or_table_is_enough(made, tmp_path):
+    new = table(500, 6, shift=0.5)
+    new.to_csv(tmp_path / "new.csv", index=False)
+    found = [inspect(made, against=given).drift for given in (tmp_path / "new.csv", new)]
+    found.append(inspect(made, against=f"{tmp_path}/new.*").drift)
+    assert [drift.names[0] for drift in found] == ["b", "b", "b"]
+
+
 def test_the_sample_is_bounded_and_uniform(made, tmp_path):
     rows = 3 * SAMPLE_ROWS
     frame = pd.concat([table(rows, 4)])

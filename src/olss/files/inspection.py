@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -58,17 +57,15 @@ class Inspection:
         return printable("\n".join(_lines(self)))
 
 
-def inspect(
-    path: str | os.PathLike[str], *, against: Sequence[str | os.PathLike[str]] | None = None
-) -> Inspection:
+def inspect(path: str | os.PathLike[str], *, against: Any = None) -> Inspection:
     """Return what a file made by `compress`, or by `olss.Sketch.save`, holds and how good it is.
 
     Parameters
     ----------
     path : path
-    against : sequence of paths, optional
-        New files, folders or globs: `drift` then says whether their rows are unlike those seen, by
-        a uniform sample of at most 20,000 of them.
+    against : one or more paths or tables, optional
+        What is new, as `compress` takes it: `drift` then says whether these rows are unlike those
+        seen, by a uniform sample of at most 20,000 of them.
 
     Examples
     --------
@@ -87,9 +84,11 @@ def inspect(
     error = None if state.spectrum is None else sketch.error()
     moved = None
     if against is not None:
+        from olss.files.given_tables import as_paths
         from olss.files.new_rows import sampled_rows
 
-        moved = sketch.drift(sampled_rows(sketch, against))
+        with as_paths(against) as given:
+            moved = sketch.drift(sampled_rows(sketch, given))
     return Inspection(
         Path(path), sketch, described, described.columns, list(state.files), error, moved
     )

@@ -10,6 +10,7 @@ import numpy as np
 
 from olss.errors import DataError
 from olss.files.inputs import find, survey
+from olss.files.source import Source
 from olss.memory.sketch import Sketch
 from olss.memory.state import State
 
@@ -18,7 +19,9 @@ __all__ = ["sampled_rows"]
 SAMPLE_ROWS = 20_000
 
 
-def sampled_rows(sketch: Sketch, inputs: Sequence[str | os.PathLike[str]], seed: int = 0) -> Any:
+def sampled_rows(
+    sketch: Sketch, inputs: Sequence[str | os.PathLike[str] | Source], seed: int = 0
+) -> Any:
     """Return a uniform sample of at most 20,000 rows of files, as `sketch.drift` takes them.
 
     Files are read once, in blocks, by the types the sketch knows.
