@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from olss.tables.class_labels import class_verdict, strata_codes
+from olss.tables.class_labels import class_verdict
 
 RNG = np.random.default_rng(0)
 
@@ -63,40 +63,3 @@ def test_arrays_and_columns_obey_one_rule(target, is_class, doubt):
 )
 def test_columns_of_other_types(column, is_class):
     assert class_verdict(column).is_class == is_class
-
-
-def groups(codes):
-    return sorted(tuple(np.flatnonzero(codes == c)) for c in np.unique(codes))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda v: pa.array(v),
-        lambda v: pa.array(v).dictionary_encode(),
-        lambda v: pa.array([None if x is None else float(x) for x in v]),
-        lambda v: pa.array([np.nan if x is None else float(x) for x in v], from_pandas=False),
-        lambda v: pa.array([None if x is None else str(x) for x in v], pa.large_string()),
-        lambda v: pa.array([None if x is None else [x] for x in v]),
-        lambda v: pa.array([None if x is None else {"a": x} for x in v]),
-        lambda v: pa.array(v, pa.timestamp("s")),
-        lambda v: pa.array([None if x is None else bool(x) for x in v]),
-        lambda v: pa.array([None if x is None else decimal.Decimal(x) for x in v]),
-        lambda v: pa.array([None if x is None else str(x).encode() for x in v]),
-    ],
-)
-def test_strata_are_the_combinations_of_values(make):
-    values = [0, 1, None, 1, 0, None, 1]
-    other = ["x", "x", "y", "z", "x", "y", "x"]
-    table = pa.table({"a": pa.chunked_array([make(values[:3]), make(values[3:])]), "b": other})
-    codes = strata_codes(table, ["a", "b"])
-    assert codes.dtype == np.int64
-    assert sorted(set(codes)) == list(range(4))
-    assert groups(codes) == [(0, 4), (1, 6), (2, 5), (3,)]
-
-
-def test_no_columns_and_nothing_at_all():
-    table = pa.table({"a": pa.nulls(3)})
-    assert strata_codes(table, []).tolist() == [0, 0, 0]
-    assert strata_codes(table, ["a"]).tolist() == [0, 0, 0]
-    assert strata_codes(table.slice(0, 0), ["a"]).tolist() == []

@@ -1,4 +1,4 @@
-"""Whether a target says a class, by one rule for arrays and tables, and rows by their stratum.
+"""Whether a target says a class, by one rule for arrays and tables.
 
 The rule: text, booleans and categories are classes. Whole numbers are classes if there are at most
 `MANY` different ones; written as floats, if there are at most `FEW`, or `ROWS_PER_CLASS` rows or
@@ -9,7 +9,6 @@ they were taken.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import DataError
-from olss.tables.arrow_types import as_type, is_number, is_text, numpy_array, value_type
+from olss.tables.arrow_types import is_number, is_text, numpy_array
 
-__all__ = ["Verdict", "check_no_gaps", "class_verdict", "strata_codes"]
+__all__ = ["Verdict", "check_no_gaps", "class_verdict"]
 
 FEW = 32
 MANY = 1000
@@ -98,42 +97,3 @@ def _number_verdict(values: NDArray[Any], name: str) -> Verdict:
         f"{name}: {different:,} different whole numbers in {len(values):,} rows are taken for "
         f"{taken}.",
     )
-
-
-def strata_codes(table: Any, columns: Sequence[str]) -> NDArray[np.int64]:
-    """Return (n,) whole numbers from 0 on, one for each combination of values in some columns.
-
-    Columns may be of any type. Missing values are a value of their own; NaN is one of these.
-    """
-    code = np.zeros(table.num_rows, dtype=np.int64)
-    for name in columns:
-        value = _codes(table.column(name))
-        code = np.unique(code * (value.max(initial=0) + 1) + value, return_inverse=True)[1]
-    return code.astype(np.int64)
-
-
-def _codes(column: Any) -> NDArray[np.int64]:
-    """Return a number for each different value of a column."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.types as kinds
-
-    if kinds.is_floating(column.type):
-        column = pc.if_else(pc.is_nan(column), None, column)
-    if kinds.is_dictionary(column.type):
-        # Two chunks may number the same values in different ways, and one value twice.
-        column = as_type(column, value_type(column.type))
-    try:
-        coded = _one(column).dictionary_encode()
-    except pa.ArrowNotImplementedError:  # nested: by how it is written
-        coded = pa.array([None if v is None else repr(v) for v in column.to_pylist()])
-        coded = coded.dictionary_encode()
-    codes = numpy_array(coded.indices.fill_null(len(coded.dictionary)))
-    return codes.astype(np.int64)
-
-
-def _one(column: Any) -> Any:
-    """Return the chunks of a column as one array."""
-    import pyarrow as pa
-
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
