@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from olss.errors import DamagedCheckpointError, DataError, FormatError, InputError
-from olss.learn import DivergedError, recipe
+from olss.learn import DivergedError, recipe, run
 from olss.learn.regimes import batches
 from olss.memory.policies import Choice
 
@@ -364,6 +364,11 @@ def spoiled(**changes):
         (spoiled(X=np.zeros((120, 9), np.float32)), r"shape \(9,\).*before it was \(8,\)"),
         (spoiled(scale=255.0), "scale 255"),
         (spoiled(y=np.linspace(0, 1, 120)), "loss='l2'"),
+        (spoiled(X=np.full((120, 8), "a")), "X must be an array of numbers"),
+        (spoiled(X=np.full((120, 8), None)), "X must be an array of numbers"),
+        (spoiled(X=np.zeros(120)), r"rows and columns, found shape \(120,\); X.reshape"),
+        (spoiled(y=None), "y must hold a label or number for each row, found None"),
+        (spoiled(y=[None, *"ab" * 59, "a"]), "y holds labels that cannot be sorted"),
     ],
 )
 def test_data_that_do_not_fit_are_refused_and_change_nothing(task, message):
@@ -374,6 +379,22 @@ def test_data_that_do_not_fit_are_refused_and_change_nothing(task, message):
         learner.fit_task(task)
     assert torch.equal(weights(learner), before)
     assert learner.model.tasks == 1
+
+
+def test_first_labels_that_cannot_be_sorted_are_refused():
+    task = spoiled(y=[None, *"ab" * 59, "a"], classes=None)
+    for learn in (make().fit_task, lambda task: run([task], make())):
+        with pytest.raises(DataError, match="y holds labels that cannot be sorted"):
+            learn(task)
+    with pytest.raises(DataError, match="y must hold numbers with this loss"):
+        make(loss="l2").fit_task(spoiled(y=["a"] * 120))
+
+
+def test_questions_that_do_not_fit_are_refused():
+    learner = make()
+    learner.fit_task(blobs())
+    with pytest.raises(DataError, match="X must be an array of numbers"):
+        learner.predict([["a"] * 8])
 
 
 def test_a_net_with_too_few_outputs_is_refused():

@@ -118,6 +118,19 @@ def test_every_pair_either_works_or_says_why():
         ("sgd", {"head": "nearest-mean"}, "needs remembered rows"),
         ("sgd", {"optimizer": "adm"}, "Did you mean 'adam'"),
         ("sgd", {"schedule": "cos"}, "schedule: there is no 'cos'. Did you mean 'cosine'"),
+        (None, {}, "a recipe is a name or a list of names, found None"),
+        ([["er"]], {}, r"there is no recipe \['er'\]"),
+        ("sgd", {"optimizer": 5}, "optimizer must be one of torch's, found 5"),
+        ("sgd", {"optimizer": "lbfgs"}, "'lbfgs' is of no use here: .*closure"),
+        ("sgd", {"optimizer_settings": [1]}, r"optimizer_settings must be a table .* \[1\]"),
+        ("sgd", {"optimizer_settings": {"nesterov": True}}, "Nesterov momentum requires"),
+        ("sgd", {"optimizer_settings": {"momentum": 1.0}}, "momentum must be .* found 1.0"),
+        ("sgd", {"momentum": -1}, "momentum must be a number of 0 or more and below 1, found -1"),
+        ("sgd", {"weight_decay": -1}, "weight_decay must be a number of 0 or more, found -1"),
+        ("sgd", {"input_mean": 0.5}, "input_mean must be a list of numbers, found 0.5"),
+        ("sgd", {"input_std": "11"}, "input_std must be a list of numbers, found '11'"),
+        ("sgd", {"mirrored": "false"}, "mirrored must be True or False, found 'false'"),
+        ("sgd", {"weighted_loss": "false"}, "weighted_loss must be True or False, found 'false'"),
         ("sgd", {"net": "mpl"}, "net must be"),
         ("sgd", {"net": 3}, "net must be"),
     ],
@@ -148,6 +161,5 @@ def test_optimisers_and_schedules_by_name(optimizer, schedule):
 
 
 def test_a_setting_the_optimiser_does_not_take_is_named():
-    learner = recipe("sgd", net="mlp-8", optimizer="adam", momentum=0.9)
     with pytest.raises(InputError, match=r"'adam' does not take it.*momentum"):
-        learner.fit_task(stream(1)[0])
+        recipe("sgd", net="mlp-8", optimizer="adam", momentum=0.9)

@@ -223,6 +223,8 @@ def _checked(specs: Sequence[RunSpec]) -> tuple[int, str | None]:
         return check(specs), None
     except (OlssError, OSError) as error:
         return 0, str(error)
+    except Exception as error:  # of a part of one's own
+        return 0, f"{type(error).__name__}: {error}"
 
 
 def _outcome(

@@ -9,7 +9,22 @@ from numpy.typing import NDArray
 
 from olss.errors import DataError
 
-__all__ = ["Labels"]
+__all__ = ["Labels", "distinct"]
+
+
+def distinct(labels: Any, name: str = "y") -> NDArray[Any]:
+    """Return the labels there are, sorted, or say that they cannot be."""
+    try:
+        return np.unique(np.asarray(labels))
+    except TypeError as error:
+        raise _mixed(name) from error
+
+
+def _mixed(name: str) -> DataError:
+    return DataError(
+        f"{name} holds labels that cannot be sorted, such as None beside text; give all the same "
+        "kind, and fill or drop rows without one."
+    )
 
 
 class Labels:
@@ -27,7 +42,7 @@ class Labels:
     def __init__(self, classes: Any = None) -> None:
         self.classes: NDArray[Any] | None = None
         if classes is not None:
-            self.classes = np.unique(np.asarray(classes))
+            self.classes = distinct(classes, "classes")
 
     def __len__(self) -> int:
         return 0 if self.classes is None else len(self.classes)
@@ -41,8 +56,11 @@ class Labels:
                 "numbers to predict, choose a loss for them: loss='l2', 'l1' or 'huber'."
             )
         if self.classes is None:
-            self.classes = np.unique(y)
-        place = np.searchsorted(self.classes, y).clip(max=len(self.classes) - 1)
+            self.classes = distinct(y, name)
+        try:
+            place = np.searchsorted(self.classes, y).clip(max=len(self.classes) - 1)
+        except TypeError as error:
+            raise _mixed(name) from error
         unknown = self.classes[place] != y
         if np.any(unknown):
             raise DataError(

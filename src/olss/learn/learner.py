@@ -275,7 +275,7 @@ class Learner:
         if not self._ready:
             self.parts.answer.fit(self.model, self.memory.held)
             self._ready = True
-        return self.parts.answer(self.model, self.model.tensor(X), task)
+        return self.parts.answer(self.model, self.model.rows(X), task)
 
     def _examples(self, task: Any) -> tuple[Examples, Tensor]:
         """Return a task's training rows, checked, and the classes it holds."""

@@ -44,7 +44,9 @@ class Loss:
         self, loss: str = "cross-entropy", weighted_loss: bool = False, beta: float | None = None
     ) -> None:
         self.kind = known_name("loss", loss, ROW_LOSSES)
-        self.weighted = bool(weighted_loss)
+        if not isinstance(weighted_loss, bool):
+            raise InputError(f"weighted_loss must be True or False, found {weighted_loss!r}.")
+        self.weighted = weighted_loss
         self.beta = None if beta is None else number("beta", beta, least=0)
 
     @property

@@ -114,7 +114,9 @@ class Model:
 
     def checked(self, task: Any, X: Any, y: Any, part: str) -> tuple[Tensor, Tensor, Tensor]:
         """Return inputs, targets and the classes a task holds, or raise with what is wrong."""
-        X, y = as_tensor(X, self.device), np.asarray(y)
+        X, y = self.rows(X, part), np.asarray(y)
+        if y.ndim == 0:
+            raise DataError(f"y{part} must hold a label or number for each row, found {y}.")
         if len(X) == 0 or len(X) != len(y):
             raise DataError(
                 f"X{part} and y{part} must have the same number of rows, at least one; found "
@@ -142,11 +144,27 @@ class Model:
             self.flat_targets = y.ndim == 1
         return X, self.tensor(targets), self.tensor(present)
 
+    def rows(self, X: Any, part: str = "") -> Tensor:
+        """Return rows as a tensor, or raise with what is wrong with them."""
+        try:
+            rows = as_tensor(X, self.device)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"X{part} must be an array of numbers: {error}.") from error
+        if rows.dim() < 2:
+            raise DataError(
+                f"X{part} must have rows and columns, found shape {tuple(rows.shape)}; "
+                "X.reshape(-1, 1) makes rows of one column."
+            )
+        return rows
+
     def targets(self, y: Any, part: str = "") -> NDArray[Any]:
         """Return targets as the net's outputs have them: numbers of classes, or floats (n, k)."""
         if not self.regression:
             return self.labels.encode(y, f"y{part}")
-        targets: NDArray[Any] = np.asarray(y, np.float32).reshape(len(y), -1)
+        try:
+            targets: NDArray[Any] = np.asarray(y, np.float32).reshape(len(y), -1)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"y{part} must hold numbers with this loss: {error}.") from error
         if not np.isfinite(targets).all():
             raise DataError(f"y{part} holds NaN or infinite values; fill or drop those rows.")
         return targets
@@ -160,11 +178,9 @@ class Model:
             return float((answers.argmax(1) == targets).double().mean())
         targets = targets.double()
         spread = (targets - targets.mean(0)).square().sum()
-        return (
-            math.nan
-            if spread == 0
-            else float(1 - (answers.double() - targets).square().sum() / spread)
-        )
+        if spread == 0:
+            return math.nan
+        return float(1 - (answers.double() - targets).square().sum() / spread)
 
     @contextmanager
     def looking_ahead(self, present: Tensor) -> Iterator[None]:

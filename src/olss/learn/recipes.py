@@ -212,9 +212,11 @@ def _names(name: str | Sequence[str]) -> list[str]:
     """Return the methods a list or a text such as ``"olss+der++"`` names."""
     # A plus joins if a name follows it: the last two of "der++" do not.
     joined = re.split(r"\s*\+\s*(?=\w)", name.strip()) if isinstance(name, str) else name
+    if not isinstance(joined, list | tuple):
+        raise InputError(f"a recipe is a name or a list of names, found {name!r}.")
     names = list(joined) or [""]
     for part in names:
-        if part not in INGREDIENTS:
+        if not isinstance(part, str) or part not in INGREDIENTS:
             raise InputError(f"there is no recipe {part!r}. {nearest(str(part), INGREDIENTS)}")
     return names
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from olss.common.checks import known_name, whole
+from olss.common.checks import known_name, number, whole
 from olss.errors import InputError
 from olss.learn.batch import Examples, as_tensor
 
@@ -101,9 +101,7 @@ class Regime:
         take_in: str | None = None,
     ) -> None:
         self.regime = known_name("regime", regime, REGIMES)
-        if not 0 < share <= 1:
-            raise InputError(f"share must be above 0 and at most 1, found {share!r}.")
-        self.share = share
+        self.share = number("share", share, above=0, most=1)
         self.replay_rows = None if replay_rows is None else whole("replay_rows", replay_rows)
         if replay_rows is not None and regime != "replay":
             raise InputError(f"replay_rows is for regime='replay', found {regime!r}.")

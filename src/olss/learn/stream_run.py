@@ -21,6 +21,7 @@ from olss.common.package_version import package_version
 from olss.errors import DamagedCheckpointError, InputError, OlssWarning
 from olss.learn.checkpoint import save_whole, verify
 from olss.learn.clock import Clock
+from olss.learn.labels import distinct
 from olss.learn.learner import Learner
 from olss.learn.learner_parts import Effort
 from olss.streams.content_hash import sha256
@@ -269,7 +270,7 @@ def _classes(stream: Any) -> Any:
     if hasattr(stream, "classes"):
         return stream.classes
     if isinstance(stream, (list, tuple)) and stream:
-        return np.unique([label for task in stream for label in np.unique(task.y)])
+        return np.unique([label for task in stream for label in distinct(task.y)])
     return None
 
 

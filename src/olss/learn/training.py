@@ -105,15 +105,42 @@ class Training:
             number(name, getattr(self, name), above=0)
         known_name("schedule", self.schedule, SCHEDULES)
         known_name("precision", self.precision, PRECISIONS)
-        if self.optimizer.lower() not in OPTIMIZERS:
+        if not isinstance(self.mirrored, bool):
+            raise InputError(f"mirrored must be True or False, found {self.mirrored!r}.")
+        for name, above in (("input_std", 0), ("input_mean", None)):
+            values = getattr(self, name)
+            if isinstance(values, str) or not isinstance(values, Sequence | None):
+                raise InputError(f"{name} must be a list of numbers, found {values!r}.")
+            for value in values or ():
+                number(name, value, above=above)
+        self._check_optimiser()
+
+    def _check_optimiser(self) -> None:
+        """Raise unless the optimiser takes its settings, and a step as `Learner` gives it."""
+        number("momentum", self.momentum, least=0, below=1)
+        number("weight_decay", self.weight_decay, least=0)
+        if str(self.optimizer).lower() not in OPTIMIZERS:
             raise InputError(
                 f"optimizer must be one of torch's, found {self.optimizer!r}. "
-                f"{nearest(self.optimizer.lower(), OPTIMIZERS)}"
+                f"{nearest(str(self.optimizer).lower(), OPTIMIZERS)}"
             )
-        for value in self.input_std or ():
-            number("input_std", value, above=0)
-        for value in self.input_mean or ():
-            number("input_mean", value)
+        if not isinstance(self.optimizer_settings, dict | None):
+            raise InputError(
+                f"optimizer_settings must be a table of names and values, found "
+                f"{self.optimizer_settings!r}."
+            )
+        if self.optimizer.lower() == "sgd" and not self.optimizer_settings:
+            return  # torch takes seconds to make its first optimiser
+        trial = torch.zeros(1)
+        trial.grad = torch.zeros(1)
+        try:
+            optimiser, _ = self.optimiser(trial, 1)
+            optimiser.step()
+        except (TypeError, ValueError, RuntimeError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"optimizer {self.optimizer!r} is of no use here: {error}.") from error
+        number("momentum", optimiser.param_groups[0].get("momentum", 0), least=0, below=1)
 
     def optimiser(self, theta: Tensor, steps: int, rate: float = 1.0) -> tuple[Any, Any]:
         """Return the optimiser of a task and the schedule of its learning rate.
