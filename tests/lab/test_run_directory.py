@@ -115,6 +115,14 @@ def test_other_settings_are_never_mixed_in(tmp_path: Path, whole: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "checkpoint").iterdir()) == before
 
 
+def test_a_run_that_failed_at_once_stands_in_nobody_s_way(tmp_path: Path) -> None:
+    wrong = replace(small_spec(), settings={**small_spec().settings, "net": "fractions:Fraction"})
+    with pytest.raises(InputError, match="net must make"):
+        run_in_folder(tmp_path, wrong)
+    assert (tmp_path / "settings.json").exists()
+    assert run_in_folder(tmp_path, small_spec()) is not None
+
+
 def test_a_damaged_record_is_set_aside_and_made_again(tmp_path: Path, whole: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)

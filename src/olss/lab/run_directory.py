@@ -33,7 +33,7 @@ def finished_record(folder: Path, spec: RunSpec) -> Record | None:
     Raises
     ------
     InputError
-        When the folder is of a run with other settings: nothing is ever mixed.
+        When the folder has results of a run with other settings: nothing is ever mixed.
     FormatError
         When a file is there that is not ours.
     """
@@ -46,6 +46,8 @@ def finished_record(folder: Path, spec: RunSpec) -> Record | None:
                     "damaged: move the folder away or choose another name (--set name=...)."
                 )
         return None
+    if not (folder / "record.json").exists() and not any(folder.glob("checkpoint/after-*")):
+        return None  # nothing was learned with those settings
     if settings != spec.content():
         told = list(_differences(settings, spec.content()))
         more = f" and {len(told) - MOST_DIFFERENCES} more" if len(told) > MOST_DIFFERENCES else ""
