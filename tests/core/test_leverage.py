@@ -142,6 +142,26 @@ def test_values_whose_squares_leave_the_range_are_scored_by_every_way(scale):
     np.testing.assert_allclose(sketched, leverage_scores(tall), rtol=1e-10)  # scored exactly
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_with_a_direction_each_to_themselves(seed):
+    # A hundred rows alone in a column, beside rows that force the last rung: a column nearly equal
+    # to another. Two of the hundred meet in one of 4 d buckets more often than not.
+    A = rng(seed).standard_normal((3000, 150))
+    A[:, 50:] = 0
+    A[np.arange(100) * 25, 50 + np.arange(100)] = 1.0
+    A[:, 1] = A[:, 0] + 1e-9 * A[:, 1]
+    assert relative_error(leverage_scores(A), svd_scores(A, rank=150)) < 1e-5
+    # Sketched scores are off by a small factor, for these rows as for others.
+    tall = A[:, np.arange(150) != 1]
+    off = leverage_scores(tall, method="sketched", seed=seed) / leverage_scores(tall)
+    assert 0.25 < off.min() < off.max() < 4
+    # The same where the column differs in one row only, as far as float32 tells.
+    B = A.astype(np.float32)
+    B[:, 1] = B[:, 0]
+    B[7, 1] += 1
+    assert relative_error(leverage_scores(B), svd_scores(B, rank=150)) < 1e-3
+
+
 @pytest.mark.parametrize(
     "options",
     [{"kernel": "rbf"}, {"gamma": 3.0}, {"method": "bless", "ridge": 1.0, "rank": 3}],

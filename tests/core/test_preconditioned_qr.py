@@ -1,13 +1,13 @@
-"""The last rung: CountSketch, and scores of matrices no Gram matrix can hold."""
+"""The last rung: a sparse sketch, and scores of matrices no Gram matrix can hold."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from olss.core.preconditioned_qr import (
-    countsketch,
     factor_rows,
     preconditioned_scores,
+    sparse_sketch,
     stacked,
     vanishes,
 )
@@ -16,13 +16,13 @@ from olss.core.row_blocks import Blocks
 WIDE = np.dtype(np.float64)
 
 
-def test_a_countsketch_keeps_the_gram_matrix_in_expectation():
+def test_a_sparse_sketch_keeps_the_gram_matrix_in_expectation():
     """E[(SA)'SA] = A'A: mean over 400 sketches within 5 standard errors in every entry."""
     A = np.random.default_rng(0).standard_normal((300, 4))
     w = np.random.default_rng(1).random(300) + 0.5
     draws = []
     for seed in range(400):
-        S = countsketch(
+        S = sparse_sketch(
             [Blocks(A[:120], w[:120]), Blocks(A[120:], w[120:])],
             40,
             np.random.default_rng(seed),
@@ -35,9 +35,9 @@ def test_a_countsketch_keeps_the_gram_matrix_in_expectation():
     assert error.max() > 0
 
 
-def test_rows_of_a_countsketch_can_be_scaled_to_norm_1():
+def test_rows_of_a_sparse_sketch_can_be_scaled_to_norm_1():
     A = np.random.default_rng(0).standard_normal((300, 4)) * np.logspace(0, 12, 300)[:, None]
-    S = countsketch([Blocks(A)], 300, np.random.default_rng(0), WIDE, unit_rows=True)
+    S = sparse_sketch([Blocks(A)], 300, np.random.default_rng(0), WIDE, unit_rows=True)
     assert abs(S).max() < 6
 
 

@@ -7,7 +7,7 @@ direction. Algorithm 1 of the OLSS paper draws rows in proportion to it.
 No SVD is taken. `exact` forms the Gram matrix block by block and scores rows with a
 triangular factor of it, checks its own answer on every call and works with more digits where
 the check fails (`_exact` below, then `olss.core.preconditioned_qr`). `sketched` replaces the
-Gram matrix by that of a CountSketch and the norm by a random projection (Drineas et al. 2012).
+Gram matrix by that of a sparse sketch and the norm by a random projection (Drineas et al. 2012).
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ from scipy.linalg import lapack
 from olss.common import checks
 from olss.common.threads import in_turn, one_blas_thread
 from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule, factor_gram, gram_of
-from olss.core.preconditioned_qr import countsketch, even_scale, preconditioned_scores, vanishes
+from olss.core.preconditioned_qr import (
+    even_scale,
+    preconditioned_scores,
+    sparse_sketch,
+    vanishes,
+)
 from olss.core.row_blocks import Blocks, to_numpy
 from olss.core.row_products import squared_norms, times, weighted_squares
 from olss.core.wide_rows import narrowed
@@ -373,12 +378,12 @@ def _projection_diagonal(K: Floats, eps: float) -> Floats:
 
 
 def _sketched(parts: list[Blocks], rule: RidgeRule, rng: np.random.Generator) -> list[Floats]:
-    """Score with the Gram matrix of a CountSketch, and norms by a random projection.
+    """Score with the Gram matrix of a sparse sketch, and norms by a random projection.
 
-    Drineas, Magdon-Ismail, Mahoney & Woodruff (2012), with a CountSketch of 4 d rows
-    (Clarkson & Woodruff 2013) for the first step. Scores are rescaled to the right sum.
+    Drineas, Magdon-Ismail, Mahoney & Woodruff (2012), with a sparse sketch of 4 d rows (Nelson &
+    Nguyen 2013) for the first step. Scores are rescaled to the right sum.
     """
-    S = Blocks(countsketch(parts, 4 * parts[0].columns, rng, parts[0].dtype))
+    S = Blocks(sparse_sketch(parts, 4 * parts[0].columns, rng, parts[0].dtype))
     factor = _factor_of_sketch(S, rule) if S.sums_finite() else None
     if factor is None:
         for p in parts:
