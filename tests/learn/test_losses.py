@@ -1,6 +1,8 @@
+import itertools
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -68,10 +70,13 @@ def test_a_net_trained_with_adjusted_logits_answers_as_if_classes_came_alike():
     assert found == pytest.approx([math.log(9), 0.0, math.log(9) / 2], abs=1e-3)
 
 
-def test_the_shares_expected_in_a_step_count_new_and_replayed_rows():
-    training = TrainingSet(labelled(0, 0, 1, 1), 10, labelled(2, 2, 2, 0), 30)
-    shares = training.class_shares(4)
-    assert shares.tolist() == pytest.approx([(5 + 7.5) / 40, 5 / 40, 22.5 / 40, 0])
+@pytest.mark.parametrize(("batch", "new"), [(2, 2), (4, 4), (10, 4)])
+def test_the_shares_expected_in_a_step_count_new_and_replayed_rows(batch, new):
+    training = TrainingSet(labelled(0, 0, 1, 1), batch, labelled(2, 2, 2, 0), 30)
+    ((rows, replayed),) = itertools.islice(training.steps(1, np.random.default_rng(0)), 1)
+    assert len(rows) - replayed == new  # there are no more
+    whole = np.array([new / 2 + 7.5, new / 2, 22.5, 0])
+    assert training.class_shares(4).tolist() == pytest.approx(whole / (new + 30))
 
 
 def test_new_rows_push_no_old_class_down_with_er_ace():

@@ -68,9 +68,9 @@ class TrainingSet:
         own = shares(self.rows)
         if self.replay is None:
             return own
-        replayed = self.batch if self.replayed is None else self.replayed
-        whole = self.batch + replayed
-        return (self.batch * own + replayed * shares(self.replay)) / whole
+        batch = min(self.batch, len(self.rows))
+        replayed = batch if self.replayed is None else self.replayed
+        return (batch * own + replayed * shares(self.replay)) / (batch + replayed)
 
 
 class Regime:
