@@ -86,6 +86,10 @@ def test_the_paper_s_settings_are_the_paper_s() -> None:
         ({"learner": [{"lr": 0.1}]}, "learner 1 of the experiment must have a recipe"),
         ({"learner": [{"name": "sgd"}, {"name": "SGD", "recipe": "sgd"}]}, "share a folder"),
         ({"learner": [{"name": "er", "sweep": {"size": 3}}]}, "sweep.size of er must be a list"),
+        (
+            {"learner": [{"name": "er", "size": 5, "sweep": {"size": [3]}}]},
+            r"size of er is 5 and is swept, too.*--set learner.er.sweep.size=",
+        ),
         ({"seeds": "a"}, "seeds must be like"),
         ({"seeds": []}, "seeds must name at least one"),
         ({"seeds": [True]}, "seeds must be like"),

@@ -278,6 +278,11 @@ def _learners(given: list[Any], source: str) -> tuple[LearnerSpec, ...]:
         name = str(table.pop("name", recipe))
         tune = checked_space(table_of(table.pop("tune", {}), f"tune of {name}", source), name)
         sweep = table_of(table.pop("sweep", {}), f"sweep of {name}", source)
+        for key in sorted(sweep.keys() & table.keys()):
+            raise InputError(
+                f"{key} of {name} is {table[key]!r} and is swept, too: leave one out, or change "
+                f"the sweep (--set learner.{name}.sweep.{key}=[...])."
+            )
         specs += [
             LearnerSpec(f"{name}{suffix}", recipe, {**table, **chosen}, tune)
             for suffix, chosen in _swept(sweep, name)
