@@ -75,7 +75,6 @@ def _recipes() -> list[tuple[str, str]]:
         (name, words.replace("`", "").strip())
         for names, words in bullets
         for name in re.findall(r"``([^`]+)``", names)
-        if name != "a+b"
     ]
 
 
