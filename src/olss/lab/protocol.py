@@ -26,7 +26,8 @@ PROTOCOL_SETTINGS = ("net", "epochs", "batch", "lr", "optimizer", "momentum", "w
 SAID = {"epochs": "{} epochs", "batch": "batches of {}", "lr": "learning rate {}"}
 # As usual, so nothing is said of it; records from before a setting was there lack it.
 QUIET = {"momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "threads": 1} | {
-    "finish_epochs": 0, "average_steps": 0, "precision": "float32", "head_layers": "last"
+    "finish_epochs": 0, "finish_rate": 0.1, "average_steps": 0, "precision": "float32",
+    "augment": "none", "crop_padding": 4, "head_layers": "last",
 }  # fmt: skip
 
 

@@ -131,6 +131,17 @@ def test_the_papers_setting_is_recognised(tmp_path):
     assert {c.setting for c in claims.values()} == {"rows, epochs and batch as in the paper"}
 
 
+def test_a_method_trained_otherwise_than_in_the_paper_is_named(tmp_path):
+    for method, epochs in (("olss", 5), ("sgd", 1)):
+        record = made(method, tasks=20)
+        record.config["stream"]["dataset"] = "mnist"
+        record.config["training"] |= {"epochs": epochs, "batch": 200}
+        record.save(tmp_path / method)
+    claims = claims_of(tmp_path, paper_claims)
+    said = "rows, epochs and batch as in the paper, but for sgd"
+    assert {c.setting for c in claims.values()} == {said}
+
+
 def test_only_the_papers_own_policy_is_the_papers_method(tmp_path):
     saved(tmp_path, "sgd", 0)
     saved(tmp_path, "balanced", 0)

@@ -56,6 +56,11 @@ def test_checkpoints_are_not_records(tmp_path):
     ]
 
 
+def test_a_folder_may_be_called_checkpoint(tmp_path):
+    saved(tmp_path / "checkpoint", "sgd", 0)
+    assert len(collect([tmp_path / "checkpoint"]).groups) == 1
+
+
 def test_learners_an_experiment_names_and_never_ran_are_told(tmp_path):
     saved(tmp_path, "sgd", 0)
     experiment = {"name": "permuted", "learner": [{"name": "sgd"}, {"name": "a b"}]}

@@ -1,9 +1,15 @@
-from olss.lab.report.palette import styles
+from olss.lab.report.display_names import ORDER
+from olss.lab.report.palette import USUAL, styles
+from olss.learn import recipe_names
 
 
 def test_every_method_has_a_look_of_its_own():
     looks = styles([(f"method {i}", "olss", None) for i in range(30)])
     assert len(set(looks.values())) == 30
+
+
+def test_every_recipe_has_a_place_and_a_colour():
+    assert set(ORDER) == set(USUAL) == set(recipe_names())
 
 
 def test_colours_do_not_depend_on_who_else_is_there():

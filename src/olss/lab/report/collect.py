@@ -65,7 +65,11 @@ def _found(folders: Sequence[Path], problems: list[Problem]) -> Iterable[FoundRu
         if not folder.is_dir():
             raise InputError(f"runs must be folders, found {str(folder)!r}: no such folder.")
         problems += _never_run(folder)
-        records = [path for path in folder.rglob("record.json") if CHECKPOINT not in path.parts]
+        records = [
+            path
+            for path in folder.rglob("record.json")
+            if CHECKPOINT not in path.relative_to(folder).parts
+        ]
         # A run is written into seed-<k>; without a record it has not come to its end.
         for path in sorted({*records, *_unfinished(folder)}):
             if path.resolve() in seen:

@@ -17,8 +17,8 @@ __all__ = ["differing", "in_order", "slug", "stream_title", "told_apart"]
 
 # From none to most help against forgetting, as readers know tables of this field.
 ORDER = (
-    "sgd", "ewc", "online-ewc", "si", "gem", "a-gem", "icarl", "er", "der", "der++", "gdumb",
-    "olss", "joint",
+    "sgd", "ewc", "online-ewc", "si", "gem", "a-gem", "icarl", "er", "er-ace", "der", "der++",
+    "gdumb", "olss", "olss-replay", "joint",
 )  # fmt: skip
 DATASETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"} | {
     "cifar100": "CIFAR-100"

@@ -18,7 +18,8 @@ YELLOW, BLUE, VERMILLION, PURPLE = "#C9B800", "#0072B2", "#D55E00", "#CC79A7"
 PALETTE = (VERMILLION, BLUE, GREEN, ORANGE, PURPLE, SKY, GREY, YELLOW)
 USUAL = {
     "sgd": GREY, "ewc": ORANGE, "online-ewc": ORANGE, "si": ORANGE, "gem": BLUE, "a-gem": BLUE,
-    "icarl": PURPLE, "er": SKY, "der": SKY, "der++": SKY, "olss": VERMILLION, "joint": YELLOW,
+    "icarl": PURPLE, "er": SKY, "er-ace": SKY, "der": SKY, "der++": SKY, "gdumb": PURPLE,
+    "olss": VERMILLION, "olss-replay": GREEN, "joint": YELLOW,
 }  # fmt: skip
 POLICIES = {
     "paper": VERMILLION, "weighted": BLUE, "balanced": GREEN, "balanced-random": ORANGE,

@@ -55,7 +55,7 @@ def paper_claims(group: Group) -> Iterator[Claim]:
     if olss is None:
         return
     rivals = ["sgd", "ewc", *(["icarl"] if kind == "incremental" else [])]
-    note = _setting(group, olss)
+    note = _setting(group, [method for method in found.values() if method is not None])
 
     def points(a: str, b: str, measure: str, words: str, bounds: Bounds) -> Claim:
         claimed = f"{NAMES[a]}’s {WHAT[measure]} {words}"
@@ -134,19 +134,26 @@ def _best(group: Group, name: str) -> Method | None:
     return max(candidates, key=rank, default=None)
 
 
-def _setting(group: Group, olss: Method) -> str:
+def _setting(group: Group, methods: list[Method]) -> str:
     kind, stream = str(group.stream["name"]), group.stream
-    training = olss.config.get("training", {})
     rows = stream.get("train_rows") or PAPER_ROWS[kind]
     same = (
         stream.get("dataset") == PAPER_STREAMS[kind]
         and len(group.tasks) == 20
         and rows == PAPER_ROWS[kind]
-        and (training.get("epochs"), training.get("batch")) == PAPER_TRAINING[kind]
         and not stream.get("steps")
         and "validation" not in stream
     )
-    return "rows, epochs and batch as in the paper" if same else "not the paper’s setting"
+    trainings = {method.label: method.config.get("training", {}) for method in methods}
+    other = [
+        label
+        for label, training in trainings.items()
+        if (training.get("epochs"), training.get("batch")) != PAPER_TRAINING[kind]
+    ]
+    if not same or len(other) == len(methods):
+        return "not the paper’s setting"
+    but = f", but for {', '.join(other)}" if other else ""
+    return f"rows, epochs and batch as in the paper{but}"
 
 
 def _margin() -> str:
