@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from olss.common.csv_gaps import without_empty_text
 from olss.errors import DataError, FormatError
 from olss.files.array_files import batch_of, open_arrays
 from olss.files.source import Source
-from olss.tables.arrow_types import is_text, value_type
+from olss.tables.arrow_types import value_type
 
 __all__ = ["BLOCK_ROWS", "READERS", "SURVEYS"]
 
@@ -125,21 +126,7 @@ def _survey_csv(source: Source, known: Any) -> Survey:
 def _read_csv(source: Source, group: int | None, schema: Any, columns: Names, most: int) -> Batches:
     with source.open() as file:
         for batch in _open_csv(file, source, schema):
-            yield from _sliced(_without_empty_text(batch), most)
-
-
-def _without_empty_text(batch: Any) -> Any:
-    """Return a batch of a CSV file in which an empty text is missing, as an empty number is."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    columns = [
-        pc.if_else(pc.binary_length(column).cast(pa.bool_()), column, pa.nulls(1, column.type)[0])
-        if is_text(column.type)
-        else column
-        for column in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+            yield from _sliced(without_empty_text(batch), most)
 
 
 def _json_blocks(source: Source, schema: Any) -> Batches:

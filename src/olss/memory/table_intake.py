@@ -12,6 +12,7 @@ from olss.core.row_blocks import dense_array, to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.own_columns import OWN
 from olss.memory.store import RowStore, take
+from olss.tables.class_labels import check_no_gaps
 from olss.tables.frames import FrameKind, from_arrow, to_arrow
 from olss.tables.schemas import conform, unified
 
@@ -121,7 +122,7 @@ def _split(table: Any, target: str | None) -> dict[str, Any]:
     if target is None:
         return {"X": table}
     checks.column("y", target, table.schema.names)
-    _check_target(target, table.column(target))
+    check_no_gaps(target, table.column(target))
     return {"X": table.drop_columns([target]), "y": table.select([target])}
 
 
@@ -142,7 +143,7 @@ def _with_target(table: Any, y: Any, target: str) -> tuple[dict[str, Any], Frame
         raise DataError(
             f"y must have one entry for each of the {table.num_rows} rows, found {column.num_rows}."
         )
-    _check_target(target, column.column(0))
+    check_no_gaps(target, column.column(0))
     return {"X": table, "y": column}, kind
 
 
@@ -155,17 +156,6 @@ def _check_names(X: Any, target: str | None) -> None:
                 f"rows have a column {name!r}, a name a sketch needs for itself: they may come "
                 "from a sketch already. Rename the column, or leave it out."
             )
-
-
-def _check_target(name: str, column: Any) -> None:
-    import pyarrow.compute as pc
-
-    missing = int(pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0)
-    if missing:
-        raise DataError(
-            f"the target {name!r} is missing in {missing:,} of {len(column):,} rows; drop these "
-            "rows, or fill the gaps, first."
-        )
 
 
 def _name_of(y: Any) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from olss.common.csv_gaps import without_empty_text
 from olss.errors import DataError, FormatError, InputError
 
 __all__ = ["ENDINGS", "batches", "column_names"]
@@ -64,22 +65,8 @@ def _csv(path: Path) -> Opened:
     # Without, blocks are cut at the next line break, inside a quoted text, too.
     reader = csv.open_csv(str(path), parse_options=csv.ParseOptions(newlines_in_values=True))
     return reader.schema.names, lambda columns: (
-        _without_empty_text(batch.select(columns)) for batch in reader
+        without_empty_text(batch.select(columns)) for batch in reader
     )
-
-
-def _without_empty_text(batch: Any) -> Any:
-    """Return a batch of a CSV file in which an empty text is missing, as an empty number is."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    columns = [
-        pc.if_else(pc.binary_length(column).cast(pa.bool_()), column, pa.nulls(1, column.type)[0])
-        if pa.types.is_string(column.type)
-        else column
-        for column in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def _arrow(path: Path) -> Opened:

@@ -56,15 +56,15 @@ def class_verdict(target: Any, name: str = "y") -> Verdict:
     )
 
 
-def check_no_gaps(name: str, column: Any, place: str) -> None:
-    """Raise `DataError` if a target, an Arrow column, is null or NaN in some rows."""
+def check_no_gaps(name: str, column: Any, place: str = "") -> None:
+    """Raise `DataError` if a target, an Arrow column, is null or NaN in some rows of a place."""
     import pyarrow.compute as pc
 
     missing = int(pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0)
     if missing:
         raise DataError(
-            f"{place}: the target {name!r} is missing in {missing:,} of {len(column):,} rows; drop "
-            "these rows, or fill the gaps, first."
+            f"{place and place + ': '}the target {name!r} is missing in {missing:,} of "
+            f"{len(column):,} rows; drop these rows, or fill the gaps, first."
         )
 
 
