@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 import threading
 
@@ -47,7 +48,10 @@ class Interrupted(BaseException):
 
 
 def interrupted_at(event, operation):
-    """Raise at the n-th line, call or return in the package; return whether it came to that."""
+    """Raise at the n-th line, call or return in the package; return whether it came to that.
+
+    Or at the next one, where a lock is being given back: no signal is handled in between.
+    """
     left = event
 
     def trace(frame, what, argument):
@@ -55,6 +59,9 @@ def interrupted_at(event, operation):
         if "olss" not in frame.f_code.co_filename:
             return None
         left -= 1
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        if left == 0 and what == "line" and line.strip() == "with self._lock:":
+            left = 1
         if left == 0:
             raise Interrupted
         return trace

@@ -170,7 +170,7 @@ class _Blas:
 
     def begin(self) -> None:
         """Begin with nobody asking, as in a child process, which has one thread only."""
-        self._lock = threading.RLock()  # who is interrupted before giving it back comes in again
+        self._lock = threading.RLock()  # a signal handler may come in again
         # Weak, since who is interrupted on the way out does not sign off.
         self._users: WeakSet[_User] = WeakSet()
 
