@@ -13,7 +13,17 @@ import numpy as np
 from olss.common.near_names import nearest
 from olss.errors import InputError
 
-__all__ = ["column", "generator", "known_name", "number", "seed", "share", "whole"]
+__all__ = [
+    "column",
+    "flag",
+    "generator",
+    "known_name",
+    "number",
+    "perhaps_a_column",
+    "seed",
+    "share",
+    "whole",
+]
 
 
 def whole(name: str, value: Any, least: int = 1, more: str = "", *, most: int | None = None) -> int:
@@ -110,6 +120,20 @@ def share(name: str, value: Any) -> float:
     olss.errors.InputError: test_share must be a number from 0 to 1, found 2.
     """
     return number(name, value, least=0, most=1)
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return True or False, or raise `InputError`; other values are not taken for either."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be True or False, found {value!r}.")
+    return value
+
+
+def perhaps_a_column(option: str, value: Any) -> str | None:
+    """Return the name of a column, or None, or raise `InputError`."""
+    if value is not None and (not isinstance(value, str) or not value):
+        raise InputError(f"{option} must be the name of a column, found {value!r}.")
+    return value
 
 
 def seed(value: Any, name: str = "seed") -> int:

@@ -122,7 +122,13 @@ def begun(
     _check_scores(settings)
     numbers = Numbers(intercept=settings.intercept)
     state = State(new_generator(seed), numbers=numbers)
-    return Job(path, settings, state, _name("target", target), _name("task", task))
+    return Job(
+        path,
+        settings,
+        state,
+        checks.perhaps_a_column("target", target),
+        checks.perhaps_a_column("task", task),
+    )
 
 
 def continued(path: Path, asked: dict[str, Any], target: str | None, task: str | None) -> Job:
@@ -490,9 +496,3 @@ def _looks_the_same(line: dict[str, Any], source: Source) -> bool:
 
 def _same_file(address: str, path: Path) -> bool:
     return path.exists() and Path(address).samefile(path)
-
-
-def _name(option: str, value: str | None) -> str | None:
-    if value is not None and (not isinstance(value, str) or not value):
-        raise InputError(f"{option} must be the name of a column, found {value!r}.")
-    return value

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from olss.common.checks import known_name, number
+from olss.common.checks import flag, known_name, number
 from olss.errors import InputError
 from olss.learn.batch import Examples
 from olss.learn.model import Model
@@ -44,9 +44,7 @@ class Loss:
         self, loss: str = "cross-entropy", weighted_loss: bool = False, beta: float | None = None
     ) -> None:
         self.kind = known_name("loss", loss, ROW_LOSSES)
-        if not isinstance(weighted_loss, bool):
-            raise InputError(f"weighted_loss must be True or False, found {weighted_loss!r}.")
-        self.weighted = weighted_loss
+        self.weighted = flag("weighted_loss", weighted_loss)
         self.beta = None if beta is None else number("beta", beta, least=0)
 
     @property

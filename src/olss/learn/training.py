@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from olss.common.checks import known_name, number, whole
+from olss.common.checks import flag, known_name, number, whole
 from olss.common.near_names import nearest
 from olss.errors import InputError
 from olss.learn.nets import Net, describe
@@ -105,8 +105,7 @@ class Training:
             number(name, getattr(self, name), above=0)
         known_name("schedule", self.schedule, SCHEDULES)
         known_name("precision", self.precision, PRECISIONS)
-        if not isinstance(self.mirrored, bool):
-            raise InputError(f"mirrored must be True or False, found {self.mirrored!r}.")
+        flag("mirrored", self.mirrored)
         for name, above in (("input_std", 0), ("input_mean", None)):
             values = getattr(self, name)
             if isinstance(values, str) or not isinstance(values, Sequence | None):

@@ -82,28 +82,16 @@ def _length(name: str, value: Any) -> float | None:
     return None if value is None else seconds_or_number(name, value)[0]
 
 
-def _name(name: str, value: Any) -> str | None:
-    if value is not None and (not isinstance(value, str) or not value):
-        raise InputError(f"{name} must be the name of a column, found {value!r}.")
-    return value
-
-
 def _names(name: str, value: Any) -> tuple[str, ...] | None:
     if value is None:
         return None
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InputError(f"{name} must be a list of names, found {value!r}.")
-    return tuple(str(_name(name, entry)) for entry in value)
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise InputError(f"{name} must be True or False, found {value!r}.")
-    return value
+    return tuple(str(checks.perhaps_a_column(name, entry)) for entry in value)
 
 
 def _perhaps(name: str, value: Any) -> bool | None:
-    return None if value is None else _flag(name, value)
+    return None if value is None else checks.flag(name, value)
 
 
 def _shape(name: str, value: Any) -> tuple[int, ...] | None:
@@ -121,12 +109,12 @@ _CHECKS = {
     "features": _map,
     "half_life": _length,
     "last": _length,
-    "time": _name,
+    "time": checks.perhaps_a_column,
     "columns": _names,
     "exclude": _names,
-    "intercept": _flag,
-    "new_columns": _flag,
-    "keep_index": _flag,
+    "intercept": checks.flag,
+    "new_columns": checks.flag,
+    "keep_index": checks.flag,
     "spectrum": _perhaps,
     "pad": _shape,
     "pad_y": _shape,

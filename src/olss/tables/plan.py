@@ -33,12 +33,12 @@ from olss.tables.column_kinds import Carried, column_from_json, decide
 from olss.tables.gaps import Floats
 from olss.tables.number_block import NumberBlock, neighbours
 from olss.tables.number_columns import Number
+from olss.tables.text_columns import ONE_HOT
 
 __all__ = ["LARGEST", "Encoded", "Plan", "plan_columns"]
 
 DTYPES = ("float32", "float64")
 LARGEST = 1e100  # beyond it, squares of values in units of a small scale may overflow
-MOST_OF_TEXT = 33  # numbers of a column
 Encoded: TypeAlias = list[tuple[Column | NumberBlock, Any]]
 
 
@@ -173,7 +173,7 @@ class Plan:
     @cached_property
     def may_grow(self) -> bool:
         """Whether other rows might make more numbers of the same columns than are scored."""
-        most = (2 if isinstance(c, Number) else max(c.width, MOST_OF_TEXT) for c in self.columns)
+        most = (2 if isinstance(c, Number) else max(c.width, ONE_HOT + 1) for c in self.columns)
         return sum(most) >= COLUMN_LIMIT
 
     def row_beyond(self, batch: Any, limit: float) -> tuple[str, int] | None:

@@ -16,7 +16,7 @@ from olss.tables.arrow_types import is_text, numpy_array
 from olss.tables.column import Column, bounded, identity
 from olss.tables.gaps import Floats
 
-__all__ = ["TextByHash", "TextByValue"]
+__all__ = ["ONE_HOT", "TextByHash", "TextByValue"]
 
 # Text of at most so many different values is one number for each, of at most so many hashed.
 ONE_HOT = 32
