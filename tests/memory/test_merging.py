@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
-from olss.errors import InputError
+from olss.errors import DataError, InputError
 from olss.memory.sketch import Sketch
 
 
@@ -94,3 +95,19 @@ def test_a_spectrum_that_only_one_keeps_is_told():
     with_it = Sketch(50, "reservoir", spectrum=True, seed=0).update(array(0))
     with pytest.raises(InputError, match="keeps no spectrum"):
         with_it.merge(Sketch(50, "reservoir", seed=1).update(array(1)))
+
+
+def columns_of(frame):
+    return {name: frame[name].tolist() for name in frame}
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pa.table, columns_of])
+def test_a_target_keeps_its_name_and_is_not_taken_for_another(kind):
+    table = day(0).assign(late=day(0)["number"] > 0)
+    other = Sketch(50, seed=0).update(kind(table), y="late")
+    merged = Sketch(50, seed=1).merge(other)
+    assert merged._settled.table.target == "late"
+    merged.update(kind(table), y="late")
+    early = kind(table.rename(columns={"late": "early"}))
+    with pytest.raises(DataError, match="the target 'early', these come with the target 'late'"):
+        Sketch(50, seed=1).update(early, y="early").merge(other)

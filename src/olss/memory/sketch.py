@@ -304,7 +304,7 @@ class Sketch(StateHolder):
             columns; later tables may have them in another order.
         y : array (n,) or (n, ...), or a column's name, optional
             Labels (numbers or text), one-hot rows, or real targets of any shape. Of a table: the
-            name of the column to be predicted, or a column.
+            name of the column to be predicted, or a column, or a frame of one.
         task : int, str or array (n,) of them, optional
             The task the rows belong to. Not given: that of the last update, 0 at the start; so a
             stream without tasks is one task. ``"auto"``: a new task, numbered one higher, begins

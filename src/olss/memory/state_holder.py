@@ -197,7 +197,7 @@ class StateHolder:
         rows, y = other.rows["X"], other.rows.get("y")
         if other.table is not None:
             rows = other.table.frame(rows)
-            y = None if y is None else other.table.column(y)
+            y = None if y is None else other.table.targets(y)  # by its name
         extra = {k.removeprefix(EXTRA): other.rows[k] for k in other.rows if k.startswith(EXTRA)}
         state, new = self._columns(state, rows, y, extra)
         check_target(self._settings, new)
