@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from olss.errors import DataError, InputError
+from olss.files import compress
 from olss.memory.sketch import Sketch
 
 
@@ -111,3 +112,42 @@ def test_a_target_keeps_its_name_and_is_not_taken_for_another(kind):
     early = kind(table.rename(columns={"late": "early"}))
     with pytest.raises(DataError, match="the target 'early', these come with the target 'late'"):
         Sketch(50, seed=1).update(early, y="early").merge(other)
+
+
+def compressed(folder, seed, **options):
+    day(seed).assign(shift=seed).to_parquet(folder / f"{seed}.parquet")
+    into = folder / f"sketch-{seed}.parquet"
+    compress(folder / f"{seed}.parquet", into=into, size=100, seed=seed, **options)
+    return Sketch.load(into)
+
+
+def test_sketches_of_files_know_the_files_of_both_and_where_rows_are_from(tmp_path):
+    one, two = (compressed(tmp_path, seed) for seed in (0, 1))
+    by_hand = Sketch(100, seed=2).update(day(2).assign(shift=2), task="by hand")
+    merged = one.merge(by_hand).merge(two)
+    assert merged.seen == 4500
+    for path, rows in merged.frame.groupby("olss_source", dropna=False, observed=True):
+        given = day(2).assign(shift=2) if pd.isna(path) else pd.read_parquet(path)
+        places = rows["olss_index"] - 1500 if pd.isna(path) else rows["olss_row"]
+        same = given.iloc[places].reset_index(drop=True)
+        kept = rows[same.columns].reset_index(drop=True)
+        pd.testing.assert_frame_equal(kept, same, check_dtype=False)
+    merged.save(tmp_path / "both.parquet")
+    summary = compress(
+        [tmp_path / "0.parquet", tmp_path / "1.parquet"], into=tmp_path / "both.parquet"
+    )
+    assert (summary.new, summary.seen) == (0, 4500)  # not taken in a second time
+
+
+def test_an_empty_sketch_goes_on_with_files_as_the_other_would(tmp_path):
+    merged = Sketch(100, seed=5).merge(compressed(tmp_path, 1, task="shift"))
+    merged.save(tmp_path / "both.parquet")
+    day(2).assign(shift=7).to_parquet(tmp_path / "2.parquet")
+    compress(tmp_path / "2.parquet", into=tmp_path / "both.parquet")
+    assert set(Sketch.load(tmp_path / "both.parquet").task) == {1, 7}
+
+
+def test_intervals_are_wider_after_a_merge_with_a_sketch_that_lost_all_its_rows():
+    other = Sketch(50, seed=0).update(array(0))
+    other.remove(other.index)
+    assert Sketch(50, seed=1).update(array(1)).merge(other)._settled.removed == 50

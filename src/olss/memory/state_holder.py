@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -192,8 +193,13 @@ class StateHolder:
 
     def _merged(self, state: State, other: State) -> State:
         state = settled(self._settings, state)
+        known = len(state.files)
+        theirs = tuple(line | {"run": line["run"] + state.runs} for line in other.files)
+        state = state.with_(files=(*state.files, *theirs), runs=state.runs + other.runs)
         if not len(other.rows):
-            return state.with_(seen=state.seen + other.seen)
+            removed = state.removed + other.removed
+            return state.with_(seen=state.seen + other.seen, removed=removed)
+        first = state.table is None
         rows, y = other.rows["X"], other.rows.get("y")
         if other.table is not None:
             rows = other.table.frame(rows)
@@ -206,6 +212,12 @@ class StateHolder:
             "index": other.rows["index"] + state.seen,
         }
         own |= {name: other.rows[name] for name in ("weight", "base", "order")}
+        if "source" in other.rows or "source" in state.rows:
+            own |= _origins(other.rows, known)
+            if "X" in state.rows:
+                state = state.with_(rows=state.rows.with_columns(_origins(state.rows, 0)))
+        if first and state.table is not None and other.table is not None:
+            state = state.with_(table=replace(state.table, task=other.table.task))
         return merged(self._settings, state, other, RowStore(new | own))
 
     def _like_before(self, state: State, rows: Any) -> Array:
@@ -244,3 +256,9 @@ class StateHolder:
         if state.numbers.stay:
             self._familiar = (state, task, familiar)
         return familiar
+
+
+def _origins(rows: RowStore, files: int) -> dict[str, Array]:
+    """Return the files rows came from, numbered from `files` on, and their rows there."""
+    source, row = (rows[name] if name in rows else np.full(len(rows), -1) for name in ORIGIN)
+    return {"source": np.where(source < 0, -1, source + files), "row": row}
