@@ -118,6 +118,8 @@ def absorbed(settings: Settings, state: State, new: RowStore) -> State:
 def merged(settings: Settings, state: State, other: State, new: RowStore) -> State:
     """Return the state with the rows of another sketch, `new`, whose history comes after."""
     now = state.now + other.now if settings.time is None else max(state.now, other.now)
+    if not state.seen:  # no row has said what time it is
+        now = other.now
     held, spectrum = faded(settings, state, now)
     late, theirs = faded(settings, other.with_(rows=new), now)
     if settings.time is None:  # they are as old as they were
