@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from olss.errors import DataError, InputError
-from olss.files import compress
+from olss.files import compress, inspect
 from olss.memory.sketch import Sketch
 
 
@@ -151,3 +151,35 @@ def test_intervals_are_wider_after_a_merge_with_a_sketch_that_lost_all_its_rows(
     other = Sketch(50, seed=0).update(array(0))
     other.remove(other.index)
     assert Sketch(50, seed=1).update(array(1)).merge(other)._settled.removed == 50
+
+
+LATE = {
+    "a text told apart here alone": (day(0, values="abx"), day(1), day(2, values="abxx")),
+    "a gap marked here alone": (day(0, gaps=True), day(1), day(2, gaps=True)),
+    "a gap marked nowhere": (day(0), day(1), day(2, gaps=True)),
+    "a gap in an array": (array(0, gaps=1), array(1), array(2, gaps=1)),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_what_the_other_did_not_tell_apart_is_not_said_to_be_known(name, tmp_path):
+    first, second, third = LATE[name]
+    other = Sketch(200, seed=1).update(second).update(third)
+    merged = Sketch(200, seed=0).update(first).merge(other)
+    merged.save(tmp_path / "merged.parquet")
+    for sketch in (merged, Sketch.load(tmp_path / "merged.parquet"), Sketch(200).merge(merged)):
+        with pytest.raises(InputError, match="did not tell apart all values"):
+            sketch.error()
+    assert "did not tell all values" in str(inspect(tmp_path / "merged.parquet"))
+    if "array" not in name:
+        with pytest.raises(InputError, match="did not tell apart all values"):
+            merged.estimate("number", calibrate=True)
+    assert Sketch(200, seed=1).update(second).merge(Sketch(200).update(third[:100])).error()
+
+
+def test_calibrated_sums_hold_after_a_merge_with_a_sketch_that_tells_more_apart():
+    first, second = day(0), day(1, values="abx", gaps=True)
+    merged = Sketch(200, seed=0).update(first).merge(Sketch(200, seed=1).update(second))
+    found = merged.estimate(by="text", calibrate=True)
+    known = (first["text"] == "a").sum() + (second["text"] == "a").sum()
+    assert found["a"].count == pytest.approx(known)

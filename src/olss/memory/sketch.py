@@ -27,7 +27,7 @@ from olss.memory.policies import name_of, named, says
 from olss.memory.pool import Floats, Policy, strata_of
 from olss.memory.selecting import chosen_rows, known_totals, labels_of, numbers_of
 from olss.memory.settings import checked_settings
-from olss.memory.state import State, new_generator
+from olss.memory.state import BLURRED, State, new_generator
 from olss.memory.state_holder import StateHolder
 from olss.memory.store import Array, Indices, take
 from olss.memory.target_classes import classes_of
@@ -336,6 +336,11 @@ class Sketch(StateHolder):
         Rows are drawn by the scores of this sketch, whatever those of the other were; with
         ``scores="target"``, by a model of the rows of both.
 
+        What columns of a table are worth as numbers, the first rows decide: if the other began
+        with others and has since seen texts, or gaps, that this one tells apart and it does not,
+        `error` and ``calibrate=True`` are refused afterwards. Weights and other estimates are
+        right in any case.
+
         Not every policy can do it: ``"paper"`` and ``"recent"`` keep no account of what a row
         stands for, so rows of two histories cannot be weighed against each other.
         """
@@ -500,6 +505,8 @@ class Sketch(StateHolder):
                 "this sketch keeps no spectrum of everything seen, so its error is not known: make "
                 "it with spectrum=True (not to be had of features, nor with a window)."
             )
+        if state.blurred:
+            raise InputError(f"the error of this sketch is not known. {BLURRED}")
         return certify(
             state.spectrum,
             [state.numbers.of(state.rows["X"])],
