@@ -441,8 +441,9 @@ class Sketch(StateHolder):
         state = self._settled
         if not len(state.rows):
             raise InputError(EMPTY)
-        numbers = state.numbers.of(self._like_before(state, rows))
-        return self._familiar_rows(state, task).novelty(numbers)
+        X = self._like_before(state, rows)
+        numbers = self._compared(state)
+        return self._familiar_rows(state, task, numbers).novelty(numbers.of(X))
 
     def describe(self) -> Description:
         """Return what is held: rows per task and class, weights, what is scored, memory.
@@ -600,16 +601,13 @@ class Sketch(StateHolder):
         state = self._settled
         if not len(state.rows):
             raise InputError(EMPTY)
-        numbers = state.numbers
-        if state.table is not None and numbers.plan is None:  # a policy that looks at no column
-            numbers = numbers.decided(
-                None, state.rows["X"], self._settings.columns, self._settings.exclude
-            )
+        X = self._like_before(state, rows)
+        numbers = self._compared(state)
         names = None if numbers.plan is None else [*numbers.plan.labels(), "(constant)"]
         return drift(
             numbers.of(state.rows["X"]),
             state.rows["weight"],
-            numbers.of(self._like_before(state, rows)),
+            numbers.of(X),
             names=names,
             false_alarms=false_alarms,
             seed=seed,

@@ -26,6 +26,7 @@ from olss.memory.intake import (
     task_column,
 )
 from olss.memory.novelty import Familiar
+from olss.memory.numbers import Numbers
 from olss.memory.own_columns import EXTRA, ORIGIN
 from olss.memory.state import Settings, State
 from olss.memory.store import Array, RowStore, length_of, take
@@ -227,6 +228,13 @@ class StateHolder:
         parts, _ = incoming_table(rows, None, held=state.rows, known=state.table, only_rows=True)
         return parts["X"]
 
+    def _compared(self, state: State) -> Numbers:
+        """Return what rows are compared by with those held: what is, or would be, scored."""
+        settings = self._settings
+        if scores(settings, state):
+            return state.numbers
+        return state.numbers.decided(None, state.rows["X"], settings.columns, settings.exclude)
+
     def _detected_task(self, state: State, X: Array) -> int | str:
         """Return the current task, or the next one if the rows are unlike those held of it."""
         if isinstance(state.task, str):
@@ -236,12 +244,13 @@ class StateHolder:
             )
         if not len(state.rows) or not (state.rows["task"] == state.task).any():
             return state.task
-        familiar = self._familiar_rows(state, state.task)
-        if familiar.chance(familiar.novelty(state.numbers.of(X))) >= FALSE_ALARMS:
+        numbers = self._compared(state)
+        familiar = self._familiar_rows(state, state.task, numbers)
+        if familiar.chance(familiar.novelty(numbers.of(X))) >= FALSE_ALARMS:
             return state.task
         return max(state.task, int(state.rows["task"].max())) + 1
 
-    def _familiar_rows(self, state: State, task: int | str | None) -> Familiar:
+    def _familiar_rows(self, state: State, task: int | str | None, numbers: Numbers) -> Familiar:
         """Return what the rows held, or those of a task, look like; worked out once."""
         known = self._familiar
         if known is not None and known[0] is state and known[1] == task:
@@ -252,8 +261,8 @@ class StateHolder:
             if not len(rows):
                 raise InputError(f"no row of task {task!r} is held.")
             X, weight = take(X, rows), weight[rows]
-        familiar = Familiar.of(state.numbers.of(X), weight)
-        if state.numbers.stay:
+        familiar = Familiar.of(numbers.of(X), weight)
+        if numbers.stay:
             self._familiar = (state, task, familiar)
         return familiar
 
