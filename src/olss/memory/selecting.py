@@ -75,7 +75,16 @@ def numbers_of(state: State, name: str, what: str) -> NDArray[np.float64]:
 def labels_of(state: State, name: str, what: str) -> NDArray[Any]:
     """Return a column as labels."""
     column = column_of(state, name, what)
-    return column if isinstance(column, np.ndarray) else labels(column)
+    if isinstance(column, np.ndarray):
+        return column
+    import pyarrow as pa
+
+    try:
+        return labels(column)
+    except pa.ArrowNotImplementedError as error:
+        raise InputError(
+            f"{what}: the column {name!r} holds {column.type}, which names no groups."
+        ) from error
 
 
 def known_totals(state: State) -> tuple[NDArray[Any], NDArray[np.float64]]:
