@@ -168,6 +168,24 @@ def test_a_column_says_the_task_and_a_target_balances(folder):
     assert set(counts) == {25}
 
 
+@pytest.mark.parametrize("policy", ["weighted", "reservoir", "balanced"])
+@pytest.mark.parametrize("dtype", ["Int64", "float64"])
+def test_tasks_are_numbers_or_text_and_a_gap_among_numbers_is_told(tmp_path, policy, dtype):
+    into, gap = tmp_path / "out.parquet", make(500, seed=1).assign(site=1).astype({"site": dtype})
+    options = {"policy": policy, "task": "site", "size": 50}
+    compress(make(500).assign(site=0), into=into, **options)
+    before = into.read_bytes()
+    gap.loc[3, "site"] = None
+    with pytest.raises(DataError, match="the task 'site' is missing in 1 of 500 rows"):
+        compress(gap, into=into)
+    with pytest.raises(InputError, match="task ids were numbers so far and are text now"):
+        compress(gap.assign(site=np.linspace(0, 1, 500)), into=into)
+    assert into.read_bytes() == before
+    text = gap.assign(site=gap["site"].astype("string"))
+    compress(text, into=tmp_path / "text.parquet", **options | {"size": 500})
+    assert "(missing)" in set(pd.read_parquet(tmp_path / "text.parquet")["olss_task"])
+
+
 def test_size_above_the_data_keeps_all_and_says_so(folder):
     summary = compress(folder / "in", into=folder / "out.parquet", size=10**6)
     assert "all are kept" in str(summary)

@@ -100,3 +100,15 @@ def test_a_file_is_continued_with_a_frame_and_a_saved_sketch_with_a_file(tmp_pat
 def test_what_is_no_table_is_told(bad, tmp_path):
     with pytest.raises(InputError):
         compress(bad, into=tmp_path / "out.parquet", size=3)
+
+
+def test_categories_that_differ_in_parts_of_a_table_are_united_and_in_an_iterator_told(tmp_path):
+    first, second = (
+        TABLE.append_column("c", pa.array([a, b] * (len(TABLE) // 2)).dictionary_encode())
+        for a, b in ("xy", "zx")
+    )
+    both = pa.concat_tables([first, second])
+    compress(both, into=tmp_path / "out.parquet", size=len(both), policy="reservoir")
+    assert Sketch.load(tmp_path / "out.parquet").X["c"].to_pylist() == both["c"].to_pylist()
+    with pytest.raises(InputError, match="the same categories, in one order"):
+        compress(iter([[first, second]]), into=tmp_path / "other.parquet", size=9)

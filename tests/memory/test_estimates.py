@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from olss.core.sampling import inclusion, pivotal
@@ -244,3 +245,20 @@ def test_totals_are_not_known_after_rows_were_removed(tmp_path):
     for after in (sketch, Sketch.load(tmp_path / "s.parquet"), Sketch(200, seed=0).merge(sketch)):
         with pytest.raises(InputError, match="after remove"):
             after.estimate("x", calibrate=True)
+
+
+def test_infinite_values_matter_only_where_they_count():
+    table = pd.DataFrame({"x": np.arange(100.0), "p": np.arange(100) % 2})
+    table.loc[table["p"] == 1, "x"] = np.inf
+    sketch = Sketch(100, "reservoir").update(table)
+    assert sketch.estimate("x", where={"p": 0}).mean == table["x"][::2].mean()
+    with pytest.raises(InputError, match="values must be finite, found inf in 50 rows; leave them"):
+        sketch.estimate("x", by="p")
+
+
+def test_columns_of_lists_and_fields_name_no_groups():
+    table = pa.table({"x": np.arange(9.0), "s": [{"a": 1}] * 9, "l": [[1]] * 9})
+    sketch = Sketch(9, "reservoir").update(table)
+    for name, kind in {"s": "struct", "l": "list"}.items():
+        with pytest.raises(InputError, match=f"by: the column '{name}' holds {kind}"):
+            sketch.estimate(by=name)

@@ -178,3 +178,20 @@ def test_rows_so_old_that_they_count_nothing_are_let_go_of(tmp_path):
 def test_a_length_of_time_needs_a_time(option):
     with pytest.raises(InputError, match="say with time which column"):
         Sketch(10, **{option: "30d"})
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("rows", [40, 2_000], ids=["rows that wait", "rows drawn from at once"])
+def test_times_before_1970_are_times_like_others(rows):
+    def fed_from(start):
+        sketch = Sketch(4 * rows, half_life="30d", time="day", seed=0)
+        for part in range(2):
+            day = pd.Timestamp(start) + pd.to_timedelta(np.arange(rows) + part * rows, "h")
+            sketch.update(pd.DataFrame({"x": X[:rows, 0], "day": day}))
+        return sketch
+
+    early, late = fed_from("1950-01-01"), fed_from("2026-01-01")
+    np.testing.assert_allclose(early.weight, late.weight, rtol=1e-12)
+    merged = Sketch(4 * rows, half_life="30d", time="day", seed=1).merge(early)
+    np.testing.assert_array_equal(merged.weight, early.weight)
+    assert merged._settled.now == early._settled.now

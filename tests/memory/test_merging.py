@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
-from olss.errors import InputError
+from olss.errors import DataError, InputError
+from olss.files import compress, inspect
 from olss.memory.sketch import Sketch
 
 
@@ -94,3 +96,90 @@ def test_a_spectrum_that_only_one_keeps_is_told():
     with_it = Sketch(50, "reservoir", spectrum=True, seed=0).update(array(0))
     with pytest.raises(InputError, match="keeps no spectrum"):
         with_it.merge(Sketch(50, "reservoir", seed=1).update(array(1)))
+
+
+def columns_of(frame):
+    return {name: frame[name].tolist() for name in frame}
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pa.table, columns_of])
+def test_a_target_keeps_its_name_and_is_not_taken_for_another(kind):
+    table = day(0).assign(late=day(0)["number"] > 0)
+    other = Sketch(50, seed=0).update(kind(table), y="late")
+    merged = Sketch(50, seed=1).merge(other)
+    assert merged._settled.table.target == "late"
+    merged.update(kind(table), y="late")
+    early = kind(table.rename(columns={"late": "early"}))
+    with pytest.raises(DataError, match="the target 'early', these come with the target 'late'"):
+        Sketch(50, seed=1).update(early, y="early").merge(other)
+
+
+def compressed(folder, seed, **options):
+    day(seed).assign(shift=seed).to_parquet(folder / f"{seed}.parquet")
+    into = folder / f"sketch-{seed}.parquet"
+    compress(folder / f"{seed}.parquet", into=into, size=100, seed=seed, **options)
+    return Sketch.load(into)
+
+
+def test_sketches_of_files_know_the_files_of_both_and_where_rows_are_from(tmp_path):
+    one, two = (compressed(tmp_path, seed) for seed in (0, 1))
+    by_hand = Sketch(100, seed=2).update(day(2).assign(shift=2), task="by hand")
+    merged = one.merge(by_hand).merge(two)
+    assert merged.seen == 4500
+    for path, rows in merged.frame.groupby("olss_source", dropna=False, observed=True):
+        given = day(2).assign(shift=2) if pd.isna(path) else pd.read_parquet(path)
+        places = rows["olss_index"] - 1500 if pd.isna(path) else rows["olss_row"]
+        same = given.iloc[places].reset_index(drop=True)
+        kept = rows[same.columns].reset_index(drop=True)
+        pd.testing.assert_frame_equal(kept, same, check_dtype=False)
+    merged.save(tmp_path / "both.parquet")
+    summary = compress(
+        [tmp_path / "0.parquet", tmp_path / "1.parquet"], into=tmp_path / "both.parquet"
+    )
+    assert (summary.new, summary.seen) == (0, 4500)  # not taken in a second time
+
+
+def test_an_empty_sketch_goes_on_with_files_as_the_other_would(tmp_path):
+    merged = Sketch(100, seed=5).merge(compressed(tmp_path, 1, task="shift"))
+    merged.save(tmp_path / "both.parquet")
+    day(2).assign(shift=7).to_parquet(tmp_path / "2.parquet")
+    compress(tmp_path / "2.parquet", into=tmp_path / "both.parquet")
+    assert set(Sketch.load(tmp_path / "both.parquet").task) == {1, 7}
+
+
+def test_intervals_are_wider_after_a_merge_with_a_sketch_that_lost_all_its_rows():
+    other = Sketch(50, seed=0).update(array(0))
+    other.remove(other.index)
+    assert Sketch(50, seed=1).update(array(1)).merge(other)._settled.removed == 50
+
+
+LATE = {
+    "a text told apart here alone": (day(0, values="abx"), day(1), day(2, values="abxx")),
+    "a gap marked here alone": (day(0, gaps=True), day(1), day(2, gaps=True)),
+    "a gap marked nowhere": (day(0), day(1), day(2, gaps=True)),
+    "a gap in an array": (array(0, gaps=1), array(1), array(2, gaps=1)),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_what_the_other_did_not_tell_apart_is_not_said_to_be_known(name, tmp_path):
+    first, second, third = LATE[name]
+    other = Sketch(200, seed=1).update(second).update(third)
+    merged = Sketch(200, seed=0).update(first).merge(other)
+    merged.save(tmp_path / "merged.parquet")
+    for sketch in (merged, Sketch.load(tmp_path / "merged.parquet"), Sketch(200).merge(merged)):
+        with pytest.raises(InputError, match="did not tell apart all values"):
+            sketch.error()
+    assert "did not tell all values" in str(inspect(tmp_path / "merged.parquet"))
+    if "array" not in name:
+        with pytest.raises(InputError, match="did not tell apart all values"):
+            merged.estimate("number", calibrate=True)
+    assert Sketch(200, seed=1).update(second).merge(Sketch(200).update(third[:100])).error()
+
+
+def test_calibrated_sums_hold_after_a_merge_with_a_sketch_that_tells_more_apart():
+    first, second = day(0), day(1, values="abx", gaps=True)
+    merged = Sketch(200, seed=0).update(first).merge(Sketch(200, seed=1).update(second))
+    found = merged.estimate(by="text", calibrate=True)
+    known = (first["text"] == "a").sum() + (second["text"] == "a").sum()
+    assert found["a"].count == pytest.approx(known)

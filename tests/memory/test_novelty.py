@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import betabinom, kstest
 
@@ -132,3 +133,25 @@ def test_auto_numbers_tasks():
     sketch = Sketch(10).update(np.eye(3), task="named")
     with pytest.raises(InputError, match="task='auto' numbers tasks"):
         sketch.update(np.eye(3), task="auto")
+
+
+def table(rng, n):
+    return pd.DataFrame({"x": rng.standard_normal(n), "kind": rng.choice(["a", "b"], n)})
+
+
+def gaps(rng, n):
+    X = rows(rng, n)
+    X[::6, 2] = np.nan
+    return X
+
+
+@pytest.mark.parametrize("policy", ["weighted", "reservoir", "recent", "balanced-random"])
+@pytest.mark.parametrize(("first", "then"), [(table, table), (gaps, gaps), (gaps, rows)])
+def test_tables_and_gaps_are_compared_whatever_the_policy(policy, first, then):
+    rng = np.random.default_rng(3)
+    sketch = Sketch(400, policy, seed=0).update(first(rng, 2_000), task="auto")
+    new = then(rng, 300)
+    assert 0.3 < sketch.novelty(new).mean() < 0.7  # 0.5 expected, within 0.02 and that of 400 rows
+    assert sketch.drift(new).p > 1e-3
+    sketch.update(new, task="auto")
+    assert set(sketch.task) == {0}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -107,3 +109,22 @@ def test_every_kind_of_missing_value_is_one_and_no_value_is_cut_off_to_fit():
         matches(n=1.9)
     assert matches(day=pd.Timestamp("2026-01-03")) == matches(day=np.datetime64("2026-01-03")) == 1
     assert matches(day=pd.Timestamp("2026-01-03 15:00")) == 0
+
+
+@pytest.mark.parametrize("unit", ["D", "s", "us", "ns"])
+def test_dates_of_any_library_choose_rows_of_an_array(unit):
+    day = (DAY + np.arange(N)).astype(f"M8[{unit}]")
+    wait = np.arange(N).astype("m8[h]").astype("m8[ns]")
+    sketch = Sketch(N, "reservoir").update(np.eye(N), extra={"day": day, "wait": wait})
+    third = dt.date(2026, 1, 3)
+    noon = dt.datetime(2026, 1, 3)
+    for value in (third, noon, pd.Timestamp(noon), pa.scalar(third), "2026-01-03"):
+        assert sketch.estimate(where={"day": value}).count == 1
+    several = [third, pd.Timestamp("2026-01-04"), np.datetime64("2026-01-05"), None]
+    for values in (several, pd.to_datetime(["2026-01-03", "2026-01-04", "2026-01-05"])):
+        assert sketch.estimate(where={"day": values}).count == 3
+    assert sketch.estimate(where={"day": pd.Timestamp("2026-01-03 15:00")}).count == 0
+    for value in (dt.timedelta(hours=2), pd.Timedelta("2h"), np.timedelta64(2, "h")):
+        assert sketch.estimate(where={"wait": value}).count == 1
+    with pytest.raises(InputError, match=r"'day' holds datetime64.*is no such value"):
+        sketch.estimate(where={"day": 5})

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from olss.common.seal import BLANK, SEAL, Sealing
-from olss.errors import FormatError, InputError
+from olss.errors import DataError, FormatError, InputError
 from olss.memory import sketch_file
 from olss.memory.sketch import Sketch
 from tests.sketches import fed, fingerprint, stream
@@ -224,3 +224,12 @@ def test_equal_sketches_give_equal_files(sketch, path):
     other = path.with_name("other.parquet")
     sketch.copy().save(other)
     assert path.read_bytes() == other.read_bytes()
+
+
+def test_what_parquet_does_not_hold_is_told_and_leaves_the_file_as_it_was(tmp_path):
+    path, rows = tmp_path / "sketch.parquet", {"x": [1.0, 2.0], "more": [{}, {}]}
+    Sketch(5, "reservoir").update({"x": [1.0]}).save(path)
+    before = path.read_bytes()
+    with pytest.raises(DataError, match=r"Parquet does not hold .*'more'.* Leave the column out"):
+        Sketch(5, "reservoir").update(rows).save(path)
+    assert path.read_bytes() == before

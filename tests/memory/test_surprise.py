@@ -5,7 +5,7 @@ import datetime
 import numpy as np
 import pytest
 
-from olss.errors import InputError, OlssWarning
+from olss.errors import DataError, InputError, OlssWarning
 from olss.files.compress import compress
 from olss.memory.policies import Weighted
 from olss.memory.sketch import Sketch
@@ -243,3 +243,15 @@ def test_files_refuse_it_and_say_why(tmp_path):
         given = {"scores": "target", "size": 10} if out == "new.parquet" else {}
         with pytest.raises(InputError, match="is not for files"):
             compress(tmp_path / "rows.csv", into=tmp_path / out, target="y", **given)
+
+
+@pytest.mark.parametrize("rows", [20, 3_000], ids=["rows that wait", "rows drawn from at once"])
+@pytest.mark.parametrize("scores", ["target", "target-number"])
+def test_an_infinite_target_of_a_table_is_named_and_nothing_changes(rows, scores):
+    table = {"x": np.arange(float(rows)), "y": np.arange(rows) % 2.0}
+    sketch = Sketch(10, scores=scores, seed=0).update(table, y="y")
+    bad = {**table, "y": np.where(np.arange(rows) == 7, np.inf, table["y"])}
+    with pytest.raises(DataError, match="the target 'y' is infinite in row 7"):
+        sketch.update(bad)
+    assert sketch.seen == rows
+    assert len(sketch.update(table)) == 10

@@ -303,3 +303,34 @@ def test_constant_rows_count_alike_until_some_vary():
     assert sketch.weight.sum() == pytest.approx(200)
     sketch.update(pd.DataFrame({"a": np.arange(2000.0), "b": ["x"] * 2000}))
     assert len(sketch) == 100
+
+
+def columns_of(frame):
+    return {name: frame[name].tolist() for name in frame}
+
+
+KINDS = {"pandas": pd.DataFrame, "polars": pl.from_pandas, "arrow": pa.table, "mapping": columns_of}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_frame_of_one_column_is_a_target(kind):
+    rows, target = mixed()[["number"]].fillna(0), mixed()[["late"]]
+    made = KINDS[kind]
+    beside = Sketch(40, seed=0).update(made(rows), made(target))
+    named = Sketch(40, seed=0).update(made(rows.assign(late=target["late"])), y="late")
+    assert str(beside.frame) == str(named.frame)
+    assert str(beside.y) == str(named.y)
+    with pytest.raises(DataError, match="y must be one column, found a table of 2"):
+        beside.update(made(rows), made(mixed()[["late", "flag"]]))
+    with pytest.raises(DataError, match="the target 'late', these come with the target 'flag'"):
+        beside.update(made(rows), made(mixed()[["flag"]]))
+    gaps = pd.DataFrame({"late": ["no", None] * (ROWS // 2)}, dtype=object)
+    with pytest.raises(DataError, match="the target 'late' is missing in 45 of 90 rows"):
+        beside.update(made(rows), made(gaps))
+    assert beside.seen == ROWS
+
+
+def test_the_target_of_a_frame_with_whole_numbers_for_names_comes_back():
+    frame = pd.DataFrame(np.random.default_rng(0).standard_normal((ROWS, 3)))
+    sketch = Sketch(40, seed=0).update(frame, y="2")
+    pd.testing.assert_series_equal(sketch.y, frame[2].iloc[sketch.index].reset_index(drop=True))

@@ -336,6 +336,8 @@ def test_row_numbers_are_no_index_that_matters(recwarn):
         (pd.DataFrame({"c": [1j]}), "column 'c' of dtype complex128"),
         (pd.DataFrame({"u": [UUID, None]}), r"column 'u' of dtype object.*astype\(str\)"),
         (pd.DataFrame({"u": pd.Categorical([UUID])}), "column 'u' of dtype category.* text"),
+        (pd.DataFrame({"c": pd.cut([1, 2], 2)}), r"column 'c' .* interval.*astype\(str\)"),
+        (pd.DataFrame({"c": pd.Categorical([pd.Period("2026")])}), "column 'c' .*are period"),
         ({"u": [UUID]}, "column 'u' cannot be read.* text"),
         (pd.DataFrame({"s": pd.arrays.SparseArray([0, 1])}), "column 's' of dtype Sparse"),
         (pl.DataFrame({"x": [1]}).lazy(), "LazyFrame.*collect"),

@@ -79,7 +79,13 @@ def _write(path: Path, tables: Iterable[Any]) -> None:
                         "types one by one, in a list of lists."
                     )
                 table = conform(table, schema, place="inputs")
-            writer.write_table(table)
+            try:
+                writer.write_table(table.unify_dictionaries())
+            except pa.ArrowInvalid as error:  # an Arrow file has one list of categories a column
+                raise InputError(
+                    "the tables of an iterator must have the same categories, in one order. Make "
+                    f"such columns text, or give tables one by one, in a list ({error})."
+                ) from error
     finally:
         if writer is not None:
             writer.close()

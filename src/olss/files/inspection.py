@@ -18,7 +18,7 @@ from olss.memory.drift import Drift
 from olss.memory.policies import name_of
 from olss.memory.sketch import Sketch
 
-__all__ = ["Inspection", "inspect", "weight_bins"]
+__all__ = ["Inspection", "inspect", "weight_bins", "why_unknown"]
 
 BAR = 40
 BINS = 8
@@ -40,7 +40,8 @@ class Inspection:
     files : list of dict
         A line a file taken in.
     error : Certificate or None
-        How far the sketch is from everything seen; None if it keeps no spectrum.
+        How far the sketch is from everything seen; None if it keeps no spectrum, or was merged
+        with a sketch that did not tell apart what it does.
     drift : Drift or None
         Whether the rows of other files are unlike it, if that was asked.
     """
@@ -81,7 +82,7 @@ def inspect(path: str | os.PathLike[str], *, against: Any = None) -> Inspection:
     sketch = Sketch.load(path)
     state = sketch._settled
     described = sketch.describe()
-    error = None if state.spectrum is None else sketch.error()
+    error = None if state.spectrum is None or state.blurred else sketch.error()
     moved = None
     if against is not None:
         from olss.files.given_tables import as_paths
@@ -92,6 +93,13 @@ def inspect(path: str | os.PathLike[str], *, against: Any = None) -> Inspection:
     return Inspection(
         Path(path), sketch, described, described.columns, list(state.files), error, moved
     )
+
+
+def why_unknown(sketch: Sketch) -> str:
+    """Return, in words, why nobody knows how far a sketch is from everything seen."""
+    if sketch._settled.blurred:
+        return "it was merged with a sketch that did not tell all values and gaps apart"
+    return "no spectrum is kept with this policy, or a window (ask for it with --spectrum)"
 
 
 def _lines(found: Inspection) -> list[str]:
@@ -110,9 +118,7 @@ def _lines(found: Inspection) -> list[str]:
         "how good it is",
     ]
     if found.error is None:
-        lines.append(
-            "  not known: no spectrum is kept with this policy (ask for it with --spectrum)"
-        )
+        lines.append(f"  not known: {why_unknown(sketch)}")
     else:
         lines += [f"  {line}" for line in str(found.error).splitlines()[1:]]
     if found.drift is not None:

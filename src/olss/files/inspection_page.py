@@ -17,7 +17,7 @@ from olss.common.number_text import storage
 from olss.common.whole_file import write_whole
 from olss.core.row_blocks import to_numpy
 from olss.errors import InputError
-from olss.files.inspection import Inspection, weight_bins
+from olss.files.inspection import Inspection, weight_bins, why_unknown
 from olss.files.page_charts import histogram, stream_chart
 from olss.memory.along_stream import along_stream
 from olss.memory.description import short_names
@@ -121,9 +121,7 @@ def _quality(found: Inspection) -> str:
     if error is None:
         return _section(
             "How good it is",
-            "<p>Not known: no spectrum of everything seen is kept with this policy, or with a "
-            "window. Make the sketch with <code>--spectrum</code> (<code>spectrum=True</code>) to "
-            "have it.</p>",
+            f"<p>Not known: {escaped(why_unknown(found.sketch))}.</p>",
         )
     fine = error.relative <= 1.25 * error.law or error.rows >= error.seen
     words = (

@@ -25,6 +25,7 @@ from olss.files.work import PIECE_STEP, Drawn, Measured, Work
 from olss.memory import sketch_file
 from olss.memory.absorbing import keeps_spectrum, united
 from olss.memory.forgetting import faded, forgets
+from olss.memory.intake import task_column
 from olss.memory.numbers import NOTHING_TO_SCORE, Numbers, SeenScorer
 from olss.memory.own_columns import EXTRA, OWN
 from olss.memory.policies import name_of, named, says
@@ -330,6 +331,7 @@ def finished(job: Job, drawn: Drawn) -> Job:
     kept = kept.take(np.argsort(kept["index"], kind="stable"))
     rows = state.rows
     if "X" in rows:
+        task_column(kept["task"], len(kept), rows)  # numbers or text, as before
         rows = with_schemas(rows, {name: kept[name] for name in ("X", "y") if name in kept})
         missing = [name for name in ("source", "row") if name not in rows]
         rows = rows.with_columns({name: np.full(len(rows), -1) for name in missing})

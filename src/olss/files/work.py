@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.errors import DataError
 from olss.files.inputs import Piece
 from olss.files.parts import Part
 from olss.memory.absorbing import pool_of, together
@@ -23,7 +24,7 @@ from olss.memory.pool import Floats, checked
 from olss.memory.spectrum import Spectrum
 from olss.memory.state import Settings, State
 from olss.memory.store import Indices, RowStore, take
-from olss.tables.arrow_types import as_type, numpy_array, value_type
+from olss.tables.arrow_types import as_type, is_number, numpy_array, value_type
 from olss.tables.class_labels import check_no_gaps
 
 __all__ = [
@@ -226,9 +227,11 @@ class _Draw:
         n, work, table = batch.num_rows, self._work, pa.Table.from_batches([batch])
         self.rows[piece.number] = self.rows.get(piece.number, 0) + n
         rows = np.arange(start, start + n)
+        place = f"{piece.place}, rows {start:,} to {rows[-1]:,}"
         if work.target is not None:
-            place = f"{piece.place}, rows {start:,} to {rows[-1]:,}"
             check_no_gaps(work.target, table.column(work.target), place)
+        if work.task is not None:
+            check_tasks(work.task, table.column(work.task), place)
         if says(self._policy, "thin") is None or forgets(work.settings):
             store = work.store(piece, table, rows, np.ones(n))
             self._hold(aged(work.settings, store, work.now))
@@ -316,13 +319,23 @@ class _Block:
         return self.scorer(self.batch, self.piece.place, self.start)
 
 
+def check_tasks(name: str, column: Any, place: str) -> None:
+    """Raise `DataError` if a column of numbers does not say the task of some rows of a place."""
+    if is_number(value_type(column.type)) and column.null_count:
+        raise DataError(
+            f"{place}: the task {name!r} is missing in {column.null_count:,} of {len(column):,} "
+            "rows, and no number says so. Fill the gaps, or make the column text, of which a gap "
+            "is a task of its own."
+        )
+
+
 def task_values(column: Any) -> NDArray[Any]:
-    """Return a column as tasks: whole numbers, or text; a missing one is a task of its own."""
+    """Return a column as tasks: whole numbers, or text; a missing text is a task of its own."""
     import pyarrow as pa
     import pyarrow.types as kinds
 
     column = as_type(column, value_type(column.type))
-    if kinds.is_integer(column.type) and not column.null_count:
+    if kinds.is_integer(column.type):
         return numpy_array(column).astype(np.int64)
     text = column.cast(pa.large_string()).fill_null("(missing)")
     return np.asarray(text.to_pylist(), dtype=np.str_)

@@ -118,6 +118,8 @@ def absorbed(settings: Settings, state: State, new: RowStore) -> State:
 def merged(settings: Settings, state: State, other: State, new: RowStore) -> State:
     """Return the state with the rows of another sketch, `new`, whose history comes after."""
     now = state.now + other.now if settings.time is None else max(state.now, other.now)
+    if not state.seen:  # no row has said what time it is
+        now = other.now
     held, spectrum = faded(settings, state, now)
     late, theirs = faded(settings, other.with_(rows=new), now)
     if settings.time is None:  # they are as old as they were
@@ -126,7 +128,7 @@ def merged(settings: Settings, state: State, other: State, new: RowStore) -> Sta
     numbers = state.numbers.with_(other.numbers, first=not (state.seen or len(held)))
     if scores(settings, state) and len(late):
         numbers = numbers.decided(held.get("X"), late["X"], settings.columns, settings.exclude)
-    known = None
+    known, blurred = None, state.blurred or other.blurred
     if keeps_spectrum(settings, state) and not numbers.blind:
         before = spectrum or Spectrum()
         if len(late) == other.seen and np.array_equal(late["weight"], late["base"]):
@@ -138,11 +140,14 @@ def merged(settings: Settings, state: State, other: State, new: RowStore) -> Sta
             )
         else:
             known = before.merged(numbers.taken_over(theirs, other.numbers))
+            # Rows that are gone cannot be asked; those held stand for them.
+            blurred |= not numbers.told_apart_by(other.numbers, late["X"])
     state = state.with_(
         rows=held,
         now=now,
         numbers=numbers,
         spectrum=known,
+        blurred=blurred,
         classes=classes,
         task=other.task,
         removed=state.removed + other.removed,

@@ -107,10 +107,10 @@ def estimate(
     inside = np.ones(len(w), dtype=bool) if where is None else _flags(where, len(w))
     f, missing = np.ones(len(w)), 0
     if values is not None:
-        f = _column("values", values, len(w), gaps=True)
+        f = _column("values", values, len(w), among=inside)
         gaps = np.isnan(f)
         missing, inside = int(np.count_nonzero(gaps & inside)), inside & ~gaps
-        f = np.where(gaps, 0.0, f)
+        f = np.where(inside, f, 0.0)
     names, code = _coded(groups, inside)
     count = len(next(iter(names.values()))) if names else 1
     if strata is not None:
@@ -126,8 +126,13 @@ def estimate(
     return result if names else replace(result.at(0), missing=missing)
 
 
-def _column(name: str, values: ArrayLike, rows: int | None = None, gaps: bool = False) -> Floats:
-    """Return (n,) finite numbers, NaN being one where there may be gaps."""
+def _column(
+    name: str,
+    values: ArrayLike,
+    rows: int | None = None,
+    among: NDArray[np.bool_] | None = None,
+) -> Floats:
+    """Return (n,) finite numbers; with `among`, those are to be finite, and may be missing."""
     array = np.asarray(values)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
@@ -140,11 +145,11 @@ def _column(name: str, values: ArrayLike, rows: int | None = None, gaps: bool = 
             f"{name} must have a value for each of the {rows} rows, found {len(array)}."
         )
     column = array.astype(np.float64)
-    bad = np.isinf(column) if gaps else ~np.isfinite(column)
+    bad = ~np.isfinite(column) if among is None else np.isinf(column) & among
     if bad.any():
         raise InputError(
             f"{name} must be finite, found {column[bad][0]} in {np.count_nonzero(bad)} rows; "
-            "leave them out."
+            "leave them out, with where if need be."
         )
     return column
 

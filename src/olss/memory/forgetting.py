@@ -34,13 +34,15 @@ def time_after(settings: Settings, state: State, new: RowStore, seen: int) -> fl
         return float(state.seen + seen)
     times = times_of(settings, new)
     latest = float(times.max())
-    if state.seen and latest < state.now:
+    if state.seen == state.waiting_rows:  # no row has said what time it is
+        return latest
+    if latest < state.now:
         raise DataError(
             f"time runs backwards: the newest row given is {state.now - latest:,.6g} "
             f"{_unit(settings, new)} older than the newest row seen. Give rows in the order of "
             "their time, or merge a sketch of the late ones."
         )
-    return max(latest, state.now) if state.seen else latest
+    return latest
 
 
 def aged(settings: Settings, new: RowStore, now: float) -> RowStore:
@@ -57,12 +59,10 @@ def aged(settings: Settings, new: RowStore, now: float) -> RowStore:
 def faded(settings: Settings, state: State, now: float) -> tuple[RowStore, Spectrum | None]:
     """Return rows held and spectrum as they count at a later time, within the window."""
     held, spectrum, elapsed = state.rows, state.spectrum, now - state.now
-    if settings.half_life is not None:
-        share = float(np.exp2(-elapsed / settings.half_life))
-        if len(held):
-            held = _counting(held, share)
-        if spectrum is not None:
-            spectrum = faded_spectrum(spectrum, elapsed, settings.half_life)
+    if settings.half_life is not None and len(held):
+        held = _counting(held, float(np.exp2(-elapsed / settings.half_life)))
+    if settings.half_life is not None and spectrum is not None:
+        spectrum = faded_spectrum(spectrum, elapsed, settings.half_life)
     return within(settings, held, now), spectrum
 
 

@@ -26,6 +26,7 @@ __all__ = ["NOTHING_TO_SCORE", "Numbers", "SeenScorer"]
 FEATURE_BLOCK = 4096  # rows a feature map gets at a time
 SAMPLE_ROWS = 16_384  # by which it is decided what columns are used for
 FEWEST_ROWS = 32  # that tell whether no column can be scored
+AGREE = 1e-3  # numbers, in units of their spread, that are nearer to each other are the same
 NOTHING_TO_SCORE = (
     "no column can be scored: none holds numbers, dates or a few different texts. Use the policy "
     "'reservoir' or 'balanced-random', which need no scores, or name columns to score."
@@ -103,13 +104,33 @@ class Numbers:
 
         Raises `InputError` that names the column if that cannot be said.
         """
+        A = self._from_numbers_of(other)
+        return spectrum if A is None else spectrum.mapped(A)
+
+    def told_apart_by(self, other: Numbers, X: Array) -> bool:
+        """Whether the numbers of some rows by another sketch's rule say what they are by this one.
+
+        They do not for a text that only this one knows by its value, nor for a gap that only this
+        one marks: the other began with rows that had none.
+        """
+        A = self._from_numbers_of(other)
+        if A is None:
+            return True
+        mine, theirs = (
+            to_numpy(numbers.of(X)).reshape(length_of(X), -1) for numbers in (self, other)
+        )
+        return bool(np.allclose(mine, theirs @ A.T, rtol=AGREE, atol=AGREE))
+
+    def _from_numbers_of(self, other: Numbers) -> Floats | None:
+        """Return A with z = A z' for the numbers of a row and those, z', of another sketch.
+
+        None where they are the same.
+        """
         if self.plan is not None and other.plan is not None:
-            if self.plan == other.plan:
-                return spectrum
-            return spectrum.mapped(self.plan.from_numbers_of(other.plan))
+            return None if self.plan == other.plan else self.plan.from_numbers_of(other.plan)
         if self.gaps is not None and self.gaps is not other.gaps:
-            return spectrum.mapped(self.gaps.from_numbers_of(other.gaps))
-        return spectrum
+            return self.gaps.from_numbers_of(other.gaps)
+        return None
 
     def check(
         self,

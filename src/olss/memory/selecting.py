@@ -12,7 +12,7 @@ from olss.common import checks
 from olss.core.row_blocks import to_numpy
 from olss.errors import InputError
 from olss.memory.own_columns import EXTRA
-from olss.memory.state import State
+from olss.memory.state import BLURRED, State
 from olss.memory.store import is_arrow
 from olss.memory.target_classes import labels
 
@@ -75,7 +75,16 @@ def numbers_of(state: State, name: str, what: str) -> NDArray[np.float64]:
 def labels_of(state: State, name: str, what: str) -> NDArray[Any]:
     """Return a column as labels."""
     column = column_of(state, name, what)
-    return column if isinstance(column, np.ndarray) else labels(column)
+    if isinstance(column, np.ndarray):
+        return column
+    import pyarrow as pa
+
+    try:
+        return labels(column)
+    except pa.ArrowNotImplementedError as error:
+        raise InputError(
+            f"{what}: the column {name!r} holds {column.type}, which names no groups."
+        ) from error
 
 
 def known_totals(state: State) -> tuple[NDArray[Any], NDArray[np.float64]]:
@@ -84,6 +93,8 @@ def known_totals(state: State) -> tuple[NDArray[Any], NDArray[np.float64]]:
         raise InputError(
             "calibrate needs totals that are known: a sketch of tables that keeps its spectrum."
         )
+    if state.blurred:
+        raise InputError(f"calibrate needs totals that are known. {BLURRED}")
     if state.removed:
         raise InputError(
             "calibrate needs totals that are known; after remove, those of the rows left are not: "

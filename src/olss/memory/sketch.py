@@ -27,7 +27,7 @@ from olss.memory.policies import name_of, named, says
 from olss.memory.pool import Floats, Policy, strata_of
 from olss.memory.selecting import chosen_rows, known_totals, labels_of, numbers_of
 from olss.memory.settings import checked_settings
-from olss.memory.state import State, new_generator
+from olss.memory.state import BLURRED, State, new_generator
 from olss.memory.state_holder import StateHolder
 from olss.memory.store import Array, Indices, take
 from olss.memory.target_classes import classes_of
@@ -304,7 +304,7 @@ class Sketch(StateHolder):
             columns; later tables may have them in another order.
         y : array (n,) or (n, ...), or a column's name, optional
             Labels (numbers or text), one-hot rows, or real targets of any shape. Of a table: the
-            name of the column to be predicted, or a column.
+            name of the column to be predicted, or a column, or a frame of one.
         task : int, str or array (n,) of them, optional
             The task the rows belong to. Not given: that of the last update, 0 at the start; so a
             stream without tasks is one task. ``"auto"``: a new task, numbered one higher, begins
@@ -335,6 +335,11 @@ class Sketch(StateHolder):
 
         Rows are drawn by the scores of this sketch, whatever those of the other were; with
         ``scores="target"``, by a model of the rows of both.
+
+        What columns of a table are worth as numbers, the first rows decide: if the other began
+        with others and has since seen texts, or gaps, that this one tells apart and it does not,
+        `error` and ``calibrate=True`` are refused afterwards. Weights and other estimates are
+        right in any case.
 
         Not every policy can do it: ``"paper"`` and ``"recent"`` keep no account of what a row
         stands for, so rows of two histories cannot be weighed against each other.
@@ -436,8 +441,9 @@ class Sketch(StateHolder):
         state = self._settled
         if not len(state.rows):
             raise InputError(EMPTY)
-        numbers = state.numbers.of(self._like_before(state, rows))
-        return self._familiar_rows(state, task).novelty(numbers)
+        X = self._like_before(state, rows)
+        numbers = self._compared(state)
+        return self._familiar_rows(state, task, numbers).novelty(numbers.of(X))
 
     def describe(self) -> Description:
         """Return what is held: rows per task and class, weights, what is scored, memory.
@@ -500,6 +506,8 @@ class Sketch(StateHolder):
                 "this sketch keeps no spectrum of everything seen, so its error is not known: make "
                 "it with spectrum=True (not to be had of features, nor with a window)."
             )
+        if state.blurred:
+            raise InputError(f"the error of this sketch is not known. {BLURRED}")
         return certify(
             state.spectrum,
             [state.numbers.of(state.rows["X"])],
@@ -593,16 +601,13 @@ class Sketch(StateHolder):
         state = self._settled
         if not len(state.rows):
             raise InputError(EMPTY)
-        numbers = state.numbers
-        if state.table is not None and numbers.plan is None:  # a policy that looks at no column
-            numbers = numbers.decided(
-                None, state.rows["X"], self._settings.columns, self._settings.exclude
-            )
+        X = self._like_before(state, rows)
+        numbers = self._compared(state)
         names = None if numbers.plan is None else [*numbers.plan.labels(), "(constant)"]
         return drift(
             numbers.of(state.rows["X"]),
             state.rows["weight"],
-            numbers.of(self._like_before(state, rows)),
+            numbers.of(X),
             names=names,
             false_alarms=false_alarms,
             seed=seed,

@@ -27,7 +27,7 @@ from olss.common.metadata import Metadata
 from olss.common.seal import BLANK, SEAL, Sealing, is_sealed, verify
 from olss.common.whole_file import is_file, whole_file
 from olss.core.row_blocks import to_numpy
-from olss.errors import FormatError
+from olss.errors import DataError, FormatError
 from olss.memory.own_columns import EXTRA, OWN
 from olss.memory.pool import Policy
 from olss.memory.state import Settings, State
@@ -67,20 +67,26 @@ def write(path: str | os.PathLike[str], state: State, settings: Settings) -> Non
     }
     table = table.replace_schema_metadata({KEY: json.dumps(content, default=_plain)})
     few = ["y", OWN["task"], OWN["source"]]  # values come again and again
-    with whole_file(Path(path)) as file:
-        sealing = Sealing(file)
-        with pq.ParquetWriter(
-            pa.PythonFile(sealing, mode="w"),
-            table.schema,
-            compression="zstd",
-            use_dictionary=[name for name in table.schema.names if name in few or state.table],
-            write_page_checksum=True,
-            use_compliant_nested_type=False,  # names inside lists come back as they were
-        ) as writer:
-            group = max(1, GROUP_BYTES * len(rows) // max(1, table.nbytes))
-            writer.write_table(table, row_group_size=group)
-            writer.add_key_value_metadata({SEAL: BLANK})
-        sealing.seal()
+    try:
+        with whole_file(Path(path)) as file:
+            sealing = Sealing(file)
+            with pq.ParquetWriter(
+                pa.PythonFile(sealing, mode="w"),
+                table.schema,
+                compression="zstd",
+                use_dictionary=[name for name in table.schema.names if name in few or state.table],
+                write_page_checksum=True,
+                use_compliant_nested_type=False,  # names inside lists come back as they were
+            ) as writer:
+                group = max(1, GROUP_BYTES * len(rows) // max(1, table.nbytes))
+                writer.write_table(table, row_group_size=group)
+                writer.add_key_value_metadata({SEAL: BLANK})
+            sealing.seal()
+    except pa.ArrowNotImplementedError as error:
+        raise DataError(
+            f"{path} cannot be written: Parquet does not hold columns of every type "
+            f"({_line(error)}). Leave the column out, or make it text."
+        ) from error
 
 
 def table_of(state: State) -> Any:

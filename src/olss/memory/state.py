@@ -15,7 +15,14 @@ from olss.memory.spectrum import Spectrum
 from olss.memory.store import Array, RowStore
 from olss.memory.table_intake import TableKind
 
-__all__ = ["Settings", "State", "generator", "new_generator"]
+__all__ = ["BLURRED", "Settings", "State", "generator", "new_generator"]
+
+BLURRED = (
+    "This sketch was merged with one that began with other rows, and did not tell apart all values "
+    "or mark all gaps that this one does; so what all rows seen sum to is known nearly, and not "
+    "exactly. Begin all sketches that are to be merged with some of the same rows, or leave such "
+    "columns out of the scores with exclude."
+)
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,9 @@ class State:
         What is scored of rows.
     spectrum : Spectrum or None
         What is known of everything seen; see `olss.memory.absorbing.keeps_spectrum`.
+    blurred : bool
+        Whether a sketch merged into this one did not tell apart what this one does, so that the
+        spectrum is not that of everything seen to the digit.
     table : TableKind or None
         What tables are given, if rows are tables.
     files : tuple of dict
@@ -93,6 +103,7 @@ class State:
     classes: bool | None = None
     numbers: Numbers = field(default_factory=Numbers)
     spectrum: Spectrum | None = None
+    blurred: bool = False
     table: TableKind | None = None
     files: tuple[dict[str, Any], ...] = ()
     runs: int = 0

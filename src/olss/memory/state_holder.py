@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from olss.memory.intake import (
     task_column,
 )
 from olss.memory.novelty import Familiar
+from olss.memory.numbers import Numbers
 from olss.memory.own_columns import EXTRA, ORIGIN
 from olss.memory.state import Settings, State
 from olss.memory.store import Array, RowStore, length_of, take
@@ -192,12 +194,17 @@ class StateHolder:
 
     def _merged(self, state: State, other: State) -> State:
         state = settled(self._settings, state)
+        known = len(state.files)
+        theirs = tuple(line | {"run": line["run"] + state.runs} for line in other.files)
+        state = state.with_(files=(*state.files, *theirs), runs=state.runs + other.runs)
         if not len(other.rows):
-            return state.with_(seen=state.seen + other.seen)
+            removed = state.removed + other.removed
+            return state.with_(seen=state.seen + other.seen, removed=removed)
+        first = state.table is None
         rows, y = other.rows["X"], other.rows.get("y")
         if other.table is not None:
             rows = other.table.frame(rows)
-            y = None if y is None else other.table.column(y)
+            y = None if y is None else other.table.targets(y)  # by its name
         extra = {k.removeprefix(EXTRA): other.rows[k] for k in other.rows if k.startswith(EXTRA)}
         state, new = self._columns(state, rows, y, extra)
         check_target(self._settings, new)
@@ -206,6 +213,12 @@ class StateHolder:
             "index": other.rows["index"] + state.seen,
         }
         own |= {name: other.rows[name] for name in ("weight", "base", "order")}
+        if "source" in other.rows or "source" in state.rows:
+            own |= _origins(other.rows, known)
+            if "X" in state.rows:
+                state = state.with_(rows=state.rows.with_columns(_origins(state.rows, 0)))
+        if first and state.table is not None and other.table is not None:
+            state = state.with_(table=replace(state.table, task=other.table.task))
         return merged(self._settings, state, other, RowStore(new | own))
 
     def _like_before(self, state: State, rows: Any) -> Array:
@@ -214,6 +227,13 @@ class StateHolder:
             return incoming_rows(rows, held=state.rows, pad=self._settings.pad)
         parts, _ = incoming_table(rows, None, held=state.rows, known=state.table, only_rows=True)
         return parts["X"]
+
+    def _compared(self, state: State) -> Numbers:
+        """Return what rows are compared by with those held: what is, or would be, scored."""
+        settings = self._settings
+        if scores(settings, state):
+            return state.numbers
+        return state.numbers.decided(None, state.rows["X"], settings.columns, settings.exclude)
 
     def _detected_task(self, state: State, X: Array) -> int | str:
         """Return the current task, or the next one if the rows are unlike those held of it."""
@@ -224,12 +244,13 @@ class StateHolder:
             )
         if not len(state.rows) or not (state.rows["task"] == state.task).any():
             return state.task
-        familiar = self._familiar_rows(state, state.task)
-        if familiar.chance(familiar.novelty(state.numbers.of(X))) >= FALSE_ALARMS:
+        numbers = self._compared(state)
+        familiar = self._familiar_rows(state, state.task, numbers)
+        if familiar.chance(familiar.novelty(numbers.of(X))) >= FALSE_ALARMS:
             return state.task
         return max(state.task, int(state.rows["task"].max())) + 1
 
-    def _familiar_rows(self, state: State, task: int | str | None) -> Familiar:
+    def _familiar_rows(self, state: State, task: int | str | None, numbers: Numbers) -> Familiar:
         """Return what the rows held, or those of a task, look like; worked out once."""
         known = self._familiar
         if known is not None and known[0] is state and known[1] == task:
@@ -240,7 +261,13 @@ class StateHolder:
             if not len(rows):
                 raise InputError(f"no row of task {task!r} is held.")
             X, weight = take(X, rows), weight[rows]
-        familiar = Familiar.of(state.numbers.of(X), weight)
-        if state.numbers.stay:
+        familiar = Familiar.of(numbers.of(X), weight)
+        if numbers.stay:
             self._familiar = (state, task, familiar)
         return familiar
+
+
+def _origins(rows: RowStore, files: int) -> dict[str, Array]:
+    """Return the files rows came from, numbered from `files` on, and their rows there."""
+    source, row = (rows[name] if name in rows else np.full(len(rows), -1) for name in ORIGIN)
+    return {"source": np.where(source < 0, -1, source + files), "row": row}

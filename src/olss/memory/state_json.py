@@ -72,6 +72,7 @@ def state_to_json(state: State) -> dict[str, Any]:
         "plan": None if plan is None else plan.to_json(),
         "gaps": None if gaps is None else gaps.to_json(),
         "spectrum": None if spectrum is None else base64.b64encode(spectrum.to_bytes()).decode(),
+        "blurred": state.blurred,
         "table": None
         if table is None
         else {
@@ -103,6 +104,7 @@ def state_from_json(content: Metadata, rows: RowStore, settings: Settings) -> St
                 intercept=settings.intercept,
             ),
             spectrum=_spectrum(content) if "spectrum" in content else None,
+            blurred=content.flag("blurred") if "blurred" in content else False,
             table=_table(content.table("table")) if "table" in content else None,
             files=tuple(_file(content, line) for line in content.items("files")),
             runs=content.whole("runs"),

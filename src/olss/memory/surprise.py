@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from olss.core.gram import COLUMN_LIMIT
 from olss.core.pilot import Pilot, fit_classes, fit_numbers
 from olss.core.sampling import inclusion, pivotal
-from olss.errors import InputError
+from olss.errors import DataError, InputError
 from olss.memory.pool import Floats, Pool
 from olss.memory.state import Settings
-from olss.memory.store import Array, Indices, take
+from olss.memory.store import Array, Indices, is_arrow, take
 from olss.memory.target_classes import numbers_of_target, say_classes
+from olss.tables.arrow_types import as_numbers
 
 __all__ = ["check_target", "surprise"]
 
@@ -40,9 +41,21 @@ def check_target(settings: Settings, columns: Mapping[str, Array]) -> None:
             f"scores={settings.scores!r} draws rows by what is to be predicted: give y, the "
             "targets of the rows, or use scores='auto'."
         )
+    _check_finite(columns["y"])
     first = take(columns["y"], np.zeros(1, dtype=np.int64))
     if settings.scores == "target-number" or not say_classes(first):
         numbers_of_target([first])
+
+
+def _check_finite(y: Array) -> None:
+    """Raise `DataError` that names the first infinite target; an array has none."""
+    numbers = as_numbers(y.column(0)) if is_arrow(y) else None
+    if numbers is not None and not np.isfinite(numbers).all():
+        row = int(np.flatnonzero(~np.isfinite(numbers))[0])
+        raise DataError(
+            f"the target {y.schema.names[0]!r} is infinite in row {row}, and no model can be "
+            "fitted to it. Mend it, or use scores='auto'."
+        )
 
 
 def surprise(pool: Pool, leverage: Floats, mark: Floats, rng: np.random.Generator) -> Floats | None:

@@ -13,7 +13,7 @@ from olss.errors import DataError, InputError
 from olss.memory.own_columns import OWN
 from olss.memory.store import RowStore, take
 from olss.tables.class_labels import check_no_gaps
-from olss.tables.frames import FrameKind, from_arrow, to_arrow
+from olss.tables.frames import FrameKind, from_arrow, is_table, to_arrow
 from olss.tables.schemas import conform, unified
 
 __all__ = ["TableKind", "incoming_table", "with_schemas"]
@@ -45,8 +45,14 @@ class TableKind:
     def column(self, table: Any) -> Any:
         """Return targets as a column of the kind that came in."""
         assert self.y is not None
-        frame = from_arrow(take(table, np.arange(table.num_rows)), self.y)
-        return frame.column(0) if self.y.library == "pyarrow" else frame[self.target]
+        frame = self.targets(table)
+        # Of a frame whose columns have whole numbers for names, the target's is one, too.
+        return frame.column(0) if self.y.library == "pyarrow" else frame[_names(frame)[0]]
+
+    def targets(self, table: Any) -> Any:
+        """Return targets as a frame of the kind that came in, of one column."""
+        assert self.y is not None
+        return from_arrow(take(table, np.arange(table.num_rows)), self.y)
 
 
 def incoming_table(
@@ -77,8 +83,8 @@ def incoming_table(
         parts = _split(table, target)
         y_frame = frame if target is not None else None
     else:
-        target = _name_of(y) or before or "y"
-        parts, y_frame = _with_target(table, y, target)
+        parts, y_frame = _with_target(table, y, _name_of(y) or before or "y")
+        target = parts["y"].schema.names[0]
     if not table.num_rows:
         raise DataError("rows must hold at least one row, found an empty table.")
     if known is not None and before != target:
@@ -127,18 +133,27 @@ def _split(table: Any, target: str | None) -> dict[str, Any]:
 
 
 def _with_target(table: Any, y: Any, target: str) -> tuple[dict[str, Any], FrameKind]:
-    """Return rows and a target that came beside them."""
+    """Return rows and a target that came beside them; a frame of one column names it itself."""
+    if is_table(y):
+        frame = y
+    elif hasattr(y, "to_frame"):
+        frame = y.to_frame(target)
+    else:
+        frame = {target: to_numpy(dense_array(y, "y")) if hasattr(y, "detach") else y}
+    if hasattr(frame, "reset_index"):  # an index says nothing here
+        frame = frame.reset_index(drop=True)
+    column, kind = to_arrow(frame, place="y")
+    if column.num_columns != 1:
+        raise DataError(
+            f"y must be one column, found a table of {column.num_columns:,}. Give the one to be "
+            "predicted; the others may be among the rows, or ride along in extra."
+        )
+    (target,) = column.schema.names
     if target in table.schema.names:
         raise InputError(
             f"rows have a column {target!r} already, the name of y; if that is the target, say "
             f"y={target!r}, else rename it."
         )
-    if hasattr(y, "to_frame"):  # a series; its index, if it has one, says nothing here
-        frame = y.to_frame(target)
-        frame = frame.reset_index(drop=True) if hasattr(frame, "reset_index") else frame
-    else:
-        frame = {target: to_numpy(dense_array(y, "y")) if hasattr(y, "detach") else y}
-    column, kind = to_arrow(frame, place="y")
     if column.num_rows != table.num_rows:
         raise DataError(
             f"y must have one entry for each of the {table.num_rows} rows, found {column.num_rows}."
@@ -156,6 +171,11 @@ def _check_names(X: Any, target: str | None) -> None:
                 f"rows have a column {name!r}, a name a sketch needs for itself: they may come "
                 "from a sketch already. Rename the column, or leave it out."
             )
+
+
+def _names(frame: Any) -> list[Any]:
+    """Return what a frame, or a mapping, calls its columns."""
+    return list(getattr(frame, "columns", frame))
 
 
 def _name_of(y: Any) -> str | None:
