@@ -309,7 +309,7 @@ def scored(X: Any) -> str | None:
 
 
 def gram(X: Any) -> str | None:
-    found = olss.Gram().add(X).matrix
+    found = olss.Gram().update(X).matrix
     A = (X.toarray() if sp.issparse(X) else plain(X)).astype(float)
     A = A.reshape(len(A), -1)
     return None if np.allclose(found, A.T @ A, rtol=1e-3) else "not the Gram matrix"

@@ -16,9 +16,9 @@ def A():
 
 def test_blocks_and_merges_in_any_order_give_the_same_scores(A):
     w = np.random.default_rng(1).random(900) + 0.1
-    whole = olss.Gram().add(A, w)
-    left = olss.Gram().add(A[:10], w[:10]).add(A[10:400], w[10:400])
-    right = olss.Gram().merge(olss.Gram().add(A[400:], w[400:])).merge(olss.Gram())
+    whole = olss.Gram().update(A, w)
+    left = olss.Gram().update(A[:10], w[:10]).update(A[10:400], w[10:400])
+    right = olss.Gram().merge(olss.Gram().update(A[400:], w[400:])).merge(olss.Gram())
     merged = left.merge(right)
     np.testing.assert_allclose(merged.matrix, whole.matrix, rtol=1e-12)
     assert (merged.rows, merged.columns) == (900, 12)
@@ -29,21 +29,21 @@ def test_blocks_and_merges_in_any_order_give_the_same_scores(A):
 
 
 def test_merging_leaves_the_other_gram_alone(A):
-    one, two = olss.Gram(), olss.Gram().add(A)
-    one.merge(two).add(A)
+    one, two = olss.Gram(), olss.Gram().update(A)
+    one.merge(two).update(A)
     np.testing.assert_allclose(one.matrix, 2 * two.matrix)
 
 
 def test_sparse_rows_and_images_are_taken(A):
     np.testing.assert_allclose(
-        olss.Gram().add(sp.csr_array(A)).matrix, olss.Gram().add(A).matrix, rtol=1e-12
+        olss.Gram().update(sp.csr_array(A)).matrix, olss.Gram().update(A).matrix, rtol=1e-12
     )
-    assert olss.Gram().add(A.reshape(900, 3, 2, 2)).columns == 12
+    assert olss.Gram().update(A.reshape(900, 3, 2, 2)).columns == 12
 
 
 @pytest.mark.parametrize("options", [{"ridge": 5.0}, {"ridge": "auto", "size": 100}, {"rank": 3}])
 def test_a_scorer_takes_the_ridges_of_leverage_scores(A, options):
-    score = olss.Gram().add(A).scorer(**options)
+    score = olss.Gram().update(A).scorer(**options)
     expected = olss.leverage_scores(A, **options)
     np.testing.assert_allclose(score(A), expected, rtol=1e-3)
     assert score.dimension == pytest.approx(expected.sum(), rel=1e-3)
@@ -51,14 +51,14 @@ def test_a_scorer_takes_the_ridges_of_leverage_scores(A, options):
 
 def test_dependent_columns_count_once(A):
     doubled = np.hstack([A, A, np.zeros_like(A)])
-    score = olss.Gram().add(doubled).scorer()
+    score = olss.Gram().update(doubled).scorer()
     assert score.dimension == 12
     np.testing.assert_allclose(score(doubled), olss.leverage_scores(A), rtol=1e-4)
 
 
 def test_the_scoring_matrix_whitens_the_gram(A):
     """W'(G + ridge I)W is the identity on the columns kept: the definition of the factor."""
-    G = olss.Gram().add(A).matrix
+    G = olss.Gram().update(A).matrix
     for ridge in (0.0, 7.0):
         factor = factor_gram(G, ridge, 1e-10)
         np.testing.assert_allclose(
@@ -68,7 +68,7 @@ def test_the_scoring_matrix_whitens_the_gram(A):
 
 
 def test_bad_rows_leave_the_gram_as_it_was(A):
-    gram = olss.Gram().add(A)
+    gram = olss.Gram().update(A)
     before = gram.matrix.copy()
     for bad, message in (
         (A[:, :5], "12 columns as before, found 5"),
@@ -77,7 +77,7 @@ def test_bad_rows_leave_the_gram_as_it_was(A):
         (np.zeros((0, 12)), "at least one row"),
     ):
         with pytest.raises(DataError, match=message):
-            gram.add(bad)
+            gram.update(bad)
     np.testing.assert_array_equal(gram.matrix, before)
     assert gram.rows == 900
 
@@ -86,11 +86,11 @@ def test_errors_name_the_remedy(A):
     with pytest.raises(InputError, match="has seen no rows"):
         olss.Gram().scorer()
     with pytest.raises(InputError, match="at most 4,096 columns, found 4,097"):
-        olss.Gram().add(np.zeros((1, COLUMN_LIMIT + 1)))
+        olss.Gram().update(np.zeros((1, COLUMN_LIMIT + 1)))
     with pytest.raises(DataError, match="must have 12 columns, found 3"):
-        olss.Gram().add(A).scorer()(A[:, :3])
+        olss.Gram().update(A).scorer()(A[:, :3])
     with pytest.raises(DataError, match="found NaN in row 1"):
-        olss.Gram().add(A).scorer()(np.vstack([A[:1], np.full((1, 12), np.nan)]))
+        olss.Gram().update(A).scorer()(np.vstack([A[:1], np.full((1, 12), np.nan)]))
 
 
 def test_the_automatic_ridge_solves_for_the_dimension():
@@ -103,7 +103,7 @@ def test_the_automatic_ridge_solves_for_the_dimension():
 
 
 def test_a_gram_of_a_matrix_formed_elsewhere(A):
-    whole = olss.Gram().add(A)
+    whole = olss.Gram().update(A)
     made = olss.Gram.of(whole.matrix, 900)
     assert (made.rows, made.weight, made.columns) == (900, 900.0, 12)
     np.testing.assert_array_equal(made.scorer()(A), whole.scorer()(A))
@@ -113,7 +113,7 @@ def test_a_gram_of_a_matrix_formed_elsewhere(A):
 @pytest.mark.parametrize("k", [3, 12, 20])
 def test_a_factor_through_a_map_scores_what_the_map_makes(A, k):
     T = np.random.default_rng(1).standard_normal((k, 12))
-    G = olss.Gram().add(A).matrix
+    G = olss.Gram().update(A).matrix
     factor = factor_gram(T @ G @ T.T, 0.0, 1e-10)
     through = factor.through(T, np.sqrt(G.diagonal()))
     assert not np.tril(through.W, -1).any()

@@ -53,7 +53,7 @@ class Gram:
     --------
     >>> import numpy as np, olss
     >>> A = np.random.default_rng(0).standard_normal((1_000, 5))
-    >>> gram = olss.Gram().add(A[:400]).merge(olss.Gram().add(A[400:]))
+    >>> gram = olss.Gram().update(A[:400]).merge(olss.Gram().update(A[400:]))
     >>> score = gram.scorer()
     >>> bool(np.allclose(score(A[:10]), olss.leverage_scores(A)[:10]))
     True
@@ -88,7 +88,7 @@ class Gram:
         """Columns of the rows seen, 0 before the first."""
         return len(self.matrix)
 
-    def add(self, rows: Any, weights: Any = None) -> Gram:
+    def update(self, rows: Any, weights: Any = None) -> Gram:
         """Add rows of shape (n, ...), optionally weighted, and return self."""
         blocks = Blocks(rows, weights, name="rows")
         self._match(blocks.columns)

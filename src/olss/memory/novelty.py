@@ -60,7 +60,7 @@ class Familiar:
         """Learn what rows of these weights look like."""
         gram = Gram()
         for part, block in _blocks(rows):
-            gram.add(block, weight[part])
+            gram.update(block, weight[part])
         ridge = RIDGE * float(np.trace(gram.matrix)) / len(weight)
         factor = gram.scorer(ridge or 1.0)  # rows of zeros only: any ridge will do
         inside = np.concatenate([factor(block) for _, block in _blocks(rows)])
