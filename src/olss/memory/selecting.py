@@ -131,17 +131,24 @@ def _array_matches(name: str, column: NDArray[Any], values: list[Any]) -> NDArra
     if kind == "U" and not all(isinstance(value, str) for value in values):
         raise InputError(f"where: the column {name!r} holds text, found {values!r}.")
     given = [value for value in values if value is not None]
-    if kind != "U" and any(isinstance(value, str) for value in given):
-        try:
+    try:
+        if kind != "U" and any(isinstance(value, str) for value in given):
             given = [_read(value, column.dtype) for value in given]
-        except (ValueError, KeyError, OverflowError) as error:
-            raise InputError(
-                f"where: the column {name!r} holds {column.dtype}, and {values!r} is no such value."
-            ) from error
-    found: NDArray[np.bool_] = np.isin(column, np.asarray(given)) if given else _none(column)
+        wanted = _times(given, kind) if kind in "mM" else np.asarray(given)
+    except (ValueError, KeyError, OverflowError, TypeError) as error:
+        raise InputError(
+            f"where: the column {name!r} holds {column.dtype}, and {values!r} is no such value."
+        ) from error
+    found: NDArray[np.bool_] = np.isin(column, wanted) if given else _none(column)
     if len(given) < len(values) and kind in "fmM":
         found = found | (np.isnat(column) if kind in "mM" else np.isnan(column))
     return found
+
+
+def _times(given: list[Any], kind: str) -> NDArray[Any]:
+    """Return dates, or lengths of time, of any library as NumPy has them, in one unit."""
+    values = [value.to_numpy() if hasattr(value, "to_numpy") else value for value in given]
+    return np.asarray(values, dtype=kind)
 
 
 def _none(column: NDArray[Any]) -> NDArray[np.bool_]:
