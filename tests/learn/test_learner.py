@@ -445,6 +445,21 @@ def test_a_saved_learner_goes_on_with_a_policy_of_ones_own(tmp_path):
     assert torch.equal(weights(learner), weights(other))
 
 
+def test_saving_deletes_no_file_but_those_of_a_learner_saved_before(tmp_path):
+    learner = make()
+    learner.fit_task(blobs())
+    (tmp_path / "empty").mkdir()
+    learner.save(tmp_path / "empty")
+    learner.save(tmp_path / "empty")
+    for name in ("thesis/chapter/one.tex", "empty/notes.txt", "plain"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+        with pytest.raises(InputError, match=f"{path.name} would be lost"):
+            learner.save(tmp_path / name.partition("/")[0])
+        assert path.read_text() == "mine"
+
+
 def test_a_state_of_another_learner_or_a_damaged_one_is_refused(tmp_path):
     learner = make()
     learner.fit_task(blobs())
