@@ -245,3 +245,20 @@ def test_what_failed_is_tried_again_and_what_diverged_is_not(
     again = searched(None).content()
     assert again["chosen"] == (None if diverged else {"settings": {"lr": 0.3}, "score": 0.9})
     assert {trial["state"] for trial in again["trials"]} == {"pruned" if diverged else "complete"}
+
+
+@pytest.mark.parametrize("method", ["grid", "random"])
+def test_a_trial_whose_score_is_not_known_failed_and_the_search_ends(
+    tmp_path: Path, method: str
+) -> None:
+    space = {"lr": [0.1, 0.3]}
+    search = searching(tmp_path / "j", space=space, method=method, trials=3)
+    out = io.StringIO()
+    acted = Acted(dict.fromkeys(space["lr"], np.nan))
+    _search([search], acted, tmp_path, Console(file=out))  # type: ignore[arg-type]
+    content = search.content()
+    assert content["chosen"] is None
+    assert {trial["state"] for trial in content["trials"]} == {"fail"}
+    assert len(content["trials"]) == (2 if method == "grid" else 3)
+    assert "tune.share" in content["trials"][0]["failed"]
+    assert "tune.share" in out.getvalue()

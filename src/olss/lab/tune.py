@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
 import shutil
 import statistics
 from collections.abc import Iterator
@@ -30,6 +31,10 @@ __all__ = ["SettingsSearch", "tune", "tuned"]
 
 log = logging.getLogger(__name__)
 ENDED = ("COMPLETE", "PRUNED")
+UNKNOWN = (
+    "its score is not known, since R squared has no value where all held-out targets of a task are "
+    "the same: hold out more rows (tune.share)"
+)
 
 
 @dataclass
@@ -271,8 +276,9 @@ def _search(
     for event in workers.events():
         search, trial = under_way[event.spec.folder]
         if event.kind == "task" and not trial.scores and event.record is not None:
-            step = len(event.record.tasks) - 1
-            trial.optuna.report(float(event.record.average_accuracy[-1]), step)
+            step, average = len(event.record.tasks) - 1, float(event.record.average_accuracy[-1])
+            if not math.isnan(average):
+                trial.optuna.report(average, step)
             if trial.optuna.should_prune():
                 workers.stop(event.spec)
         if event.kind not in ("done", "failed", "stopped"):
@@ -283,6 +289,8 @@ def _search(
             if trial.seeds:
                 submit(search, trial)
                 continue
+            if math.isnan(statistics.fmean(trial.scores)):
+                event = replace(event, kind="failed", text=UNKNOWN)
         _tell(search, trial, event, folder)
         console.print(_line(search, trial, event), highlight=False, markup=False, soft_wrap=True)
         _write(searches, folder)
