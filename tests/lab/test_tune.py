@@ -61,6 +61,7 @@ def test_the_whole_way_from_grid_to_a_written_file_and_again(tmp_path: Path) -> 
     assert set(by_rate) == {0.001, 0.1, 1e30}
     assert "smaller learning rate" in by_rate[1e30]["failed"]
     assert by_rate[1e30]["score"] is None
+    assert by_rate[0.1]["metric"] == "accuracy"
     scores = []
     for seed in (0, 1):
         path = tmp_path / "small-tune" / "sgd-lr=0.1" / f"seed-{seed}" / "record.json"

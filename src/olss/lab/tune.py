@@ -305,7 +305,8 @@ def _proposals(searches: list[SettingsSearch]) -> Iterator[tuple[SettingsSearch,
 
 
 def _tell(search: SettingsSearch, trial: _Trial, event: Event, folder: Path) -> None:
-    if event.kind == "done":
+    if event.kind == "done" and event.record is not None:
+        trial.optuna.set_user_attr("metric", event.record.metric)
         search.study.tell(trial.optuna, statistics.fmean(trial.scores))
         return
     states = search.optuna.trial.TrialState
