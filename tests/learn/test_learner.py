@@ -258,6 +258,15 @@ def test_a_finish_goes_over_the_memory_at_a_part_of_the_rate():
     torch.testing.assert_close(weights(finished), weights(plain), rtol=1e-4, atol=1e-6)
 
 
+def test_a_finish_with_er_ace_has_all_classes_compete():
+    learner = make("er-ace", size=60, finish_epochs=1)
+    run(class_stream(), learner)
+    loss, head, held = learner.parts.loss, learner.model.head, learner.memory.held
+    z = torch.randn(len(held), learner.model.out)
+    plain = nn.functional.cross_entropy(head.mask(z, None), held.y)
+    assert loss(learner.model, z, held, 0).item() == pytest.approx(plain.item(), rel=1e-6)
+
+
 def test_a_memory_that_takes_the_task_in_first_replays_its_rows_too():
     learner = make("er", size=60, take_in="before", replay_rows=30)
     seen = []
