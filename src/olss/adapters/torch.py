@@ -219,6 +219,11 @@ class _MixedBatches(Sampler[tuple[Indices, Indices]]):
         self.rows, self.sketch = rows, sketch
         self.batch_size = checks.whole("batch_size", batch_size)
         self.remembered = checks.number("remembered", remembered, least=0, below=1)
+        if remembered and not (self.batch_size > 1 and round(remembered * batch_size)):
+            raise InputError(
+                f"remembered={remembered:g} of batch_size={batch_size} is not one row, so nothing "
+                "would be replayed: choose a larger part or larger batches, or remembered=0."
+            )
         self.weighted, self.shuffle = weighted, shuffle
         self._rng = checks.generator(seed)
         self._waiting = np.empty(0, dtype=np.int64)
