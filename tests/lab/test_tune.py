@@ -263,3 +263,12 @@ def test_a_trial_whose_score_is_not_known_failed_and_the_search_ends(
     assert len(content["trials"]) == (2 if method == "grid" else 3)
     assert "tune.share" in content["trials"][0]["failed"]
     assert "tune.share" in out.getvalue()
+
+
+def test_the_same_values_may_be_tried_at_the_same_time(tmp_path: Path) -> None:
+    search = searching(tmp_path / "j", space={"lr": [0.1]}, method="random", trials=5, seeds=[0, 1])
+    acted = Acted({0.1: 0.9})
+    acted.processes = 3
+    _search([search], acted, tmp_path, Console(file=io.StringIO()))  # type: ignore[arg-type]
+    trials = search.content()["trials"]
+    assert [(trial["state"], trial["score"]) for trial in trials] == [("complete", 0.9)] * 5

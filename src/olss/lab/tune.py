@@ -264,17 +264,18 @@ def _search(
 ) -> None:
     """Keep the workers busy until every search has enough trials."""
     proposals = _proposals(searches)
-    under_way: dict[Path, tuple[SettingsSearch, _Trial]] = {}
+    # Optuna may propose what is under way already: such runs wait for each other, in this order.
+    under_way: dict[Path, list[tuple[SettingsSearch, _Trial]]] = {}
 
     def submit(search: SettingsSearch, trial: _Trial) -> None:
         spec = search.run_spec(trial.params, trial.seeds.pop(0))
-        under_way[spec.folder] = (search, trial)
+        under_way.setdefault(spec.folder, []).append((search, trial))
         workers.submit(spec)
 
     for search, trial in itertools.islice(proposals, workers.processes):
         submit(search, trial)
     for event in workers.events():
-        search, trial = under_way[event.spec.folder]
+        search, trial = under_way[event.spec.folder][0]
         if event.kind == "task" and not trial.scores and event.record is not None:
             step, average = len(event.record.tasks) - 1, float(event.record.average_accuracy[-1])
             if not math.isnan(average):
@@ -283,7 +284,7 @@ def _search(
                 workers.stop(event.spec)
         if event.kind not in ("done", "failed", "stopped"):
             continue
-        del under_way[event.spec.folder]
+        del under_way[event.spec.folder][0]
         if event.kind == "done" and event.record is not None:
             trial.scores.append(float(event.record.average_accuracy[-1]))
             if trial.seeds:
