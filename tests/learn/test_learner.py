@@ -404,11 +404,24 @@ def test_questions_that_do_not_fit_are_refused():
     learner.fit_task(blobs())
     with pytest.raises(DataError, match="X must be an array of numbers"):
         learner.predict([["a"] * 8])
+    with pytest.raises(DataError, match="X holds NaN or infinite values"):
+        learner.predict(np.full((2, 8), np.nan))
+
+
+@pytest.mark.parametrize(("name", "y"), [("cross-entropy", [1]), ("l2", [0.5]), ("l2", [0.5] * 50)])
+def test_scores_are_of_a_target_for_each_row(name, y):
+    task, learner = blobs(test=50), make(loss=name)
+    numbers = np.random.default_rng(0).random((120, 2))
+    learner.fit_task(task if name != "l2" else dataclasses.replace(task, y=numbers, classes=None))
+    with pytest.raises(DataError, match="for each of the 50 rows of X, found shape"):
+        learner.score(task.X_test, np.array(y))  # one would be held against all
 
 
 def test_a_net_with_too_few_outputs_is_refused():
     with pytest.raises(InputError, match=r"3 numbers a row.*found shape \(2,\)"):
         make(net=nn.Linear(8, 2)).fit_task(blobs())
+    with pytest.raises(InputError, match=r"3 numbers a row.*found a tuple"):
+        make(net=nn.LSTM(8, 3)).fit_task(blobs())
 
 
 def test_a_memory_too_small_for_the_classes_is_refused_before_training():
