@@ -201,6 +201,9 @@ def test_order_without_shuffle():
     [
         ({"batch_size": 0}, "batch_size must be a positive whole number, found 0"),
         ({"remembered": 1.0}, "remembered must be a number of 0 or more and below 1, found 1.0"),
+        ({"batch_size": 1}, "remembered=0.5 of batch_size=1 is not one row"),
+        ({"batch_size": 1, "remembered": 0.9}, "remembered=0.9 of batch_size=1 is not one row"),
+        ({"remembered": 0.04}, "remembered=0.04 of batch_size=10 is not one row"),
         ({"weights": "both"}, "weights: there is no 'both'"),
         ({"current": np.eye(2)}, r"current must be \(X, y\) or a Dataset, found ndarray"),
         ({"current": (np.eye(2), [1])}, "of one length, found 2 and 1"),

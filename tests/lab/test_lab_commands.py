@@ -181,6 +181,21 @@ def test_data_get_of_what_is_there(folder: Path) -> None:
     assert result.output.startswith("digits is in ")
 
 
+def test_what_tune_reached_is_shown_as_the_metric_it_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best = {"settings": {"lr": 0.3}, "score": 0.4812}
+    found = {
+        learner: {"chosen": best, "trials": [{"state": "complete", "metric": metric}]}
+        for learner, metric in (("sgd", "r2"), ("sketch", "accuracy"))
+    }
+    monkeypatch.setattr("olss.lab.tune.tune", lambda *_: found)
+    lines = call("tune", "small.toml").output.splitlines()
+    shown = {line.split()[0]: line.split() for line in lines if "lr=" in line}
+    assert "0.481" in shown["sgd"]
+    assert "48.1" in shown["sketch"]
+
+
 def test_a_choice_is_written_whole_or_not_at_all(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

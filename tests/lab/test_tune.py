@@ -61,6 +61,7 @@ def test_the_whole_way_from_grid_to_a_written_file_and_again(tmp_path: Path) -> 
     assert set(by_rate) == {0.001, 0.1, 1e30}
     assert "smaller learning rate" in by_rate[1e30]["failed"]
     assert by_rate[1e30]["score"] is None
+    assert by_rate[0.1]["metric"] == "accuracy"
     scores = []
     for seed in (0, 1):
         path = tmp_path / "small-tune" / "sgd-lr=0.1" / f"seed-{seed}" / "record.json"
@@ -245,3 +246,29 @@ def test_what_failed_is_tried_again_and_what_diverged_is_not(
     again = searched(None).content()
     assert again["chosen"] == (None if diverged else {"settings": {"lr": 0.3}, "score": 0.9})
     assert {trial["state"] for trial in again["trials"]} == {"pruned" if diverged else "complete"}
+
+
+@pytest.mark.parametrize("method", ["grid", "random"])
+def test_a_trial_whose_score_is_not_known_failed_and_the_search_ends(
+    tmp_path: Path, method: str
+) -> None:
+    space = {"lr": [0.1, 0.3]}
+    search = searching(tmp_path / "j", space=space, method=method, trials=3)
+    out = io.StringIO()
+    acted = Acted(dict.fromkeys(space["lr"], np.nan))
+    _search([search], acted, tmp_path, Console(file=out))  # type: ignore[arg-type]
+    content = search.content()
+    assert content["chosen"] is None
+    assert {trial["state"] for trial in content["trials"]} == {"fail"}
+    assert len(content["trials"]) == (2 if method == "grid" else 3)
+    assert "tune.share" in content["trials"][0]["failed"]
+    assert "tune.share" in out.getvalue()
+
+
+def test_the_same_values_may_be_tried_at_the_same_time(tmp_path: Path) -> None:
+    search = searching(tmp_path / "j", space={"lr": [0.1]}, method="random", trials=5, seeds=[0, 1])
+    acted = Acted({0.1: 0.9})
+    acted.processes = 3
+    _search([search], acted, tmp_path, Console(file=io.StringIO()))  # type: ignore[arg-type]
+    trials = search.content()["trials"]
+    assert [(trial["state"], trial["score"]) for trial in trials] == [("complete", 0.9)] * 5

@@ -75,6 +75,18 @@ class Named(Shared):
         return self.last(input=torch.tanh(self.inner(input=x)))
 
 
+class Recurrent(nn.Module):
+    """A layer of which torch has no gradients of many rows at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.GRU(3, 5, batch_first=True)
+        self.last = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.last(self.inner(x)[0][:, -1])
+
+
 def in_place():
     return nn.Sequential(nn.Linear(6, 5), nn.ReLU(inplace=True), nn.Linear(5, 3))
 
@@ -90,6 +102,7 @@ NETS = {
     "unused": (Unused, (6,)),
     "named": (Named, (6,)),
     "in place": (in_place, (6,)),
+    "recurrent": (Recurrent, (4, 3)),
     "resnet": (lambda: resnet18(3, 3, 2), (3, 8, 8)),
 }
 

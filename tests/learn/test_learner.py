@@ -258,6 +258,15 @@ def test_a_finish_goes_over_the_memory_at_a_part_of_the_rate():
     torch.testing.assert_close(weights(finished), weights(plain), rtol=1e-4, atol=1e-6)
 
 
+def test_a_finish_with_er_ace_has_all_classes_compete():
+    learner = make("er-ace", size=60, finish_epochs=1)
+    run(class_stream(), learner)
+    loss, head, held = learner.parts.loss, learner.model.head, learner.memory.held
+    z = torch.randn(len(held), learner.model.out)
+    plain = nn.functional.cross_entropy(head.mask(z, None), held.y)
+    assert loss(learner.model, z, held, 0).item() == pytest.approx(plain.item(), rel=1e-6)
+
+
 def test_a_memory_that_takes_the_task_in_first_replays_its_rows_too():
     learner = make("er", size=60, take_in="before", replay_rows=30)
     seen = []
@@ -395,11 +404,24 @@ def test_questions_that_do_not_fit_are_refused():
     learner.fit_task(blobs())
     with pytest.raises(DataError, match="X must be an array of numbers"):
         learner.predict([["a"] * 8])
+    with pytest.raises(DataError, match="X holds NaN or infinite values"):
+        learner.predict(np.full((2, 8), np.nan))
+
+
+@pytest.mark.parametrize(("name", "y"), [("cross-entropy", [1]), ("l2", [0.5]), ("l2", [0.5] * 50)])
+def test_scores_are_of_a_target_for_each_row(name, y):
+    task, learner = blobs(test=50), make(loss=name)
+    numbers = np.random.default_rng(0).random((120, 2))
+    learner.fit_task(task if name != "l2" else dataclasses.replace(task, y=numbers, classes=None))
+    with pytest.raises(DataError, match="for each of the 50 rows of X, found shape"):
+        learner.score(task.X_test, np.array(y))  # one would be held against all
 
 
 def test_a_net_with_too_few_outputs_is_refused():
     with pytest.raises(InputError, match=r"3 numbers a row.*found shape \(2,\)"):
         make(net=nn.Linear(8, 2)).fit_task(blobs())
+    with pytest.raises(InputError, match=r"3 numbers a row.*found a tuple"):
+        make(net=nn.LSTM(8, 3)).fit_task(blobs())
 
 
 def test_a_memory_too_small_for_the_classes_is_refused_before_training():
@@ -443,6 +465,21 @@ def test_a_saved_learner_goes_on_with_a_policy_of_ones_own(tmp_path):
     for one in (learner, other):
         one.fit_task(tasks[1])
     assert torch.equal(weights(learner), weights(other))
+
+
+def test_saving_deletes_no_file_but_those_of_a_learner_saved_before(tmp_path):
+    learner = make()
+    learner.fit_task(blobs())
+    (tmp_path / "empty").mkdir()
+    learner.save(tmp_path / "empty")
+    learner.save(tmp_path / "empty")
+    for name in ("thesis/chapter/one.tex", "empty/notes.txt", "plain"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+        with pytest.raises(InputError, match=f"{path.name} would be lost"):
+            learner.save(tmp_path / name.partition("/")[0])
+        assert path.read_text() == "mine"
 
 
 def test_a_state_of_another_learner_or_a_damaged_one_is_refused(tmp_path):

@@ -116,6 +116,8 @@ def test_every_pair_either_works_or_says_why():
         ("sgd", {"loss": "mse"}, "loss: there is no 'mse'. There are: cross-entropy"),
         ("sgd", {"head": "multi"}, "head: there is no 'multi'. There are: all"),
         ("sgd", {"head": "nearest-mean"}, "needs remembered rows"),
+        ("olss", {"loss": "er-ace"}, "needs new and remembered rows apart .* regime='sketch'"),
+        ("icarl", {"loss": "er-ace"}, "needs new and remembered rows apart .* regime='union'"),
         ("sgd", {"optimizer": "adm"}, "Did you mean 'adam'"),
         ("sgd", {"schedule": "cos"}, "schedule: there is no 'cos'. Did you mean 'cosine'"),
         (None, {}, "a recipe is a name or a list of names, found None"),

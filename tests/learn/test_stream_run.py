@@ -351,6 +351,22 @@ def test_any_iterable_of_tasks_is_a_stream():
         run([], make("sgd"))
 
 
+@pytest.mark.parametrize("kind", [iter, list])
+def test_labels_are_those_of_training_and_test_rows(kind):
+    task = blobs()
+    few = task.y_test < 2
+    fewer_in_test = dataclasses.replace(
+        task, X_test=task.X_test[few], y_test=task.y_test[few], classes=None
+    )
+    more_in_test = dataclasses.replace(
+        task, X=task.X[task.y < 2], y=task.y[task.y < 2], classes=None
+    )
+    for odd in (fewer_in_test, more_in_test):
+        learner = make("sgd")
+        assert run(kind([odd, odd]), learner).accuracy.shape == (2, 2)
+        assert learner.model.labels.classes.tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("seed", [-1, 1.5, "a", True])
 def test_a_bad_seed_is_refused(seed):
     with pytest.raises(InputError, match="seed must be a whole number, not negative"):

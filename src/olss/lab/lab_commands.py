@@ -230,7 +230,8 @@ def _choices(content: dict[str, Any]) -> Any:
     for name, search in content.items():
         chosen = search["chosen"]
         values = ", ".join(f"{k}={v}" for k, v in chosen["settings"].items()) if chosen else "none"
-        reached = score({"mean": chosen["score"]}) if chosen else ""
+        metric = next((t["metric"] for t in search["trials"] if "metric" in t), "accuracy")
+        reached = score({"mean": chosen["score"]}, metric) if chosen else ""
         table.add_row(name, values, reached, str(len(search["trials"])))
     return table
 

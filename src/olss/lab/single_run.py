@@ -80,6 +80,8 @@ def learner_of(spec: RunSpec) -> Learner:
 
     learner = recipe(spec.recipe, **{"threads": 1, **spec.settings})
     learner.config["learner"]["label"] = spec.label
+    if spec.code:
+        learner.config["code"] = spec.code
     return learner
 
 

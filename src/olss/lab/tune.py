@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
 import shutil
 import statistics
 from collections.abc import Iterator
@@ -30,6 +31,10 @@ __all__ = ["SettingsSearch", "tune", "tuned"]
 
 log = logging.getLogger(__name__)
 ENDED = ("COMPLETE", "PRUNED")
+UNKNOWN = (
+    "its score is not known, since R squared has no value where all held-out targets of a task are "
+    "the same: hold out more rows (tune.share)"
+)
 
 
 @dataclass
@@ -259,30 +264,34 @@ def _search(
 ) -> None:
     """Keep the workers busy until every search has enough trials."""
     proposals = _proposals(searches)
-    under_way: dict[Path, tuple[SettingsSearch, _Trial]] = {}
+    # Optuna may propose what is under way already: such runs wait for each other, in this order.
+    under_way: dict[Path, list[tuple[SettingsSearch, _Trial]]] = {}
 
     def submit(search: SettingsSearch, trial: _Trial) -> None:
         spec = search.run_spec(trial.params, trial.seeds.pop(0))
-        under_way[spec.folder] = (search, trial)
+        under_way.setdefault(spec.folder, []).append((search, trial))
         workers.submit(spec)
 
     for search, trial in itertools.islice(proposals, workers.processes):
         submit(search, trial)
     for event in workers.events():
-        search, trial = under_way[event.spec.folder]
+        search, trial = under_way[event.spec.folder][0]
         if event.kind == "task" and not trial.scores and event.record is not None:
-            step = len(event.record.tasks) - 1
-            trial.optuna.report(float(event.record.average_accuracy[-1]), step)
+            step, average = len(event.record.tasks) - 1, float(event.record.average_accuracy[-1])
+            if not math.isnan(average):
+                trial.optuna.report(average, step)
             if trial.optuna.should_prune():
                 workers.stop(event.spec)
         if event.kind not in ("done", "failed", "stopped"):
             continue
-        del under_way[event.spec.folder]
+        del under_way[event.spec.folder][0]
         if event.kind == "done" and event.record is not None:
             trial.scores.append(float(event.record.average_accuracy[-1]))
             if trial.seeds:
                 submit(search, trial)
                 continue
+            if math.isnan(statistics.fmean(trial.scores)):
+                event = replace(event, kind="failed", text=UNKNOWN)
         _tell(search, trial, event, folder)
         console.print(_line(search, trial, event), highlight=False, markup=False, soft_wrap=True)
         _write(searches, folder)
@@ -297,7 +306,8 @@ def _proposals(searches: list[SettingsSearch]) -> Iterator[tuple[SettingsSearch,
 
 
 def _tell(search: SettingsSearch, trial: _Trial, event: Event, folder: Path) -> None:
-    if event.kind == "done":
+    if event.kind == "done" and event.record is not None:
+        trial.optuna.set_user_attr("metric", event.record.metric)
         search.study.tell(trial.optuna, statistics.fmean(trial.scores))
         return
     states = search.optuna.trial.TrialState

@@ -14,14 +14,31 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from olss.errors import DamagedCheckpointError, FormatError
+from olss.errors import DamagedCheckpointError, FormatError, InputError
 from olss.streams.record import write_json
 
-__all__ = ["read_state", "save_whole", "verify", "write_state"]
+__all__ = ["check_replaceable", "read_state", "save_whole", "verify", "write_state"]
 
 FORMAT = "olss-learner"
 VERSION = 2
 CHECKSUMS = "checksums.json"
+
+
+def check_replaceable(folder: Path) -> None:
+    """Raise unless a folder is new, or holds nothing but what `save_whole` wrote into it."""
+    if not folder.exists():
+        return
+    try:
+        saved = {CHECKSUMS, *json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))}
+    except (ValueError, TypeError, OSError):
+        saved = set()
+    files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    foreign = sorted(set(files) - saved) if folder.is_dir() else [folder.name]
+    if foreign:
+        raise InputError(
+            f"path must be a new folder, or one a learner was saved in; found {str(folder)!r}, "
+            f"where {foreign[0]} would be lost."
+        )
 
 
 def save_whole(folder: Path, write: Callable[[Path], None]) -> None:

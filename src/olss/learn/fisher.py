@@ -67,13 +67,7 @@ def _is_linear(flat: Flat, x: Tensor) -> bool:
     found = _linear(flat, x, weighted)
     if found is None:
         return False
-    expected = torch.zeros_like(flat.theta)
-    for row in torch.split(x, 1):
-        loss = weighted(flat.net(row), row).sum()
-        gradients = torch.autograd.grad(loss, flat.parameters, allow_unused=True)
-        for piece, gradient in zip(flat.split(expected), gradients, strict=True):
-            if gradient is not None:
-                piece.add_(gradient.square())
+    expected = _row_by_row(flat, x, weighted)
     return all(
         bool((a - b).norm() <= 1e-3 * b.norm())  # far above rounding, far below a mistake
         for a, b in zip(flat.split(found), flat.split(expected), strict=True)
@@ -121,7 +115,28 @@ def _linear(flat: Flat, x: Tensor, row_loss: RowLoss, block: int = 1000) -> Tens
 
 
 def _general(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
-    """Sum of squares for any net, through gradients of single rows in blocks."""
+    """Sum of squares for any net; where torch has no gradients of rows in blocks, one by one."""
+    try:
+        return _in_blocks(flat, x, row_loss)
+    except RuntimeError:  # layers that vmap does not know, such as recurrent ones
+        return _row_by_row(flat, x, row_loss)
+
+
+def _row_by_row(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
+    """Sum of squares through a backward pass for each row."""
+    total = torch.zeros_like(flat.theta)
+    pieces = flat.split(total)
+    for number, row in enumerate(torch.split(x, 1)):
+        loss = row_loss(flat.net(row), torch.tensor([number], device=x.device)).sum()
+        gradients = torch.autograd.grad(loss, flat.parameters, allow_unused=True)
+        for piece, gradient in zip(pieces, gradients, strict=True):
+            if gradient is not None:
+                piece.add_(gradient.square())
+    return total
+
+
+def _in_blocks(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
+    """Sum of squares through gradients of single rows in blocks."""
     trainable = {name: p.detach() for name, p in flat.net.named_parameters() if p.requires_grad}
     fixed = {name: value.detach() for name, value in flat.buffers().items()}
     block = max(1, min(64, 2**25 // flat.theta.numel()))

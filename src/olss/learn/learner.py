@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from olss.errors import DivergedError, InputError
+from olss.errors import DataError, DivergedError, InputError
 from olss.learn.batch import Examples
-from olss.learn.checkpoint import read_state, save_whole, write_state
+from olss.learn.checkpoint import check_replaceable, read_state, save_whole, write_state
 from olss.learn.clock import Clock
 from olss.learn.labels import Labels
 from olss.learn.learner_parts import Effort, Parts
@@ -266,7 +266,13 @@ class Learner:
             As in `predict`.
         """
         answers = self._answers(X, task)
-        return self.model.score(answers, self.model.tensor(self.model.targets(y)))
+        targets = self.model.tensor(self.model.targets(y))
+        if answers.shape[: targets.dim()] != targets.shape:
+            raise DataError(
+                f"y must have a label (or all targets) for each of the {len(answers)} rows of X, "
+                f"found shape {np.shape(y)}."
+            )
+        return self.model.score(answers, targets)
 
     def _answers(self, X: Any, task: int | None) -> Tensor:
         """Return a score for each output that may answer, (n, outputs)."""
@@ -287,9 +293,13 @@ class Learner:
     # ------------------------------------------------------------------ on disk
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything needed to go on later into a directory, whole or not at all."""
+        """Write everything needed to go on later into a directory, whole or not at all.
+
+        What a learner saved there before is replaced; a directory with other files is refused.
+        """
         if not self._started or self.model.shape is None:
             raise InputError("the learner has learned nothing yet: there is nothing to save.")
+        check_replaceable(Path(path))
         save_whole(Path(path), self._write)
 
     def _write(self, folder: Path) -> None:

@@ -40,6 +40,8 @@ class Loss:
         the loss is the mean of the two. None: all rows of a step count alike.
     """
 
+    parts_rows = False  # whether new rows and remembered ones must come apart
+
     def __init__(
         self, loss: str = "cross-entropy", weighted_loss: bool = False, beta: float | None = None
     ) -> None:
@@ -115,15 +117,25 @@ class AsymmetricLoss(Loss):
 
     New rows are learned with a softmax over the classes of the current task alone, replayed
     rows over all classes seen; the two means are added. The memory must hold rows of the
-    current task, else the new classes are only ever pushed down by the replayed rows.
+    current task, else the new classes are only ever pushed down by the replayed rows. A finish
+    has remembered rows alone.
     """
+
+    parts_rows = True
+    has_new = True
 
     def __init__(self) -> None:
         super().__init__("cross-entropy", beta=1.0)
 
+    def begin_task(self, model: Model, training: TrainingSet) -> TrainingSet:
+        """See whether there are new rows."""
+        self.has_new = bool((training.rows.task == model.tasks).all())
+        return training
+
     def __call__(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor:
         """Return the sum of the two means."""
-        new = torch.arange(len(batch), device=outputs.device) < len(batch) - replayed
+        count = len(batch) - replayed if self.has_new else 0
+        new = torch.arange(len(batch), device=outputs.device) < count
         shut = new[:, None] & ~model.head.table[-1]
         means = super().__call__(model, outputs.masked_fill(shut, -torch.inf), batch, replayed)
         return 2 * means if replayed else means

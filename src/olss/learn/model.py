@@ -86,10 +86,12 @@ class Model:
         self.head = Head(self.compete, outputs, self.device)
         self._standard = self._standardisation(shape)
         wide = self.net(self.inputs(torch.zeros((2, *shape), device=self.device)))
-        if wide.dim() != 2 or wide.shape[1] < outputs:
+        tensor = isinstance(wide, Tensor)
+        if not tensor or wide.dim() != 2 or wide.shape[1] < outputs:
+            found = f"shape {tuple(wide.shape[1:])}" if tensor else f"a {type(wide).__name__}"
             raise InputError(
                 f"the net must answer with {outputs} numbers a row, one for each class (or "
-                f"target), found shape {tuple(wide.shape[1:])}."
+                f"target), found {found}."
             )
         self.shape = shape
 
@@ -122,8 +124,6 @@ class Model:
                 f"X{part} and y{part} must have the same number of rows, at least one; found "
                 f"{len(X)} and {len(y)}."
             )
-        if X.is_floating_point() and not X.isfinite().all():
-            raise DataError(f"X{part} holds NaN or infinite values; fill or drop those rows.")
         classes = getattr(task, "classes", None)
         if self.labels.classes is None and classes is not None:
             self.labels = Labels(classes)
@@ -155,6 +155,8 @@ class Model:
                 f"X{part} must have rows and columns, found shape {tuple(rows.shape)}; "
                 "X.reshape(-1, 1) makes rows of one column."
             )
+        if rows.is_floating_point() and not rows.isfinite().all():
+            raise DataError(f"X{part} holds NaN or infinite values; fill or drop those rows.")
         return rows
 
     def targets(self, y: Any, part: str = "") -> NDArray[Any]:

@@ -198,6 +198,11 @@ def recipe(name: str | Sequence[str], **settings: Any) -> Learner:
         raise InputError(f"head={values['head']!r} needs remembered rows, and {joined!r} has none.")
     if made.answer.needs_memory and made.loss.regression:
         raise InputError(f"head={values['head']!r} is for classes, found a loss for numbers.")
+    if made.loss.parts_rows and made.regime.regime not in ("task", "replay"):
+        raise InputError(
+            f"loss={values['loss']!r} needs new and remembered rows apart (regime='replay'), found "
+            f"regime={made.regime.regime!r}, which trains on both as one."
+        )
     plain = {key: _plain(values.get(key, default)) for key, default in known.items()}
     if values["penalty"] is None:
         del plain["penalty"]

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from olss.common.package_version import package_version
 from olss.errors import DamagedCheckpointError, InputError, OlssWarning
 from olss.learn.checkpoint import save_whole, verify
 from olss.learn.clock import Clock
-from olss.learn.labels import distinct
+from olss.learn.labels import Labels, distinct
 from olss.learn.learner import Learner
 from olss.learn.learner_parts import Effort
 from olss.streams.content_hash import sha256
@@ -114,6 +114,8 @@ def run(
 def _scores_ahead(learner: Learner, task: Any) -> tuple[float, float]:
     """Score a task not yet learned, its classes allowed: now, and with the first weights."""
     model = learner.model
+    if model.labels.classes is None and getattr(task, "classes", None) is None:
+        model.labels = Labels(None if model.regression else _labels_of([task]))
     X, y, present = model.checked(task, task.X_test, task.y_test, "_test")
     with model.looking_ahead(present):
         ahead = learner.score(task.X_test, task.y_test, model.tasks)
@@ -270,8 +272,14 @@ def _classes(stream: Any) -> Any:
     if hasattr(stream, "classes"):
         return stream.classes
     if isinstance(stream, (list, tuple)) and stream:
-        return np.unique([label for task in stream for label in distinct(task.y)])
+        return _labels_of(stream)
     return None
+
+
+def _labels_of(tasks: Sequence[Any]) -> NDArray[Any]:
+    """Return all labels of tasks, those of test rows too, sorted."""
+    found = [distinct(y, name) for t in tasks for y, name in ((t.y, "y"), (t.y_test, "y_test"))]
+    return np.unique([label for labels in found for label in labels])
 
 
 def _peak_memory() -> int:

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from olss.learn import recipe, run
 from olss.learn.heads import COMPETING
 from olss.streams import from_config
 from tests.lab.report.made import made, saved
+from tests.lab.small import small_spec
 
 
 def test_runs_are_grouped_by_stream_and_method(runs):
@@ -160,6 +162,18 @@ def test_labels_are_never_equal(tmp_path, changes, labels):
         record.save(tmp_path / str(number))
     (stream,) = summarise(collect([tmp_path]))["streams"]
     assert [method["label"] for method in stream["methods"]] == labels
+
+
+def test_runs_of_other_code_of_ones_own_are_another_method(tmp_path):
+    spec = small_spec("sgd", tasks=1)
+    for seed, code in enumerate(["a" * 64, "a" * 64, "b" * 64]):
+        record, _ = run_once(replace(spec, seed=seed, code={"mine": code}))
+        record.save(tmp_path / "small" / "sgd" / f"seed-{seed}")
+    methods = collect([tmp_path]).groups[0].methods
+    assert [(m.label, [run.seed for run in m.runs]) for m in methods] == [
+        ("sgd (code mine aaaaaaa)", ["0", "1 (stream 0)"]),
+        ("sgd (code mine bbbbbbb)", ["2 (stream 0)"]),
+    ]
 
 
 def test_a_setting_that_an_older_record_lacks_was_off(tmp_path):

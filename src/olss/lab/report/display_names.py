@@ -74,7 +74,7 @@ def told_apart(configs: Sequence[dict[str, Any]]) -> list[str]:
         places = [i for i, other in enumerate(names) if other == name]
         flat = [
             set_on_purpose({**configs[i].get("learner", {}), **configs[i].get("training", {})})
-            | {"net": configs[i].get("net")}
+            | {"net": configs[i].get("net"), "code": _code(configs[i])}
             for i in places
         ]
         apart = differing(flat)
@@ -113,3 +113,9 @@ def in_order(methods: list[Method]) -> list[Method]:
 def _label(config: dict[str, Any]) -> str:
     learner = config.get("learner", {})
     return str(learner.get("label") or learner.get("recipe") or "learner")
+
+
+def _code(config: dict[str, Any]) -> str:
+    """Return the modules of one's own, each with the first digits of its sum."""
+    code = config.get("code")
+    return " ".join(f"{n} {str(s)[:7]}" for n, s in code.items()) if isinstance(code, dict) else ""
