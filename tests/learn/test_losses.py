@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import math
 from types import SimpleNamespace
@@ -77,6 +78,31 @@ def test_the_shares_expected_in_a_step_count_new_and_replayed_rows(batch, new):
     assert len(rows) - replayed == new  # there are no more
     whole = np.array([new / 2 + 7.5, new / 2, 22.5, 0])
     assert training.class_shares(4).tolist() == pytest.approx(whole / (new + 30))
+
+
+@pytest.mark.parametrize("beta", [None, 0.5, 2.0])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_adjusted_logits_know_what_rows_count_in_the_loss(beta, weighted):
+    # Whatever weights and beta make of the rows, classes that come unlike end up alike.
+    new = dataclasses.replace(labelled(2, 2, 3, 2), weight=torch.tensor([1.0, 1, 4, 1]))
+    past = dataclasses.replace(labelled(0, 1, 1), weight=torch.tensor([5.0, 1, 2]))
+    training = TrainingSet(new, 4, past, 3)
+    seen, step = model([0, 1], [2, 3]), new.join(past)
+    loss = LogitAdjustedLoss(weighted_loss=weighted, beta=beta)
+    loss.begin_task(seen, training)
+    z = torch.zeros(4, requires_grad=True)
+    loss(seen, z.expand(7, 4), step, 3).backward()
+    assert z.grad.tolist() == pytest.approx([0.0] * 4, abs=1e-6)
+
+
+def test_losses_that_do_not_count_may_be_infinite():
+    # beta = 0 leaves replayed labels out, so old classes are not expected at all.
+    loss, seen = LogitAdjustedLoss(beta=0.0), model([0, 1], [2, 3])
+    loss.begin_task(seen, TrainingSet(labelled(2, 3), 2, labelled(0, 1), 2))
+    z = torch.zeros(4, 4, requires_grad=True)
+    loss(seen, z, labelled(2, 3, 0, 1), 2).backward()
+    assert z.grad.isfinite().all()
+    assert (z.grad[:, :2] == 0).all()
 
 
 def test_new_rows_push_no_old_class_down_with_er_ace():

@@ -77,15 +77,17 @@ class Loss:
             return _mean(values, weight)
         cut = len(values) - replayed
         parts = (None, None) if weight is None else (weight[:cut], weight[cut:])
-        own, past = _mean(values[:cut], parts[0]), _mean(values[cut:], parts[1])
-        return (own + self.beta * past) / (1 + self.beta)
+        own = _mean(values[:cut], parts[0])
+        if not self.beta:  # losses of replayed rows do not count, and may be infinite
+            return own
+        return (own + self.beta * _mean(values[cut:], parts[1])) / (1 + self.beta)
 
 
 class LogitAdjustedLoss(Loss):
     """Cross-entropy that expects each class as often as it comes (Menon et al. 2021).
 
-    With p_c the share of class c among the rows a step is expected to see, the net is trained
-    on ``z_c + tau log p_c`` and asked for ``z``: what comes often need not be answered often.
+    With p_c what class c is expected to count in the loss of a step, the net is trained on
+    ``z_c + tau log p_c`` and asked for ``z``: what comes often need not be answered often.
     Also called balanced softmax (Ren et al. 2020).
 
     Parameters
@@ -104,7 +106,8 @@ class LogitAdjustedLoss(Loss):
 
     def begin_task(self, model: Model, training: TrainingSet) -> TrainingSet:
         """Count the classes."""
-        self.shift = self.tau * training.class_shares(model.out).log() if self.tau else 0.0
+        shares = training.class_shares(model.out, self.weighted, self.beta)
+        self.shift = self.tau * shares.log() if self.tau else 0.0
         return training
 
     def of_rows(self, model: Model, outputs: Tensor, batch: Examples) -> Tensor:

@@ -59,18 +59,29 @@ class TrainingSet:
                 drawn = as_tensor(rng.integers(len(self.replay), size=replayed), device)
                 yield batch.join(self.replay.take(drawn)), replayed
 
-    def class_shares(self, classes: int) -> Tensor:
-        """Return the share of each class among the rows a step is expected to see, (classes,)."""
+    def class_shares(
+        self, classes: int, weighted: bool = False, beta: float | None = None
+    ) -> Tensor:
+        """Return what each class is expected to count in the loss of a step, (classes,), in all 1.
 
-        def shares(rows: Examples) -> Tensor:
-            return torch.bincount(rows.y, minlength=classes) / len(rows)
+        `weighted` and `beta` are those of the loss: whether rows count by their weight, and what
+        the replayed ones count together beside the others, which count 1.
+        """
 
-        own = shares(self.rows)
+        def shares(rows: Examples) -> tuple[Tensor, float]:
+            if not weighted or rows.weight is None:
+                return torch.bincount(rows.y, minlength=classes) / len(rows), 1.0
+            each = torch.bincount(rows.y, rows.weight, classes)
+            return each / each.sum(), float(rows.weight.mean())
+
+        own, of_row = shares(self.rows)
         if self.replay is None:
             return own
+        past, of_past = shares(self.replay)
         batch = min(self.batch, len(self.rows))
         replayed = batch if self.replayed is None else self.replayed
-        return (batch * own + replayed * shares(self.replay)) / (batch + replayed)
+        a, b = (batch * of_row, replayed * of_past) if beta is None else (1.0, beta)
+        return (a * own + b * past) / (a + b)
 
 
 class Regime:
