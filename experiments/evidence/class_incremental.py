@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
+from olss.lab.report.measures import seconds
 from olss.lab.seed_intervals import interval
 from olss.streams.record import Record
 
@@ -100,7 +101,11 @@ def records() -> Found:
 
 def summary(found: Found) -> list[dict[str, Any]]:
     """Return a line for each method and number of rows; times beside SGD's, of the processor."""
-    base = next((_cpu(found[line]) for line in found if line.method == "sgd"), math.nan)
+
+    def spent(by_seed: dict[int, Record]) -> float:
+        return float(np.mean([seconds(record) for record in by_seed.values()]))
+
+    base = next((spent(found[line]) for line in found if line.method == "sgd"), math.nan)
     lines = []
     for line, by_seed in found.items():
         runs = list(by_seed.values())
@@ -115,19 +120,10 @@ def summary(found: Found) -> list[dict[str, Any]]:
                 "ci": f"{average.half:.2f}" if len(runs) > 1 else "",
                 "task1": f"{100 * np.mean([r.accuracy[-1, 0] for r in runs]):.2f}",
                 "newest": f"{100 * np.mean([r.accuracy[-1, -1] for r in runs]):.2f}",
-                "seconds_ratio": f"{_cpu(by_seed) / base:.2f}" if base == base else "",
+                "seconds_ratio": f"{spent(by_seed) / base:.2f}" if base == base else "",
             }
         )
     return lines
-
-
-def _cpu(by_seed: dict[int, Record]) -> float:
-    """Return the processor's seconds of selecting and training, averaged over seeds."""
-    parts = [
-        sum(record.task_cpu_seconds[phase].sum() for phase in ("select", "train"))
-        for record in by_seed.values()
-    ]
-    return float(np.mean(parts)) if parts else math.nan
 
 
 def _table(found: Found) -> str:

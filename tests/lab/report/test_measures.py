@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -44,3 +45,11 @@ def test_one_task_forgets_and_transfers_nothing_known():
 
 def test_times_never_measured_stay_unknown():
     assert math.isnan(seconds(Record(accuracy=[[0.9]])))
+
+
+@pytest.mark.parametrize(("threads", "expected"), [(1, 30.0), (2, 36.0), (None, 36.0)])
+def test_other_work_on_the_machine_does_not_lengthen_runs_of_one_thread(threads, expected):
+    cpu = {"select": [1, 1, 1], "train": [9, 9, 9], "evaluate": [4, 4, 4]}
+    config = {} if threads is None else {"training": {"threads": threads}}
+    assert seconds(dataclasses.replace(RECORD, config=config, task_cpu_seconds=cpu)) == expected
+    assert seconds(dataclasses.replace(RECORD, config=config)) == 36

@@ -13,7 +13,7 @@ import numpy as np
 
 from olss.streams.record import Record
 
-__all__ = ["MEASURES", "Measure", "backward", "forgetting", "forward", "seconds"]
+__all__ = ["MEASURES", "Measure", "backward", "forgetting", "forward", "phase_seconds", "seconds"]
 
 
 def forgetting(record: Record) -> float:
@@ -53,10 +53,24 @@ def forward(record: Record) -> float:
     return float((record.ahead - record.initial)[1:].mean())
 
 
+def phase_seconds(record: Record) -> dict[str, float]:
+    """Return the seconds spent in "select", "train" and "evaluate".
+
+    Of the processor where the run had one thread, since other work on the machine does not
+    lengthen those; of the clock otherwise, or where a record has no others.
+    """
+    clock, cpu = (
+        {phase: float(values.sum()) for phase, values in spent.items()}
+        for spent in (record.task_seconds, record.task_cpu_seconds)
+    )
+    one = record.config.get("training", {}).get("threads") == 1
+    return cpu if one and not any(map(math.isnan, cpu.values())) else clock
+
+
 def seconds(record: Record) -> float:
-    """Wall-clock seconds of selecting and training; evaluation is not a method's doing."""
-    parts = [record.task_seconds[phase].sum() for phase in ("select", "train")]
-    return float(sum(parts))
+    """Seconds of selecting and training; evaluation is not a method's doing."""
+    spent = phase_seconds(record)
+    return spent["select"] + spent["train"]
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ def _times(stream: dict[str, Any]) -> ReportTable:
         ("steps", "Steps", amount),
         ("peak", "Peak memory", storage),
     ]
-    return _by_method(stream, "time", f"{stream['title']}: wall-clock seconds", shown)
+    return _by_method(stream, "time", f"{stream['title']}: seconds", shown)
 
 
 def _by_method(

@@ -18,7 +18,7 @@ from olss.lab.protocol import (
     shared_settings,
 )
 from olss.lab.report.found_runs import Collection, Group, Method
-from olss.lab.report.measures import MEASURES, seconds
+from olss.lab.report.measures import MEASURES, phase_seconds, seconds
 from olss.lab.report.own_claims import own_claims
 from olss.lab.report.palette import Style, styles
 from olss.lab.report.paper_claims import paper_claims
@@ -122,7 +122,7 @@ def _method(method: Method, look: Style, sgd: Method | None) -> dict[str, Any]:
         | {
             "seconds": over_seeds(seconds),
             "ratio": log_ratio(own, base),
-            **{p: over_seeds(lambda r, p=p: float(r.task_seconds[p].sum())) for p in PHASES},  # type: ignore[misc]
+            **{p: over_seeds(lambda r, p=p: phase_seconds(r)[p]) for p in PHASES},  # type: ignore[misc]
             "stored": over_seeds(lambda r: float(r.stored_examples[-1])),
             "disturbed": over_seeds(
                 lambda r: float(r.disturbed_rows[-1] / max(1, r.stored_examples[-1]))
