@@ -49,7 +49,7 @@ def test_killed_ten_times_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
             time.sleep(rng.uniform(0.1, 2.0))
         else:  # in the middle of learning
             goal = learned(run) + int(rng.integers(1, 3))
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 300  # a busy machine starts slowly
             while learned(run) < goal and time.monotonic() < deadline:
                 assert process.poll() is None, process.communicate()[0].decode()
                 time.sleep(0.002)
@@ -82,7 +82,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on_and_two_commands_share_the_work(
     write_experiment(tmp_path, tasks=12)
     process = start(tmp_path)
     run = tmp_path / "runs/small/sgd/seed-0"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300  # a busy machine starts slowly
     while learned(run) < 1 and not (run / "record.json").exists():
         assert time.monotonic() < deadline
         time.sleep(0.002)
