@@ -107,8 +107,8 @@ def class_incremental_run(
         stored_examples=[held, held],
         row_passes=[passes // 2, passes],
         tasks=["one", "two"],
-        config={"stream": {}},
-        task_cpu_seconds={"select": [1, 1], "train": [cpu, cpu]},
+        config={"stream": {}, "training": {"threads": 1}},
+        task_cpu_seconds={"select": [1, 1], "train": [cpu, cpu], "evaluate": [5, 5]},
     )
     record.save(folder / f"seed-{seed}")
 
