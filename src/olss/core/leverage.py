@@ -384,7 +384,7 @@ def _sketched(parts: list[Blocks], rule: RidgeRule, rng: np.random.Generator) ->
     Nguyen 2013) for the first step. Scores are rescaled to the right sum.
     """
     S = Blocks(sparse_sketch(parts, 4 * parts[0].columns, rng, parts[0].dtype))
-    factor = _factor_of_sketch(S, rule) if S.sums_finite() else None
+    factor = _factor_of_sketch(S, rule)
     if factor is None:
         for p in parts:
             p.check_finite()
@@ -403,16 +403,20 @@ def _sketched(parts: list[Blocks], rule: RidgeRule, rng: np.random.Generator) ->
 def _factor_of_sketch(S: Blocks, rule: RidgeRule) -> Factor | None:
     """Factor S'S, whose products are formed in float32 if that is found to do no harm.
 
-    None where squares of its values overflow or vanish in float64, too.
+    None where squares of its values overflow or vanish in float64, too, or are not numbers.
     """
+
+    def fits(G: Floats, dtype: np.dtype[Any]) -> bool:
+        return bool(np.isfinite(G.diagonal()).all()) and in_range(G, [S], dtype)
+
     if S.dtype == np.float32:
         G = gram_of([S], S.dtype)
-        if in_range(G, [S], S.dtype):
+        if fits(G, S.dtype):
             factor = factor_gram(G, rule.of_gram(G), _SINGLE[1])
             if factor.null is None and product_defect(S, factor, G) <= SKETCH_TOLERANCE:
                 return factor
     G = gram_of([S], _DOUBLE[0])
-    return factor_gram(G, rule.of_gram(G), _DOUBLE[1]) if in_range(G, [S], _DOUBLE[0]) else None
+    return factor_gram(G, rule.of_gram(G), _DOUBLE[1]) if fits(G, _DOUBLE[0]) else None
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ Floats = NDArray[np.float64]
 _WIDE = np.dtype(np.float64)
 _FLOOR = 16 * float(np.finfo(np.float64).eps)
 QUARTERS = 4  # of a sketch, to each of which a row is added
+IN_CACHE = 1_500_000  # bytes of rows that stay at hand while they are added to all quarters
 
 
 def sparse_sketch(
@@ -65,7 +66,7 @@ def _add_signed(
     """Add rows to a sketch, weighted, or each scaled to norm 1."""
     quarters, dtype = np.array_split(sketch, min(QUARTERS, len(sketch))), sketch.dtype
     run = min(len(quarters[-1]), 256)
-    pieces = blocks.pieces(dtype)
+    pieces = blocks.pieces(dtype, IN_CACHE)
     signs = rng.choice(np.array([-1, 1], dtype=np.int8), size=blocks.rows)
     runs = {p.start: -(-_rows(p) // run) for p in pieces}
     starts = {
@@ -74,7 +75,9 @@ def _add_signed(
     }
 
     def work(mine: Iterator[slice]) -> Iterator[tuple[slice, NDArray[Any]]]:
-        for part, block in blocks.read(dtype, mine):
+        # Two, since the last result may not be taken yet.
+        room = np.empty((2, max(map(_rows, pieces)), blocks.columns), dtype=dtype)
+        for turn, (part, block) in enumerate(blocks.read(dtype, mine)):
             rows = block.toarray() if blocks.sparse else to_numpy(block)
             factor = signs[part] / np.sqrt(len(quarters))
             if unit_rows:
@@ -82,12 +85,13 @@ def _add_signed(
                 factor /= np.where(norms > 0, norms, 1.0)
             elif blocks.weights is not None:
                 factor *= np.sqrt(blocks.weights[part])
-            yield part, rows * factor.astype(dtype)[:, None]
+            signed = room[turn % 2, : len(rows)]
+            yield part, np.multiply(rows, factor.astype(dtype)[:, None], out=signed)
 
     def add(done: tuple[slice, NDArray[Any]]) -> None:
         part, rows = done
-        for quarter, places in zip(quarters, starts[part.start], strict=True):
-            for k, start in enumerate(places):
+        for k, places in enumerate(zip(*starts[part.start], strict=True)):
+            for quarter, start in zip(quarters, places, strict=True):
                 _add_from(quarter, rows[k * run : (k + 1) * run], int(start))
 
     in_turn(pieces, work, add)

@@ -141,13 +141,14 @@ class Blocks:
                 block[:, : self.columns] = self._block(part, dtype)
             yield part, block
 
-    def pieces(self, dtype: np.dtype[Any]) -> list[slice]:
+    def pieces(self, dtype: np.dtype[Any], size: int | None = None) -> list[slice]:
         """Return all rows as parts of about the same size, for threads to read.
 
-        They depend on nothing but the shape. A part has so many rows that a product X'X takes
-        longer than to add it up.
+        They depend on nothing but the shape. A part has `size` bytes; by default so many rows that
+        a product X'X takes longer than to add it up.
         """
-        most = max(64, self.columns // 4, PIECE_BYTES // (self.columns * dtype.itemsize))
+        size = PIECE_BYTES if size is None else size
+        most = max(64, self.columns // 4, size // (self.columns * dtype.itemsize))
         return self._cut(most)
 
     def _cut(self, most: int) -> list[slice]:

@@ -29,8 +29,8 @@ class _Narrow(Blocks):
     def _converts(self, dtype: np.dtype[Any]) -> bool:
         return False
 
-    def pieces(self, dtype: np.dtype[Any]) -> list[slice]:
-        """Return all rows as parts that a thread may have, wide, in float64."""
+    def pieces(self, dtype: np.dtype[Any], size: int | None = None) -> list[slice]:
+        """Return all rows as parts that a thread may have, wide, in float64, of any `size`."""
         return self._cut(int(np.clip(WIDE_BYTES // (8 * self._wide.columns), 64, 1024)))
 
     def _block(self, part: slice, dtype: np.dtype[Any]) -> Any:
