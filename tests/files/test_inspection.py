@@ -10,7 +10,7 @@ import pytest
 
 from olss import Sketch
 from olss.common.metadata import Metadata
-from olss.errors import FormatError
+from olss.errors import FormatError, InputError
 from olss.files import compress, inspect
 
 
@@ -113,3 +113,12 @@ def test_a_saved_sketch_is_described_too(tmp_path):
     assert found.description.counts.tolist() == sketch.describe().counts.tolist()
     assert "50 rows of 300 seen" in str(found)
     assert "policy weighted" in str(found)
+
+
+def test_a_file_whose_rows_are_all_forgotten_says_so(tmp_path):
+    path = tmp_path / "s.parquet"
+    sketch = Sketch(9, "reservoir").update({"who": ["ann"] * 20, "x": np.arange(20.0)})
+    assert sketch.remove(where={"who": "ann"}) == 9
+    sketch.save(path)
+    with pytest.raises(InputError, match="none of the 20 rows seen: all were removed"):
+        inspect(path)

@@ -262,3 +262,39 @@ def test_columns_of_lists_and_fields_name_no_groups():
     for name, kind in {"s": "struct", "l": "list"}.items():
         with pytest.raises(InputError, match=f"by: the column '{name}' holds {kind}"):
             sketch.estimate(by=name)
+
+
+def test_groups_are_called_by_the_values_of_their_column():
+    """True, a date, a whole number beside gaps: what a user would look a group up by."""
+    n = 600
+    days = pd.Timestamp("2026-01-01") + pd.to_timedelta(np.arange(n) % 3, unit="D")
+    table = pd.DataFrame(
+        {
+            "flag": np.arange(n) % 4 == 0,
+            "day": days,
+            "date": pd.Series(days.date),
+            "wait": pd.to_timedelta(np.arange(n) % 2, unit="h"),
+            "stops": pd.array(np.arange(n) % 3, dtype="Int64"),
+            "fare": pd.Categorical(np.where(np.arange(n) % 5, "cheap", "dear")),
+            "zone": pd.Series(days).dt.tz_localize("Europe/Berlin"),
+            "x": np.arange(n, dtype=float),
+        }
+    )
+    table.loc[table["stops"] == 2, "stops"] = None
+    sketch = Sketch(n, "reservoir").update(table)
+    for name in table.columns.drop("x"):
+        found, truth = sketch.estimate("x", by=name), table.groupby(name, observed=True)["x"].sum()
+        for value, total in truth.items():
+            assert found[value].total == pytest.approx(total), (name, value)
+        assert len(found) == len(truth) + (name == "stops")
+    gap = sketch.estimate("x", by="stops")
+    assert gap[None].rows == n // 3
+    assert "(missing)" in str(gap)
+    with pytest.raises(InputError, match=r"no row kept has flag 'yes'; groups are called False, T"):
+        sketch.estimate(by="flag")["yes"]
+
+
+def test_times_finer_than_python_has_them_stay_apart():
+    table = pd.DataFrame({"at": pd.to_datetime(np.arange(4) // 2, unit="ns"), "x": np.ones(4)})
+    found = Sketch(4, "reservoir").update(table).estimate("x", by="at")
+    assert [one.rows for _, one in found] == [2, 2]

@@ -128,3 +128,10 @@ def test_dates_of_any_library_choose_rows_of_an_array(unit):
         assert sketch.estimate(where={"wait": value}).count == 1
     with pytest.raises(InputError, match=r"'day' holds datetime64.*is no such value"):
         sketch.estimate(where={"day": 5})
+
+
+def test_half_precision_columns_choose_rows_and_are_scored_without_a_warning():
+    half = pa.array(np.arange(90, dtype=np.float16) % 3)
+    sketch = Sketch(45, seed=0).update(pa.table({"x": np.arange(90.0), "half": half}))
+    held = np.asarray(sketch.frame["half"])
+    assert 0 < sketch.estimate(where={"half": 1.0}).rows == np.count_nonzero(held == 1)

@@ -15,6 +15,7 @@ from olss.files.result_lock import written_alone
 from olss.memory.selecting import column_of
 from olss.memory.sketch import Sketch
 from olss.memory.state import State
+from olss.memory.state_holder import state_of
 from olss.tables.text_columns import TextByValue
 
 __all__ = ["Forgotten", "forget"]
@@ -92,7 +93,7 @@ def forget(path: str | os.PathLike[str], where: Mapping[str, Any]) -> Forgotten:
         removed = sketch.remove(where=where)
         if removed:
             sketch.save(path)
-    state = sketch._settled
+    state = state_of(sketch)
     remains = [TAKEN_OFF if state.spectrum is not None else NO_SPECTRUM]
     remains += [SCALES] if state.numbers.plan is not None else []
     remains += [

@@ -17,6 +17,7 @@ from olss.memory.description import Description, short_names
 from olss.memory.drift import Drift
 from olss.memory.policies import name_of
 from olss.memory.sketch import Sketch
+from olss.memory.state_holder import state_of
 
 __all__ = ["Inspection", "inspect", "weight_bins", "why_unknown"]
 
@@ -80,7 +81,7 @@ def inspect(path: str | os.PathLike[str], *, against: Any = None) -> Inspection:
     (500, True)
     """
     sketch = Sketch.load(path)
-    state = sketch._settled
+    state = state_of(sketch)
     described = sketch.describe()
     error = None if state.spectrum is None or state.blurred else sketch.error()
     moved = None
@@ -97,7 +98,7 @@ def inspect(path: str | os.PathLike[str], *, against: Any = None) -> Inspection:
 
 def why_unknown(sketch: Sketch) -> str:
     """Return, in words, why nobody knows how far a sketch is from everything seen."""
-    if sketch._settled.blurred:
+    if state_of(sketch).blurred:
         return "it was merged with a sketch that did not tell all values and gaps apart"
     return "no spectrum is kept with this policy, or a window (ask for it with --spectrum)"
 
@@ -106,7 +107,7 @@ def _lines(found: Inspection) -> list[str]:
     """Return an inspection as lines to read in a terminal."""
     d, sketch = found.description, found.sketch
     low, mean, high = d.weight
-    table = sketch._settled.table
+    table = state_of(sketch).table
     target = f", target {table.target}" if table is not None and table.target else ""
     lines = [
         f"{found.path}: {d.rows:,} rows of {d.seen:,} seen",

@@ -23,6 +23,7 @@ from olss.memory.along_stream import along_stream
 from olss.memory.description import short_names
 from olss.memory.policies import name_of, says
 from olss.memory.sketch import Sketch
+from olss.memory.state_holder import settings_of, state_of
 from olss.memory.unusual_rows import UnusualRow, unusual_rows
 
 __all__ = ["render_page", "write_page"]
@@ -81,7 +82,7 @@ def _scroll(content: str, kind: str = "scroll wide-table") -> str:
 
 def _head(found: Inspection) -> str:
     d, sketch = found.description, found.sketch
-    settings, kind = sketch._settings, sketch._settled.table
+    settings, kind = settings_of(sketch), state_of(sketch).table
     words = [f"policy {name_of(sketch.policy) or 'of its own'}", f"size {sketch.size}"]
     if kind is not None and kind.target:
         words.append(f"target {kind.target}")
@@ -178,7 +179,7 @@ def _drift(found: Inspection) -> str:
 
 
 def _stream(found: Inspection) -> str:
-    shares = along_stream(found.sketch._settled)
+    shares = along_stream(state_of(found.sketch))
     starts = np.cumsum([0, *(line["rows"] for line in found.files)])[1:-1]
     weighs = _weighs(found.sketch)
     stands = '<span><i class="s"></i>what they stand for, by their weights</span>' if weighs else ""
@@ -262,7 +263,7 @@ def _estimates(found: Inspection) -> str:
 
 def _numeric(sketch: Sketch) -> list[tuple[str, Any]]:
     """Return columns of numbers by name, as `Sketch.estimate` takes them."""
-    state = sketch._settled
+    state = state_of(sketch)
     if state.table is None:
         X, y = state.rows["X"], state.rows.get("y")
         few = X.ndim == 2 and not sp.issparse(X) and X.shape[1] <= ESTIMATES
@@ -303,7 +304,7 @@ def _unusual(found: Inspection) -> str:
 
 
 def _unusual_line(found: Inspection, one: UnusualRow) -> list[str]:
-    rows = found.sketch._settled.rows
+    rows = state_of(found.sketch).rows
     place = f"row {rows['index'][one.row]:,} of the stream"
     if "source" in rows and rows["source"][one.row] >= 0:
         address = found.files[int(rows["source"][one.row])]["address"]
@@ -328,8 +329,8 @@ def _unusual_line(found: Inspection, one: UnusualRow) -> list[str]:
 
 def _value(found: Inspection, name: str, row: int) -> str:
     """Return a value of a row as a short text."""
-    X = found.sketch._settled.rows["X"]
-    if found.sketch._settled.table is None:
+    X = state_of(found.sketch).rows["X"]
+    if state_of(found.sketch).table is None:
         return ""
     value = X.column(name)[row].as_py()
     text = (
@@ -360,7 +361,7 @@ def _files(found: Inspection) -> str:
     if not found.files:
         return ""
     kept = np.bincount(
-        np.maximum(found.sketch._settled.rows["source"], -1) + 1, minlength=len(found.files) + 1
+        np.maximum(state_of(found.sketch).rows["source"], -1) + 1, minlength=len(found.files) + 1
     )[1:]
     lines = [
         [escaped(line["run"] + 1), escaped(line["address"]), f"{line['rows']:,}", f"{n:,}"]

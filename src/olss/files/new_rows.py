@@ -13,6 +13,7 @@ from olss.files.inputs import find, survey
 from olss.files.source import Source
 from olss.memory.sketch import Sketch
 from olss.memory.state import State
+from olss.memory.state_holder import state_of
 
 __all__ = ["sampled_rows"]
 
@@ -28,7 +29,7 @@ def sampled_rows(
     """
     import pyarrow as pa
 
-    state = sketch._settled
+    state = state_of(sketch)
     sample = Sketch(SAMPLE_ROWS, "reservoir", seed=seed)
     for source in find(inputs):
         schema, pieces = survey(source, 0)

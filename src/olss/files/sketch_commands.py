@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 GROUPS = 50  # lines a table has at the most
-MISSING = "(missing)"
 
 WHERE = typer.Option(
     "--where",
@@ -88,12 +87,13 @@ def _estimate(
     from olss.common import checks
     from olss.memory.selecting import names_of
     from olss.memory.sketch import Sketch
+    from olss.memory.state_holder import state_of
 
     asked = [("mean", name) for name in mean or ()] + [("total", name) for name in total or ()]
     if count or not asked:
         asked.insert(0, ("count", ""))
     sketch = Sketch.load(path)
-    columns = names_of(sketch._settled)
+    columns = names_of(state_of(sketch))
     for option, name in [*asked, ("by", by)]:
         if name:
             checks.column(f"--{option}", name, columns)
@@ -119,10 +119,11 @@ def _forget(
 def _conditions(sketch: Sketch, where: Sequence[str] | None) -> dict[str, list[str | None]] | None:
     """Return columns and the values wanted, of texts COL=VALUE."""
     from olss.memory.selecting import names_of
+    from olss.memory.state_holder import state_of
 
     if not where:
         return None
-    names = set(names_of(sketch._settled))
+    names = set(names_of(state_of(sketch)))
     found: dict[str, list[str | None]] = {}
     for text in where:
         parts = text.split("=")
@@ -142,6 +143,7 @@ def _answer(
     """Return a table of estimates: a line each, or a line a group."""
     from olss.common.text_table import aligned
     from olss.memory.estimate_results import Estimate
+    from olss.memory.state_holder import settings_of
 
     found = [
         sketch.estimate(name or None, by=by, where=where, calibrate=calibrate) for _, name in asked
@@ -166,7 +168,7 @@ def _answer(
         for (_, name), one in zip(asked, found, strict=True)
         if one.missing
     ]
-    half_life = sketch._settings.half_life
+    half_life = settings_of(sketch).half_life
     if half_life is not None:
         missing.append("Rows count by their age: half after the half-life the file was made with.")
     return "\n".join(lines + list(dict.fromkeys(missing)))
@@ -183,7 +185,7 @@ def _by_group(
     order = sorted(counts, key=lambda group: -counts[group].count)
     table = [[by, "rows kept"] + [cell for title in titles for cell in (title, percent)]]
     for group in order[:GROUPS]:
-        line = [str(group), f"{counts[group].rows:,}"]
+        line = [group, f"{counts[group].rows:,}"]
         for (what, _), estimates in zip(asked, by_group, strict=True):
             one = estimates.get(group)
             line += ["—", "no value"] if one is None else _texts(one, what, level)
@@ -197,9 +199,11 @@ def _by_group(
     return lines
 
 
-def _named(estimates: Any) -> dict[Any, Estimate]:
-    """Return the estimate of each group; a gap, None or NaN, is one that can be looked up."""
-    return {MISSING if name is None or name != name else name: one for name, one in estimates}
+def _named(estimates: Any) -> dict[str, Estimate]:
+    """Return the estimate of each group, by what the group is called."""
+    from olss.memory.estimate_results import label_text
+
+    return {label_text(name): one for name, one in estimates}
 
 
 def _texts(one: Estimate, what: str, level: float) -> list[str]:

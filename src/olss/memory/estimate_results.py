@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -15,7 +16,7 @@ from olss.common.text_table import aligned
 from olss.core.estimation import Figure
 from olss.errors import InputError
 
-__all__ = ["Estimate", "Estimates"]
+__all__ = ["Estimate", "Estimates", "label_text"]
 
 What: TypeAlias = Literal["count", "total", "mean"]
 
@@ -110,7 +111,8 @@ class Estimates(_Numbers):
     Attributes
     ----------
     groups : dict of str to array
-        The columns that name a group, each with a value a group.
+        The columns that name a group, each with a value a group: as Python or NumPy has it, None
+        for rows whose value is missing.
     count, count_se, total, total_se, mean, mean_se, rows, too_few : arrays, a value a group
         As in `Estimate`.
     missing : int
@@ -146,7 +148,11 @@ class Estimates(_Numbers):
             found = np.flatnonzero(np.logical_and.reduce(same))
             if len(found):
                 return self.at(int(found[0]))
-        raise InputError(f"no row kept has {', '.join(self.groups)} {group!r}.")
+        known = ", ".join(repr(name) for name, _ in islice(self, 3))
+        raise InputError(
+            f"no row kept has {', '.join(self.groups)} {group!r}; groups are called {known}"
+            f"{' and so on' if len(self) > 3 else ''}."
+        )
 
     def to_dict(self, level: float = 0.95) -> dict[str, NDArray[Any]]:
         """Return columns: those of `groups`, ``rows``, and ``mean, mean_se, mean_low, mean_high``.
@@ -179,7 +185,7 @@ class Estimates(_Numbers):
         table = [head]
         for group in shown:
             one = self.at(int(group))
-            names = [str(labels[group]) for labels in self.groups.values()]
+            names = [label_text(labels[group]) for labels in self.groups.values()]
             numbers = [text for _, *pair in one.texts() for text in pair]
             table.append([*names, f"{one.rows:,}", *numbers])
         lines = aligned(table, left=len(self.groups))
@@ -191,6 +197,11 @@ class Estimates(_Numbers):
         """Return the estimate of one group, by its place."""
         figures = {what: figure.at(group) for what, figure in self.figures.items()}
         return Estimate(figures, int(self.rows[group]), bool(self.too_few[group]), 0)
+
+
+def label_text(label: Any) -> str:
+    """Return what a group is called, to be read; a gap, None or NaN, is called that."""
+    return "(missing)" if label is None or label != label else str(label)
 
 
 def _left_out(missing: int, between: str = "; ") -> str:

@@ -14,7 +14,6 @@ from olss.errors import InputError
 from olss.memory.own_columns import EXTRA
 from olss.memory.state import BLURRED, State
 from olss.memory.store import is_arrow
-from olss.memory.target_classes import labels
 
 __all__ = ["chosen_rows", "column_of", "known_totals", "labels_of", "names_of", "numbers_of"]
 
@@ -73,18 +72,42 @@ def numbers_of(state: State, name: str, what: str) -> NDArray[np.float64]:
 
 
 def labels_of(state: State, name: str, what: str) -> NDArray[Any]:
-    """Return a column as labels."""
+    """Return a column as labels: its values as Python has them, None where they are missing."""
     column = column_of(state, name, what)
     if isinstance(column, np.ndarray):
         return column
-    import pyarrow as pa
+    import pyarrow.types as kinds
 
+    from olss.tables.arrow_types import as_type, is_number, is_text, numpy_array, value_type
+
+    kind = value_type(column.type)
+    if kinds.is_nested(kind):
+        raise InputError(f"{what}: the column {name!r} holds {kind}, which names no groups.")
+    column = as_type(column, kind)
+    if not column.null_count and is_number(kind):
+        return numpy_array(column)
+    values = _to_microseconds(column).to_pylist()
+    if not column.null_count and is_text(kind):
+        return np.asarray(values, dtype=np.str_)  # faster to sort
+    labels = np.empty(len(values), dtype=object)
+    labels[:] = values
+    return labels
+
+
+def _to_microseconds(column: Any) -> Any:
+    """Return times as exactly as Python has them, where that is exact: pandas has more digits."""
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    kind = column.type
+    if getattr(kind, "unit", None) != "ns":
+        return column
     try:
-        return labels(column)
-    except pa.ArrowNotImplementedError as error:
-        raise InputError(
-            f"{what}: the column {name!r} holds {column.type}, which names no groups."
-        ) from error
+        if kinds.is_timestamp(kind):
+            return column.cast(pa.timestamp("us", kind.tz))
+        return column.cast(pa.duration("us") if kinds.is_duration(kind) else pa.time64("us"))
+    except pa.ArrowInvalid:
+        return column.cast(pa.large_string())
 
 
 def known_totals(state: State) -> tuple[NDArray[Any], NDArray[np.float64]]:
@@ -173,6 +196,8 @@ def _arrow_matches(name: str, column: Any, values: list[Any]) -> NDArray[np.bool
     from olss.tables.arrow_types import as_type, value_type
 
     column = as_type(column, value_type(column.type))
+    if pa.types.is_float16(column.type):  # which Arrow does not look up
+        column = column.cast(pa.float32())
     given = [v for v in values if v is not None]
     try:
         try:

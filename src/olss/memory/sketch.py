@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Sketch"]
 
-EMPTY = "the sketch is empty: give it rows with update(rows, y) first."
-
-
 class Sketch(StateHolder):
     """A constant-size training set of everything seen so far.
 
@@ -438,9 +435,7 @@ class Sketch(StateHolder):
         >>> bool(drifts(rng.standard_normal((200, 10)) * 1.5))
         True
         """
-        state = self._settled
-        if not len(state.rows):
-            raise InputError(EMPTY)
+        state = self._held
         X = self._like_before(state, rows)
         numbers = self._compared(state)
         return self._familiar_rows(state, task, numbers).novelty(numbers.of(X))
@@ -462,9 +457,7 @@ class Sketch(StateHolder):
            0     4          6  2  2
         """
         waiting = self._state.waiting_rows
-        state = self._settled
-        if not len(state.rows):
-            raise InputError(EMPTY)
+        state = self._held
         return Description.of(self._settings, state, _classes(state), waiting)
 
     def plot(self) -> Figure:
@@ -498,9 +491,7 @@ class Sketch(StateHolder):
         >>> 0 < sketch.error().relative < 0.3
         True
         """
-        state = self._settled
-        if not len(state.rows):
-            raise InputError(EMPTY)
+        state = self._held
         if state.spectrum is None:
             raise InputError(
                 "this sketch keeps no spectrum of everything seen, so its error is not known: make "
@@ -551,9 +542,7 @@ class Sketch(StateHolder):
         >>> bool(abs(found.total - x[x[:, 0] > 3, 1].sum()) < 5 * found.total_se)
         True
         """
-        state = self._settled
-        if not len(state.rows):
-            raise InputError(EMPTY)
+        state = self._held
         if not says(self.policy, "decays"):
             raise InputError(
                 f"policy {_title(self.policy)!r} does not say with which probability a row was "
@@ -598,9 +587,7 @@ class Sketch(StateHolder):
         ... )
         (False, True)
         """
-        state = self._settled
-        if not len(state.rows):
-            raise InputError(EMPTY)
+        state = self._held
         X = self._like_before(state, rows)
         numbers = self._compared(state)
         names = None if numbers.plan is None else [*numbers.plan.labels(), "(constant)"]
@@ -696,11 +683,29 @@ class Sketch(StateHolder):
         sketch._forget_what_was_worked_out()
         return sketch
 
+    @property
+    def _held(self) -> State:
+        """The state, which has rows."""
+        state = self._settled
+        if not len(state.rows):
+            raise InputError(_empty(state))
+        return state
+
     def _column(self, name: str) -> Any:
-        rows = self._settled.rows
-        if name not in rows:
-            raise InputError(EMPTY)
-        return rows[name]
+        state = self._settled
+        if name not in state.rows:
+            raise InputError(_empty(state))
+        return state.rows[name]
+
+
+def _empty(state: State) -> str:
+    """Say why there are no rows, and what to do."""
+    if not state.seen:
+        return "the sketch is empty: give it rows with update(rows, y) first."
+    return (
+        f"the sketch holds none of the {state.seen:,} rows seen: all were removed. New rows fill "
+        "it again, by update(rows, y) or, for a file, olss compress."
+    )
 
 
 def _classes(state: State) -> NDArray[Any] | None:

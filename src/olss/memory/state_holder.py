@@ -34,7 +34,7 @@ from olss.memory.surprise import check_target
 from olss.memory.table_intake import incoming_table, with_schemas
 from olss.tables.frames import is_table
 
-__all__ = ["StateHolder"]
+__all__ = ["StateHolder", "settings_of", "state_of"]
 
 WORKED_OUT = ("_lock", "_familiar")  # of no account in copies
 SINGLES = 256  # updates of a row or a few that are taken together
@@ -265,6 +265,16 @@ class StateHolder:
         if numbers.stay:
             self._familiar = (state, task, familiar)
         return familiar
+
+
+def state_of(sketch: StateHolder) -> State:
+    """Return what a sketch holds, no rows waiting, for other floors to look at."""
+    return sketch._settled
+
+
+def settings_of(sketch: StateHolder) -> Settings:
+    """Return how a sketch was made."""
+    return sketch._settings
 
 
 def _origins(rows: RowStore, files: int) -> dict[str, Array]:

@@ -19,7 +19,7 @@ from olss.memory.store import Array, is_arrow
 from olss.tables.arrow_types import as_numbers, is_number, numpy_array
 from olss.tables.class_labels import class_verdict
 
-__all__ = ["classes_of", "labels", "numbers_of_target", "say_classes"]
+__all__ = ["classes_of", "numbers_of_target", "say_classes"]
 
 
 def say_classes(y: Array, before: bool | None = None, *, matters: bool = False) -> bool:
@@ -51,7 +51,7 @@ def classes_of(parts: Sequence[Array]) -> NDArray[Any]:
     if is_arrow(parts[0]):
         import pyarrow as pa
 
-        return labels(pa.chunked_array([c for y in parts for c in y.column(0).chunks]))
+        return _labels(pa.chunked_array([c for y in parts for c in y.column(0).chunks]))
     found = []
     for y in map(to_numpy, parts):
         flat = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
@@ -74,7 +74,7 @@ def numbers_of_target(parts: Sequence[Array]) -> NDArray[np.float64]:
     return np.concatenate(found)
 
 
-def labels(column: Any) -> NDArray[Any]:
+def _labels(column: Any) -> NDArray[Any]:
     """Return a column as an array that sorts: numbers, or text; gaps are a class of their own."""
     import pyarrow as pa
     import pyarrow.types as kinds

@@ -43,5 +43,6 @@ def first_beyond(values: NDArray[Any], limit: float) -> int | None:
     """Return the first row with a value of this size or more, or None."""
     if values.dtype.kind != "f":
         return None
-    bad = ~(np.abs(values) < limit).reshape(len(values), -1).all(axis=1)
+    with np.errstate(over="ignore"):  # float16 ends before most limits
+        bad = ~(np.abs(values) < limit).reshape(len(values), -1).all(axis=1)
     return int(bad.argmax()) if bad.any() else None
