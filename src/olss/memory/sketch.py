@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sketch"]
 
+
 class Sketch(StateHolder):
     """A constant-size training set of everything seen so far.
 
