@@ -66,6 +66,19 @@ def test_a_function_must_make_a_module():
         build(lambda: 3, (5,), 3, 0)
 
 
+def test_nets_of_ones_own_are_told_apart_by_their_layers():
+    """Reports average runs whose nets are described alike."""
+    wide, deep = (lambda: mlp(4, 3, (6,))), (lambda: mlp(4, 3, (2, 4)))
+    nets = wide, deep, wide(), deep()
+    before = torch.random.get_rng_state()
+    told = [describe(net) for net in nets]
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert len({str(one) for one in told}) == 4
+    assert told[0] == describe(wide)
+    relu, tanh = (nn.Sequential(nn.Linear(4, 3), kind()) for kind in (nn.ReLU, nn.Tanh))
+    assert describe(relu) != describe(tanh)
+
+
 def test_penultimate_features_are_what_goes_into_the_last_layer():
     net = mlp(6, 3, (5, 4))
     x = torch.rand(7, 6)

@@ -144,7 +144,7 @@ def test_misspelt_names_and_bad_settings_name_the_remedy(name, settings, message
 
 def test_a_module_is_described():
     config = recipe("sgd", net=nn.Linear(4, 3)).config
-    assert config["net"] == {"module": "Linear", "parameters": 15}
+    assert config["net"] == {"module": "Linear", "parameters": 15, "layers": "120e3c709e2b"}
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "Adam", "adamw", "rmsprop"])

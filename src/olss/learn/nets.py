@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -15,7 +16,10 @@ from torch.nn import functional
 from olss.errors import InputError
 from olss.learn.own_parts import imported
 
-__all__ = ["Net", "build", "describe", "last_linear", "mlp", "penultimate", "resnet18", "stages"]
+__all__ = [
+    "Net", "build", "check_net", "describe", "last_linear", "mlp", "penultimate", "resnet18",
+    "stages",
+]  # fmt: skip
 
 Net = str | nn.Module | Callable[[], nn.Module]
 
@@ -99,13 +103,10 @@ def build(net: Net, shape: Sequence[int], outputs: int, seed: int) -> nn.Module:
         return copy.deepcopy(net)
     if isinstance(net, str) and ":" in net:
         net = imported("net", net)
+    if not isinstance(net, str):
+        return _made(net, seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if not isinstance(net, str):
-            made = net()
-            if not isinstance(made, nn.Module):
-                raise InputError(f"net must make an nn.Module, found {type(made).__name__}.")
-            return made
         kind, numbers = _parse(net)
         if kind == "mlp":
             return mlp(math.prod(shape), outputs, numbers or (400, 400))
@@ -119,20 +120,46 @@ def build(net: Net, shape: Sequence[int], outputs: int, seed: int) -> nn.Module:
         return resnet18(shape[0], outputs, *numbers)
 
 
-def describe(net: Net) -> Any:
-    """Say in JSON which net it is."""
+def _made(net: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """Return what a function makes under a seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = net()
+    if not isinstance(made, nn.Module):
+        raise InputError(f"net must make an nn.Module, found {type(made).__name__}.")
+    return made
+
+
+def check_net(net: Net) -> None:
+    """Raise unless it is a net, or says how to make one."""
     if isinstance(net, str):
         if ":" in net:
             imported("net", net)
         else:
             _parse(net)
+    elif not callable(net):  # as a module is
+        raise InputError(f"net must be {NAMES}; found {net!r}.")
+
+
+def describe(net: Net) -> Any:
+    """Say in JSON which net it is; layers of one's own are told apart by what they print.
+
+    Examples
+    --------
+    >>> describe("mlp-100")
+    'mlp-100'
+    >>> describe(lambda: nn.Linear(4, 3))
+    {'function': '<lambda>', 'module': 'Linear', 'parameters': 15, 'layers': '120e3c709e2b'}
+    """
+    check_net(net)
+    if isinstance(net, str):
         return net
     if isinstance(net, nn.Module):
         size = sum(p.numel() for p in net.parameters())
-        return {"module": type(net).__qualname__, "parameters": size}
-    if callable(net):
-        return {"function": getattr(net, "__qualname__", type(net).__qualname__)}
-    raise InputError(f"net must be {NAMES}; found {net!r}.")
+        layers = hashlib.sha256(str(net).encode()).hexdigest()[:12]
+        return {"module": type(net).__qualname__, "parameters": size, "layers": layers}
+    name = getattr(net, "__qualname__", type(net).__qualname__)
+    return {"function": name, **describe(_made(net, 0))}
 
 
 def _parse(name: str) -> tuple[str, tuple[int, ...]]:

@@ -203,12 +203,14 @@ def recipe(name: str | Sequence[str], **settings: Any) -> Learner:
             f"loss={values['loss']!r} needs new and remembered rows apart (regime='replay'), found "
             f"regime={made.regime.regime!r}, which trains on both as one."
         )
-    plain = {key: _plain(values.get(key, default)) for key, default in known.items()}
+    plain = {
+        key: _plain(values.get(key, default)) for key, default in known.items() if key != "net"
+    }
     if values["penalty"] is None:
         del plain["penalty"]
-    net = plain.pop("net")
     of_training = {"loss", "head"}.union(*(_settings_of(part) for part in trained))
     training = {key: plain.pop(key) for key in list(plain) if key in of_training}
+    net = describe(made.training.net)
     config = {"learner": {"recipe": joined, **plain}, "net": net, "training": training}
     return Learner(joined, made, config)
 
@@ -281,7 +283,7 @@ def _plain(value: Any) -> Any:
         return list(value)
     if hasattr(value, "item"):
         return value.item()
-    return describe(value)
+    return {"function": getattr(value, "__qualname__", type(value).__qualname__)}
 
 
 def _unknown(names: Sequence[str], setting: str, known: Iterable[str]) -> str:

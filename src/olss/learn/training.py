@@ -12,7 +12,7 @@ from torch import Tensor
 from olss.common.checks import flag, known_name, number, whole
 from olss.common.near_names import nearest
 from olss.errors import InputError
-from olss.learn.nets import Net, describe
+from olss.learn.nets import Net, check_net
 
 __all__ = ["SCHEDULES", "Training", "step_length"]
 
@@ -94,7 +94,7 @@ class Training:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        describe(self.net)
+        check_net(self.net)
         for name in ("epochs", "batch"):
             whole(name, getattr(self, name))
         if self.threads is not None:
