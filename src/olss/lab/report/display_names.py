@@ -65,6 +65,9 @@ def told_apart(configs: Sequence[dict[str, Any]]) -> list[str]:
     >>> told_apart([{"learner": {"recipe": "er", "size": 200}},
     ...             {"learner": {"recipe": "er", "size": 500}}, {"learner": {"recipe": "sgd"}}])
     ['er (size 200)', 'er (size 500)', 'sgd']
+    >>> told_apart([{"learner": {"recipe": "sgd"}},
+    ...             {"learner": {"recipe": "sgd"}, "training": {"precision": "bfloat16"}}])
+    ['sgd', 'sgd (precision bfloat16)']
     """
     names = [_label(config) for config in configs]
     labels = list(names)
@@ -79,9 +82,9 @@ def told_apart(configs: Sequence[dict[str, Any]]) -> list[str]:
         ]
         apart = differing(flat)
         for number, (i, words) in enumerate(zip(places, apart, strict=True), start=1):
-            if words and apart.count(words) > 1:
-                words = f"{words}, {number}"
-            labels[i] = f"{name} ({words or number})"
+            if apart.count(words) > 1:
+                words = f"{words}, {number}" if words else str(number)
+            labels[i] = f"{name} ({words})" if words else name  # with every setting as it is
     return labels
 
 
