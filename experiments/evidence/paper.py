@@ -21,7 +21,7 @@ from olss.lab.seed_intervals import interval, log_ratio
 from olss.streams.record import Record
 
 from . import pages
-from .pages import RESULTS, legend, plain, table
+from .pages import RESULTS, legend, plain, signed, table
 
 SHOWN = {  # label in the experiment: words
     "sgd": "SGD",
@@ -52,10 +52,20 @@ LINES = {  # the same in every figure, whatever else is in it
         for label in SHOWN
     ).items()
 }
+CIFAR100 = "paper-incremental-cifar100"
 DRAWN = {  # experiment: title
     "paper-permuted-mnist": "permuted MNIST",
     "paper-rotated-mnist": "rotated MNIST",
-    "paper-incremental-cifar100": "incremental CIFAR-100",
+    f"{CIFAR100}-bfloat16": "incremental CIFAR-100",
+}
+LEADS = {  # what the paper says of two methods on CIFAR-100: measure, a, b
+    "OLSS above SGD, average": ("average", "olss", "sgd"),
+    "OLSS above EWC, average": ("average", "olss", "ewc"),
+    "OLSS above iCaRL, average": ("average", "olss", "icarl"),
+    "OLSS above SGD, task 1": ("first", "olss", "sgd"),
+    "OLSS above EWC, task 1": ("first", "olss", "ewc"),
+    "OLSS above iCaRL, task 1": ("first", "olss", "icarl"),
+    "SI above EWC, when learned": ("learned", "si", "ewc"),
 }
 
 
@@ -64,6 +74,7 @@ def make() -> None:
     for folder in sorted((RESULTS / "paper").glob("paper-*")):
         records = records_of(folder)
         pages.fill(folder.name, _paper_table(folder.name, records))
+    pages.fill("paper-cifar100-leads", _leads())
     streams = {title: records_of(RESULTS / "paper" / name) for name, title in DRAWN.items()}
     streams = {title: records for title, records in streams.items() if records}
     if streams:
@@ -123,6 +134,30 @@ def _paper_table(name: str, records: dict[str, dict[int, Record]]) -> str:
         )
     columns = ["", "seeds", "average", "task 1", "newest task", "when learned", "time / SGD"]
     return table([*columns, "the paper's"], lines)
+
+
+def _leads() -> str:
+    """Return points between methods on CIFAR-100, seed by seed.
+
+    Both methods of a seed have the same precision: bfloat16, or float32 where only that was run.
+    """
+    single, half = (records_of(RESULTS / "paper" / f"{CIFAR100}{end}") for end in ("", "-bfloat16"))
+    found = {}
+    for words, (name, a, b) in LEADS.items():
+        of = MEASURES[name].of
+        found[words] = {
+            seed: 100 * (of(records[a][seed]) - of(records[b][seed]))
+            for records in (single, half)
+            for seed in sorted(records.get(a, {}).keys() & records.get(b, {}).keys())
+        }
+    seeds = sorted({seed for by_seed in found.values() for seed in by_seed})
+    kinds = {seed: "bfloat16" if seed in half.get("olss", {}) else "float32" for seed in seeds}
+    lines = [
+        [words, *(f"{by_seed[s]:+.1f}".replace("-", "−") if s in by_seed else "—" for s in seeds)]
+        + [signed(interval(list(by_seed.values())))]
+        for words, by_seed in found.items()
+    ]
+    return table(["", *(f"seed {s}, {kinds[s]}" for s in seeds), "all seeds"], lines)
 
 
 def _curves(streams: dict[str, dict[str, dict[int, Record]]]) -> Figure:

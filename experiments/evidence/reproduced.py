@@ -89,7 +89,10 @@ def _times() -> Iterator[list[str]]:
             published = told.get(folder.split("-")[1])
             if published and found.count:
                 protocol = f"the paper's: {title}; time / SGD's, not accuracy"
+                name = folder.removesuffix("-bfloat16")
+                precision = " --set train.precision=bfloat16" if name != folder else ""
                 yield [
                     paper.SHOWN[method], protocol, f"{published:.2f}", SOURCES["paper"],
-                    f"{found.mean:.2f}", str(found.count), f"`olss run experiments/{folder}.toml`",
+                    f"{found.mean:.2f}", str(found.count),
+                    f"`olss run experiments/{name}.toml{precision}`",
                 ]  # fmt: skip
