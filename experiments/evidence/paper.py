@@ -153,8 +153,7 @@ def _leads() -> str:
     seeds = sorted({seed for by_seed in found.values() for seed in by_seed})
     kinds = {seed: "bfloat16" if seed in half.get("olss", {}) else "float32" for seed in seeds}
     lines = [
-        [words, *(f"{by_seed[s]:+.1f}".replace("-", "−") if s in by_seed else "—" for s in seeds)]
-        + [signed(interval(list(by_seed.values())))]
+        [words, *(f"{by_seed[s]:+.1f}".replace("-", "−") if s in by_seed else "—" for s in seeds), signed(interval(list(by_seed.values())))]
         for words, by_seed in found.items()
     ]
     return table(["", *(f"seed {s}, {kinds[s]}" for s in seeds), "all seeds"], lines)

@@ -95,6 +95,13 @@ def test_a_pipeline_gets_the_rows_as_they_came(policy, text):
     assert model.score(frame, late) > 0.75 - 4 * np.sqrt(0.25 * 0.75 / 2_000) - 0.02
 
 
+def test_columns_called_by_whole_numbers_are_put_right():
+    X = pd.DataFrame(np.random.default_rng(0).standard_normal((300, 2)))
+    y = (X[0] > 0).astype(int)
+    model = ContinualClassifier(LogisticRegression(), size=200, random_state=0).partial_fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), model.predict(X[[1, 0]]))
+
+
 def test_columns_in_another_order_are_put_right():
     first, late = flights(400, 0)
     second, later = flights(400, 1)

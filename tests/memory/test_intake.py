@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from olss.errors import InputError
+from olss.errors import DataError, InputError
 from olss.memory.sketch import Sketch
 from tests.sketches import fingerprint
 
@@ -144,3 +144,14 @@ def test_size_must_be_a_number_of_rows(size):
 def test_scores_must_be_known(scores):
     with pytest.raises(InputError, match="scores"):
         Sketch(10, scores=scores)
+
+
+def test_a_few_rows_that_lack_what_came_before_are_refused_at_once():
+    sketch = Sketch(10, seed=0).update(np.ones((2, 3)), extra={"id": [1, 2]})
+    with pytest.raises(DataError, match="came with extra"):
+        sketch.update(np.ones((2, 3)))
+    assert len(sketch.update(np.ones((2, 3)), extra={"id": [3, 4]})) == 4
+    labelled = Sketch(10, seed=0).update(np.ones((2, 3)), [1.0, 2.0])
+    with pytest.raises(DataError, match="masked"):
+        labelled.update(np.ones((2, 3)), np.ma.array([1.0, 99.0], mask=[0, 1]))
+    assert labelled.y.tolist() == [1.0, 2.0]

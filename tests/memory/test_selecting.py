@@ -135,3 +135,9 @@ def test_half_precision_columns_choose_rows_and_are_scored_without_a_warning():
     sketch = Sketch(45, seed=0).update(pa.table({"x": np.arange(90.0), "half": half}))
     held = np.asarray(sketch.frame["half"])
     assert 0 < sketch.estimate(where={"half": 1.0}).rows == np.count_nonzero(held == 1)
+
+
+def test_a_number_is_looked_up_as_the_column_holds_it():
+    rides_along = {"p": np.full(5, 0.1, np.float32)}
+    sketch = Sketch(9, "reservoir").update(np.eye(5), extra=rides_along)
+    assert sketch.remove(where={"p": 0.1}) == 5

@@ -334,3 +334,31 @@ def test_the_target_of_a_frame_with_whole_numbers_for_names_comes_back():
     frame = pd.DataFrame(np.random.default_rng(0).standard_normal((ROWS, 3)))
     sketch = Sketch(40, seed=0).update(frame, y="2")
     pd.testing.assert_series_equal(sketch.y, frame[2].iloc[sketch.index].reset_index(drop=True))
+
+
+def test_values_that_come_after_categories_are_kept():
+    """Text, or other categories, after a pandas category or a polars Enum."""
+    first = pd.DataFrame({"c": pd.Categorical(["a", "b"], ordered=True), "x": [1.0, 2.0]})
+    for later in (pd.DataFrame, pl.DataFrame):
+        sketch = Sketch(9, "reservoir").update(first)
+        assert sketch.X["c"].cat.ordered
+        sketch.update(later({"c": ["a", "new"], "x": [1.0, 2.0]}))
+        assert sketch.X["c"].tolist() == ["a", "b", "a", "new"]
+        assert not sketch.X["c"].cat.ordered
+        merged = Sketch(9, "reservoir").update(first).merge(sketch)
+        assert merged.estimate(by="c")["new"].rows == 1
+    enums = Sketch(9, "reservoir")
+    for values in (["a", "b"], ["z", "b"]):
+        column = pl.Series(values, dtype=pl.Enum(values))
+        enums.update(pl.DataFrame({"c": column, "x": [1.0, 2.0]}))
+    assert enums.X["c"].to_list() == ["a", "b", "z", "b"]
+
+
+def test_categories_of_whole_numbers_become_those_of_fractions(tmp_path):
+    sketch = Sketch(9, "reservoir")
+    for values in ([1, 2], [1.5, None]):
+        sketch.update(pd.DataFrame({"c": pd.Categorical(values), "x": [1.0, 2.0]}))
+    sketch.save(tmp_path / "s.parquet")
+    for held in (sketch, Sketch.load(tmp_path / "s.parquet")):
+        assert held.X["c"].cat.categories.tolist() == [1.0, 2.0, 1.5]
+        assert held.X["c"].isna().tolist() == [False, False, False, True]

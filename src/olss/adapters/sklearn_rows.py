@@ -7,7 +7,7 @@ checked as everywhere in scikit-learn.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -151,7 +151,7 @@ def _rows(model: Any, X: Any, y: Any, *, first: bool, **of_target: bool) -> Any:
                 f"X must hold all its rows, found a {type(X).__name__}; collect them, or give them "
                 "in batches, first."
             )
-        X = X if first else _in_order(X, getattr(model, "feature_names_in_", None))
+        X = X if first else _in_order(X, _known_names(model))
         return validate_data(model, X, reset=first, skip_check_array=True)
     allowed = get_tags(model).input_tags
     try:
@@ -191,7 +191,16 @@ def column_names(X: Any) -> list[Any]:
     return list(X.column_names if hasattr(X, "column_names") else X.columns)
 
 
-def _in_order(X: Any, names: Array | None) -> Any:
+def _known_names(model: Any) -> Sequence[Any] | None:
+    """Return the names of the columns learned, if they have any."""
+    names = getattr(model, "feature_names_in_", None)  # scikit-learn's, if all are text
+    held = getattr(model, "sketch_", None)
+    if names is None and held is not None and len(held) and is_frame(held.X):
+        names = column_names(held.X)
+    return None if names is None else list(names)
+
+
+def _in_order(X: Any, names: Sequence[Any] | None) -> Any:
     """Return a frame with its columns in the order of the first, if they are the same."""
     if names is None or column_names(X) == list(names) or set(column_names(X)) != set(names):
         return X

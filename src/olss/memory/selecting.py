@@ -158,6 +158,8 @@ def _array_matches(name: str, column: NDArray[Any], values: list[Any]) -> NDArra
         if kind != "U" and any(isinstance(value, str) for value in given):
             given = [_read(value, column.dtype) for value in given]
         wanted = _times(given, kind) if kind in "mM" else np.asarray(given)
+        if kind == "f" and wanted.dtype.kind == "f":  # 0.1 is another number in float32
+            wanted = wanted.astype(column.dtype)
     except (ValueError, KeyError, OverflowError, TypeError) as error:
         raise InputError(
             f"where: the column {name!r} holds {column.dtype}, and {values!r} is no such value."

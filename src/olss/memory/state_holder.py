@@ -104,6 +104,8 @@ class StateHolder:
             if not state.waiting or type(rows) is not np.ndarray or len(singles) >= SINGLES:
                 return False
             like = state.waiting[0]
+            if any(name.startswith(EXTRA) for name in like) or isinstance(y, np.ma.MaskedArray):
+                return False  # these come with more, or with less, than rows and targets
             target = None if y is None else np.array(y)
             if not (is_like(rows, like.get("X")) and is_like(target, like.get("y"))):
                 return False

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from olss.common.checks import known_name
 from olss.errors import InputError
-from olss.tables.arrow_types import as_type, plain_type
+from olss.tables.arrow_types import as_type, plain_type, value_type
 
 __all__ = ["LIBRARIES", "OBJECT_NAN", "Categories", "FrameKind"]
 
@@ -30,13 +30,13 @@ class Categories:
     Attributes
     ----------
     values : pyarrow.Array
-    dtype : str
-        Of the values, in pandas.
+    dtype : str or None
+        Of the values, in pandas; None: what pandas makes of them.
     ordered : bool
     """
 
     values: Any
-    dtype: str
+    dtype: str | None
     ordered: bool
 
     def __eq__(self, other: object) -> bool:
@@ -48,15 +48,22 @@ class Categories:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def joined(self, other: Categories) -> Categories:
-        """Return those of both: the others' follow; they are ordered if both are, and alike."""
-        import pyarrow as pa
-
+    def joined(self, other: Categories, kind: Any) -> Categories:
+        """Return those of both, of an Arrow type; ordered if both are, and alike."""
         if self == other:
             return self
-        values = pa.concat_arrays([self.values, as_type(other.values, self.values.type)]).unique()
-        ordered = self.ordered and other.ordered and values.equals(self.values)
-        return Categories(values, self.dtype, ordered)
+        both = self.widened(as_type(other.values, kind))
+        return replace(both, ordered=both.ordered and other.ordered)
+
+    def widened(self, values: Any) -> Categories:
+        """Return these and then others, of the type of the others; ordered if there is no other."""
+        import pyarrow as pa
+
+        chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+        mine = as_type(self.values, values.type)
+        both = pa.concat_arrays([mine, *chunks]).unique().drop_null()
+        dtype = self.dtype if mine.type == self.values.type else None
+        return Categories(both, dtype, self.ordered and both.equals(mine))
 
     def to_json(self) -> dict[str, Any]:
         """Return what `from_json` reads: values as an Arrow stream, in base64."""
@@ -85,7 +92,8 @@ class Categories:
             values = table.column("values").combine_chunks()
         except (pa.ArrowException, OSError, KeyError) as error:
             raise InputError(f"values of categories cannot be read ({error}).") from error
-        return cls(values, _text("dtype", state.get("dtype")), state["ordered"])
+        dtype = state.get("dtype")
+        return cls(values, dtype if dtype is None else _text("dtype", dtype), state["ordered"])
 
 
 @dataclass(frozen=True)
@@ -150,14 +158,22 @@ class FrameKind:
             if not source.knows(name, column.type):
                 fields.append(column)
                 continue
-            fields.append(source.fields[name])
+            found = source.fields[name]
+            if (
+                self.library == "polars"
+                and found.metadata != other.fields.get(name, found).metadata
+            ):
+                found = found.remove_metadata()  # polars' Enum holds no values but its own
+            fields.append(found)
             if name in source.dtypes and source.library == self.library:
                 dtypes[name] = source.dtypes[name]
                 if dtypes[name] == "object" and other.dtypes.get(name) == OBJECT_NAN:
                     dtypes[name] = OBJECT_NAN  # there may have been no gap yet
             mine, yours = self.categories.get(name), other.categories.get(name)
             if name in source.categories:
-                categories[name] = mine.joined(yours) if mine and yours else source.categories[name]
+                categories[name] = source.categories[name]
+                if mine and yours:
+                    categories[name] = mine.joined(yours, value_type(column.type))
         names = self.whole_names | (other.whole_names - set(self.fields))
         return FrameKind(
             self.library,

@@ -144,14 +144,14 @@ def _pandas_column(column: Any, kind: Any, dtype: str | None, categories: Catego
     import pyarrow as pa
 
     if dtype == "category" and categories is not None:
-        codes = pa.compute.index_in(
-            as_type(column, categories.values.type), value_set=categories.values
-        )
+        plain = as_type(column, value_type(column.type))
+        found = categories.widened(plain.unique())  # text may have come since
+        codes = pa.compute.index_in(plain, value_set=found.values)
         values = _pandas_column(
-            pa.chunked_array([categories.values]), categories.values.type, categories.dtype, None
+            pa.chunked_array([found.values]), found.values.type, found.dtype, None
         )
         whole = codes.fill_null(-1).to_numpy()
-        return pd.Categorical.from_codes(whole, pd.Index(values), ordered=categories.ordered)
+        return pd.Categorical.from_codes(whole, pd.Index(values), ordered=found.ordered)
     wanted = _dtype_of(dtype)
     if dtype in ("object", OBJECT_NAN):
         objects = np.empty(len(column), dtype=object)

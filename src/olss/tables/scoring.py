@@ -116,7 +116,9 @@ def _gram(plan: Plan, encoded: Encoded, pieces: list[slice], weight: Floats | No
 
     def work(mine: Iterator[slice]) -> Iterator[Floats]:
         for part, Z in _filled(plan, encoded, mine, np.float64):
-            yield (Z if weight is None else Z * weight[part]) @ Z.T
+            if weight is not None:
+                Z = Z * np.sqrt(weight[part])
+            yield Z @ Z.T  # is symmetric to the last digit, as files keep it
 
     def add(product: Floats) -> None:
         np.add(total, product, out=total)
