@@ -141,21 +141,21 @@ def _leads() -> str:
 
     Both methods of a seed have the same precision: bfloat16, or float32 where only that was run.
     """
-    single, half = (records_of(RESULTS / "paper" / f"{CIFAR100}{end}") for end in ("", "-bfloat16"))
+    full, half = (records_of(RESULTS / "paper" / f"{CIFAR100}{end}") for end in ("", "-bfloat16"))
     found = {}
     for words, (name, a, b) in LEADS.items():
         of = MEASURES[name].of
         found[words] = {
             seed: 100 * (of(records[a][seed]) - of(records[b][seed]))
-            for records in (single, half)
+            for records in (full, half)
             for seed in sorted(records.get(a, {}).keys() & records.get(b, {}).keys())
         }
     seeds = sorted({seed for by_seed in found.values() for seed in by_seed})
     kinds = {seed: "bfloat16" if seed in half.get("olss", {}) else "float32" for seed in seeds}
-    lines = [
-        [words, *(f"{by_seed[s]:+.1f}".replace("-", "−") if s in by_seed else "—" for s in seeds), signed(interval(list(by_seed.values())))]
-        for words, by_seed in found.items()
-    ]
+    lines = []
+    for words, by_seed in found.items():
+        single = [f"{by_seed[s]:+.1f}".replace("-", "−") if s in by_seed else "—" for s in seeds]
+        lines.append([words, *single, signed(interval(list(by_seed.values())))])
     return table(["", *(f"seed {s}, {kinds[s]}" for s in seeds), "all seeds"], lines)
 
 
