@@ -212,3 +212,18 @@ def test_a_memory_that_grows_is_found_out(tmp_path):
     assert claim.verdict == "does not hold"
     assert "at most 100.1% of the size" in claim.measured
     assert "olss-balanced" in claim.measured
+
+
+def test_methods_computed_in_other_precisions_are_not_compared(tmp_path):
+    """Half precision changes time by more than methods do."""
+    for seed in range(3):
+        for method in ("sgd", "olss"):
+            record = made(method, seed)
+            record.config["training"]["precision"] = "bfloat16"
+            record.save(tmp_path / "half" / method / f"seed-{seed}")
+    for method in ("sgd", "ewc", "olss"):
+        made(method, 0).save(tmp_path / "full" / method / "seed-0")
+    claims = claims_of(tmp_path, paper_claims)
+    against_ewc = {claim.measured for text, claim in claims.items() if "EWC" in text}
+    assert against_ewc == {"a method it speaks of was not run"}
+    assert "3 shared seeds" in one(claims, "OLSS’s average", "above SGD").measured
