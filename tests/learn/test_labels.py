@@ -23,3 +23,9 @@ def test_an_unknown_label_is_named():
 def test_numbers_are_no_labels(y):
     with pytest.raises(DataError, match="loss='l2'"):
         Labels([0, 1]).encode(y)
+
+
+@pytest.mark.parametrize("labels", [[b"a", b"b"], np.array(["2026-01-01"], "M8[D]")])
+def test_labels_that_no_file_holds_are_refused_at_once(labels):
+    with pytest.raises(DataError, match="text or numbers"):
+        Labels(labels)

@@ -497,3 +497,39 @@ def test_a_state_of_another_learner_or_a_damaged_one_is_refused(tmp_path):
     path.unlink()
     with pytest.raises(DamagedCheckpointError, match=r"net\.safetensors is missing"):
         make().load(tmp_path / "state")
+
+
+class Viewing(nn.Module):
+    """The textbook's way to flatten, which wants its inputs as they are in memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.maps, self.out = nn.Conv2d(3, 4, 3), nn.Linear(4 * 6 * 6, 2)
+
+    def forward(self, x):
+        return self.out(torch.relu(self.maps(x)).view(x.size(0), -1))
+
+
+def test_nets_of_ones_own_get_images_as_they_are_in_memory():
+    rng = np.random.default_rng(0)
+    images = Tiny(rng.random((40, 3, 8, 8), np.float32), rng.integers(2, size=40))
+    learner = recipe("er", net=Viewing, size=20, batch=10)
+    for _ in range(2):
+        learner.fit_task(images)
+    assert learner.predict(images.X).shape == (40,)
+
+
+def test_weight_aligning_refuses_nets_that_change_what_their_last_layer_gives():
+    tasks = class_stream(2)
+    ends = nn.Sequential(nn.Linear(tasks[0].X.shape[1], 4), nn.LogSoftmax(1))
+    learner = recipe("er", net=ends, size=20, head="weight-aligned")
+    learner.start(range(4))
+    with pytest.raises(InputError, match="let the net end with that layer"):
+        learner.fit_task(tasks[0])
+
+
+def test_distillation_beside_er_ace_counts_as_asked():
+    """The labels' two means count 1 each, and distillation alpha, in a mean of all."""
+    learner = recipe("er-ace+der++", net="mlp-16", batch=20, size=40, alpha=0.5)
+    loss, penalty = learner.parts.loss, learner.parts.penalties[0]
+    assert (loss.weight(20), penalty.weight) == (1.0, 0.5)

@@ -113,3 +113,24 @@ def test_a_net_without_a_linear_layer_has_no_features():
     net = nn.Conv2d(1, 1, 3)
     with pytest.raises(InputError, match=r"no nn\.Linear"):
         penultimate(net, net, torch.rand(1, 1, 5, 5))
+
+
+class Two(nn.Module):
+    """The same net whichever of its layers is made first."""
+
+    def __init__(self, out_first, end=None):
+        super().__init__()
+        for name in ("out", "body") if out_first else ("body", "out"):
+            setattr(self, name, nn.Linear(4, 3) if name == "out" else nn.Linear(6, 4))
+        self.end = end or nn.Identity()
+
+    def forward(self, x):
+        return self.end(self.out(torch.relu(self.body(x))))
+
+
+@pytest.mark.parametrize("out_first", [True, False])
+def test_the_last_layer_is_the_one_called_last(out_first):
+    net, x = Two(out_first), torch.randn(5, 6)
+    hidden, outputs = penultimate(net, net, x)
+    torch.testing.assert_close(hidden, torch.relu(net.body(x)))
+    torch.testing.assert_close(outputs, net(x))

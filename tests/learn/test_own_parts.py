@@ -126,3 +126,17 @@ def test_modules_beside_the_experiment_are_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
     assert recipe("sgd", loss="beside:Mine").config["training"]["loss"] == "beside:Mine"
+
+
+def test_parts_of_one_name_are_told_apart_by_their_code():
+    """As when a class is changed in a notebook between two seeds."""
+
+    def times(k):
+        class Scaled(Loss):
+            def __call__(self, *args):
+                return k * super().__call__(*args)
+
+        return lambda *args, **settings: Scaled(*args, **settings) if k else None
+
+    told = [recipe("sgd", loss=times(k)).config["training"]["loss"] for k in (1, 1, 2)]
+    assert told[0] == told[1] != told[2]

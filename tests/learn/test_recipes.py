@@ -165,3 +165,8 @@ def test_optimisers_and_schedules_by_name(optimizer, schedule):
 def test_a_setting_the_optimiser_does_not_take_is_named():
     with pytest.raises(InputError, match=r"'adam' does not take it.*momentum"):
         recipe("sgd", net="mlp-8", optimizer="adam", momentum=0.9)
+
+
+def test_two_ways_to_distil_are_refused_by_any_name():
+    with pytest.raises(InputError, match="two ways to distil"):
+        recipe("der++", loss="icarl")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from olss.errors import DamagedCheckpointError, InputError, OlssWarning
+from olss.errors import DamagedCheckpointError, DataError, InputError, OlssWarning
 from olss.learn import DivergedError, Record, recipe, run
 from olss.streams import label_noise, permuted
 
@@ -384,3 +384,10 @@ def test_the_record_counts_remembered_rows_that_were_disturbed(tmp_path):
     assert held is not None
     assert record.disturbed_rows[-1] == flags[held.index.numpy()].sum() > 0
     assert run(noisy, recipe("sgd", net="mlp-16")).disturbed_rows.tolist() == [0, 0, 0]
+
+
+def test_text_and_numbers_as_labels_of_one_stream_are_refused():
+    tasks = stream(2)
+    tasks[1].y, tasks[1].y_test = tasks[1].y.astype(str), tasks[1].y_test.astype(str)
+    with pytest.raises(DataError, match="text in some tasks and numbers in others"):
+        run(tasks, recipe("sgd", net="mlp-8"))

@@ -198,3 +198,10 @@ def test_what_needs_labels_says_so() -> None:
 def test_bad_options_are_named(step, options, message) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(InputError, match=message):
         step(PERMUTED, **options)
+
+
+def test_outliers_have_all_grey_levels_whatever_the_scale() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (200, 8, 8)).astype(np.uint8)
+    stream = from_arrays(images, np.arange(200) % 2, by=np.zeros(200, int), test=0.2, scale=1.0)
+    task = outliers(stream, 0.5)[0]
+    assert task.X[task.disturbed].max() > 200

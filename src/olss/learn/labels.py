@@ -15,9 +15,12 @@ __all__ = ["Labels", "distinct"]
 def distinct(labels: Any, name: str = "y") -> NDArray[Any]:
     """Return the labels there are, sorted, or say that they cannot be."""
     try:
-        return np.unique(np.asarray(labels))
+        found = np.unique(np.asarray(labels))
     except TypeError as error:
         raise _mixed(name) from error
+    if found.dtype.kind not in "biufUTO" or (found.dtype == object and isinstance(found[0], bytes)):
+        raise DataError(f"{name} must hold labels that are text or numbers, found {found.dtype}.")
+    return found
 
 
 def _mixed(name: str) -> DataError:

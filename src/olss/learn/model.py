@@ -17,7 +17,7 @@ from olss.learn.augmentation import check_images
 from olss.learn.batch import Examples, as_tensor
 from olss.learn.heads import Head
 from olss.learn.labels import Labels
-from olss.learn.nets import build, penultimate, stages
+from olss.learn.nets import build, is_named, penultimate, stages
 from olss.learn.parameter_vector import Flat
 from olss.learn.row_losses import loss_of_rows
 from olss.learn.seeds import Seeds
@@ -80,7 +80,8 @@ class Model:
         self.scale, self.out = scale, outputs
         self.net = build(self.training.net, shape, outputs, self.seeds.number("init"))
         self.net.to(self.device).eval()
-        self.flat = Flat(self.net)
+        self.channels_last = is_named(self.training.net)
+        self.flat = Flat(self.net, self.channels_last)
         self.first = self.flat.state()
         self.average = WeightAverage(self.flat, self.training.average_steps)
         self.head = Head(self.compete, outputs, self.device)
@@ -207,7 +208,8 @@ class Model:
         if self._standard is not None:
             mean, std = self._standard
             x = (x - mean).div_(std)
-        return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
+        last = self.channels_last and x.dim() == 4
+        return x.contiguous(memory_format=torch.channels_last) if last else x
 
     def forward(self, x: Tensor) -> Tensor:
         """Ask the net, and drop outputs beyond the number of classes."""

@@ -17,8 +17,8 @@ from olss.errors import InputError
 from olss.learn.own_parts import imported
 
 __all__ = [
-    "Net", "build", "check_net", "describe", "last_linear", "mlp", "penultimate", "resnet18",
-    "stages",
+    "Net", "build", "check_net", "describe", "is_named", "last_linear", "mlp", "penultimate",
+    "resnet18", "stages",
 ]  # fmt: skip
 
 Net = str | nn.Module | Callable[[], nn.Module]
@@ -141,6 +141,11 @@ def check_net(net: Net) -> None:
         raise InputError(f"net must be {NAMES}; found {net!r}.")
 
 
+def is_named(net: Net) -> bool:
+    """Whether a net is one of those made here."""
+    return isinstance(net, str) and ":" not in net
+
+
 def describe(net: Net) -> Any:
     """Say in JSON which net it is; layers of one's own are told apart by what they print.
 
@@ -173,25 +178,39 @@ def _parse(name: str) -> tuple[str, tuple[int, ...]]:
     raise InputError(f"net must be {NAMES}; found {name!r}.")
 
 
-def last_linear(net: nn.Module) -> nn.Linear:
-    """Find the layer that answers: the last `nn.Linear` of the net."""
+def last_linear(
+    net: nn.Module, ask: Callable[[Tensor], Tensor], x: Tensor
+) -> tuple[nn.Linear, Tensor, Tensor, Tensor]:
+    """Find the layer that answers: the `nn.Linear` that is called last.
+
+    Returns
+    -------
+    The layer, what goes into it, what comes of it, and what `ask` makes of the net.
+    """
+    caught: list[tuple[nn.Linear, Tensor, Tensor]] = []
+
+    def note(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        assert isinstance(module, nn.Linear)
+        caught[:] = [(module, inputs[0], output)]
+
     linears = [module for module in net.modules() if isinstance(module, nn.Linear)]
-    if not linears:
+    hooks = [module.register_forward_hook(note) for module in linears]
+    try:
+        outputs = ask(x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not caught:
         raise InputError("The net has no nn.Linear layer, so it has no penultimate features.")
-    return linears[-1]
+    return *caught[0], outputs
 
 
 def penultimate(
     net: nn.Module, ask: Callable[[Tensor], Tensor], x: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return what goes into the last linear layer, (n, k), and what `ask` makes of the net."""
-    caught: list[Tensor] = []
-    hook = last_linear(net).register_forward_pre_hook(lambda _, args: caught.append(args[0]))
-    try:
-        outputs = ask(x)
-    finally:
-        hook.remove()
-    return caught[-1].flatten(1), outputs
+    _, hidden, _, outputs = last_linear(net, ask, x)
+    return hidden.flatten(1), outputs
 
 
 def stages(net: nn.Module, ask: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
+from olss.errors import InputError
 from olss.learn.answers import Fitted, class_weights, minimise
 from olss.learn.model import Model
 from olss.learn.nets import last_linear
@@ -22,7 +23,7 @@ class WeightAligned(Fitted):
 
     def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
         """Compare the lengths of the weights."""
-        layer = last_linear(model.net)
+        layer = self._layer(model)
         norms = layer.weight.detach()[: model.out].double().norm(dim=1)
         new = model.head.table[-1]
         old = model.head.seen & ~new
@@ -31,6 +32,18 @@ class WeightAligned(Fitted):
             self.bias = layer.bias.detach()[: model.out].double()
         if old.any():
             self.factor[new] = norms[old].mean() / norms[new].mean().clamp(min=1e-12)
+
+    @torch.no_grad()
+    def _layer(self, model: Model) -> nn.Linear:
+        """Return the layer whose outputs are the net's."""
+        x = model.inputs(torch.zeros((2, *(model.shape or ())), device=model.device))
+        layer, _, own, outputs = last_linear(model.net, model.net, x)
+        if own.shape != outputs.shape or not torch.equal(own, outputs):
+            raise InputError(
+                "head='weight-aligned' scales what the net's last linear layer gives, and this net "
+                "changes it afterwards; let the net end with that layer."
+            )
+        return layer
 
     def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
         """Return the outputs with those of new classes scaled."""

@@ -14,10 +14,11 @@ class Flat:
     """The trainable parameters of a net as one vector `theta`, their gradients as `gradient`.
 
     The net's parameters and their ``.grad`` are views into the two vectors: a change of either
-    side is a change of the other, and nothing is copied in a step.
+    side is a change of the other, and nothing is copied in a step. Convolutions are fastest with
+    `channels_last`, and views of what they give, such as ``x.view(len(x), -1)``, not to be had.
     """
 
-    def __init__(self, net: nn.Module) -> None:
+    def __init__(self, net: nn.Module, channels_last: bool = False) -> None:
         self.net = net
         self.parameters = [p for p in net.parameters() if p.requires_grad]
         if not self.parameters:
@@ -25,10 +26,7 @@ class Flat:
         kinds = {str(p.dtype) for p in self.parameters}
         if len(kinds) > 1:
             raise InputError(f"The net mixes parameters of {', '.join(sorted(kinds))}; use one.")
-        # Convolutions are fastest on kernels laid out channels last.
-        self.strides = [
-            p.detach().contiguous(memory_format=_layout(p)).stride() for p in self.parameters
-        ]
+        self.strides = [_laid_out(p.detach(), channels_last).stride() for p in self.parameters]
         self.theta = torch.empty_like(torch.cat([p.detach().flatten() for p in self.parameters]))
         for p, value in zip(self.parameters, self.split(self.theta), strict=True):
             value.copy_(p.detach())
@@ -66,5 +64,7 @@ class Flat:
                 value.copy_(state[f"buffer.{name}"])
 
 
-def _layout(p: Tensor) -> torch.memory_format:
-    return torch.channels_last if p.dim() == 4 else torch.contiguous_format
+def _laid_out(p: Tensor, channels_last: bool) -> Tensor:
+    """Return a parameter without gaps; kernels laid out channels last if so wished."""
+    last = channels_last and p.dim() == 4
+    return p.contiguous(memory_format=torch.channels_last) if last else p.contiguous()

@@ -13,11 +13,11 @@ from olss.errors import InputError
 from olss.learn.augmentation import Augmentation
 from olss.learn.learner import Learner
 from olss.learn.learner_parts import Parts
-from olss.learn.losses import LOSSES
+from olss.learn.losses import LOSSES, IcarlLoss
 from olss.learn.memories import Everything, Exemplars, Memory, Ring, SketchMemory
 from olss.learn.named_answers import ANSWERS
 from olss.learn.nets import describe
-from olss.learn.own_parts import part_named
+from olss.learn.own_parts import part_named, part_of_ones_own
 from olss.learn.penalties import Distillation, Ewc, OnlineEwc, Penalty, Si
 from olss.learn.projections import AGem, Gem, Projection
 from olss.learn.regimes import Regime
@@ -198,6 +198,10 @@ def recipe(name: str | Sequence[str], **settings: Any) -> Learner:
         raise InputError(f"head={values['head']!r} needs remembered rows, and {joined!r} has none.")
     if made.answer.needs_memory and made.loss.regression:
         raise InputError(f"head={values['head']!r} is for classes, found a loss for numbers.")
+    if isinstance(made.loss, IcarlLoss) and any(
+        isinstance(p, Distillation) for p in made.penalties
+    ):
+        raise InputError(f"loss='icarl' and {joined!r} are two ways to distil; choose one.")
     if made.loss.parts_rows and made.regime.regime not in ("task", "replay"):
         raise InputError(
             f"loss={values['loss']!r} needs new and remembered rows apart (regime='replay'), found "
@@ -283,7 +287,7 @@ def _plain(value: Any) -> Any:
         return list(value)
     if hasattr(value, "item"):
         return value.item()
-    return {"function": getattr(value, "__qualname__", type(value).__qualname__)}
+    return part_of_ones_own(value)
 
 
 def _unknown(names: Sequence[str], setting: str, known: Iterable[str]) -> str:

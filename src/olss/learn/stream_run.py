@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from olss.common.package_version import package_version
-from olss.errors import DamagedCheckpointError, InputError, OlssWarning
+from olss.errors import DamagedCheckpointError, DataError, InputError, OlssWarning
 from olss.learn.checkpoint import save_whole, verify
 from olss.learn.clock import Clock
 from olss.learn.labels import Labels, distinct
@@ -279,6 +279,9 @@ def _classes(stream: Any) -> Any:
 def _labels_of(tasks: Sequence[Any]) -> NDArray[Any]:
     """Return all labels of tasks, those of test rows too, sorted."""
     found = [distinct(y, name) for t in tasks for y, name in ((t.y, "y"), (t.y_test, "y_test"))]
+    text = {labels.dtype.kind in "UTO" for labels in found if len(labels)}
+    if len(text) > 1:
+        raise DataError("y holds text in some tasks and numbers in others; use one kind.")
     return np.unique([label for labels in found for label in labels])
 
 

@@ -211,7 +211,8 @@ def _with_outliers(stream: Stream, number: int, share: float, seed: int) -> Task
     X = task.X.copy()
     shape = X[changed].shape
     if X.dtype == np.uint8:
-        X[changed] = rng.integers(0, int(task.scale) + 1, size=shape)
+        top = int(task.scale) if task.scale >= X.max() else 255
+        X[changed] = rng.integers(0, top + 1, size=shape)
     else:
         spread = 10 * X.std(axis=0)
         X[changed] = X.mean(axis=0) + spread * rng.standard_normal(shape)

@@ -76,7 +76,8 @@ def _found(folders: Sequence[Path], problems: list[Problem]) -> Iterable[FoundRu
                 continue
             seen.add(path.resolve())
             if not path.exists():
-                done = len(list(path.parent.glob(f"{CHECKPOINT}/after-*")))
+                states = path.parent.glob(f"{CHECKPOINT}/after-*")
+                done = max((int(state.name.removeprefix("after-")) for state in states), default=0)
                 what = f"not finished, {done} tasks saved" if done else "not finished"
                 problems.append(Problem(_short(path.parent), f"{what}: run it again to go on"))
                 continue
@@ -116,7 +117,8 @@ def _usable(runs: Iterable[FoundRun], problems: list[Problem]) -> list[FoundRun]
     for run in runs:
         stream = run.record.config.get("stream", {})
         stated = stream.get("first_tasks", stream.get("tasks"))
-        tasks = stated if isinstance(stated, int) else len(run.record.accuracy)
+        done = len(run.record.accuracy)  # steps such as `returning` add tasks
+        tasks = max(stated, done) if isinstance(stated, int) else done
         key = _group_key(run.record)
         longest[key] = max(longest[key], tasks)
     for run in runs:

@@ -98,7 +98,7 @@ def _sheet(
     rows = []
     for number in tasks:
         task = stream[number]
-        if task.X.ndim < 3:
+        if task.X.ndim not in (3, 4):
             return None
         images = np.asarray(task.X, np.float64) / task.scale
         images = _in_order(images, config, number)
