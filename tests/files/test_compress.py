@@ -413,3 +413,15 @@ def test_a_month_with_a_gap_or_of_another_format_goes_on(tmp_path, policy):
     )
     kept = out(tmp_path)[["n", "kind", "note"]]
     pd.testing.assert_frame_equal(kept, expected[["n", "kind", "note"]].reset_index(drop=True))
+
+
+def test_another_file_of_the_same_name_size_and_time_is_taken_in(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        np.save(tmp_path / name / "today.npy", np.random.default_rng(ord(name)).random((50, 3)))
+        os.utime(tmp_path / name / "today.npy", (1.7e9, 1.7e9))
+    new = []
+    for name in ("a", "a", "b"):
+        monkeypatch.chdir(tmp_path / name)
+        new.append(compress("today.npy", into=tmp_path / "out.parquet", size=20, seed=0).new)
+    assert new == [50, 0, 50]

@@ -207,3 +207,10 @@ def test_every_help_has_examples():
         shown = call(command, "--help").output
         assert "Examples" in shown
         assert f"olss {command} " in shown
+
+
+def test_groups_by_several_columns(out):
+    result = call("estimate", out, "--count", "--by", "carrier", "--by", "stops")
+    head, *lines = cells(result.output)
+    assert head[:3] == ["carrier", "stops", "rows kept"]
+    assert sum(int(line[2]) for line in lines) == len(Sketch.load(out))

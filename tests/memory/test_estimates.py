@@ -298,3 +298,10 @@ def test_times_finer_than_python_has_them_stay_apart():
     table = pd.DataFrame({"at": pd.to_datetime(np.arange(4) // 2, unit="ns"), "x": np.ones(4)})
     found = Sketch(4, "reservoir").update(table).estimate("x", by="at")
     assert [one.rows for _, one in found] == [2, 2]
+
+
+def test_groups_by_several_columns():
+    table = pd.DataFrame({"a": np.arange(90) % 2, "b": np.arange(90) % 3 > 0, "x": np.ones(90)})
+    found = Sketch(90, "reservoir").update(table).estimate("x", by=("a", "b"))
+    assert found[1, True].rows == ((table["a"] == 1) & table["b"]).sum()
+    assert len(found) == 4

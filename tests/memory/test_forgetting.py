@@ -195,3 +195,13 @@ def test_times_before_1970_are_times_like_others(rows):
     merged = Sketch(4 * rows, half_life="30d", time="day", seed=1).merge(early)
     np.testing.assert_array_equal(merged.weight, early.weight)
     assert merged._settled.now == early._settled.now
+
+
+@pytest.mark.parametrize("setting", [{"half_life": "30d"}, {"last": "90d"}])
+def test_a_length_of_time_wants_dates(setting):
+    """Days counted 0, 1, 2 are not seconds."""
+    sketch = Sketch(9, "reservoir", time="day", seed=0, **setting)
+    with pytest.raises(InputError, match="'day' holds numbers, and half_life or last is a length"):
+        sketch.update(np.ones((5, 2)), extra={"day": np.arange(5)})
+    dates = np.datetime64("2026-01-01") + np.arange(5)
+    assert len(sketch.update(np.ones((5, 2)), extra={"day": dates})) == 5

@@ -69,7 +69,8 @@ def _estimate(
         bool, typer.Option("--count", help="How many rows. What is said if nothing is asked.")
     ] = False,
     by: Annotated[
-        str | None, typer.Option("--by", metavar="COL", help="For each value of this column.")
+        list[str] | None,
+        typer.Option("--by", metavar="COL", help="For each value of this column, or of several."),
     ] = None,
     where: Annotated[list[str] | None, WHERE] = None,
     level: Annotated[
@@ -94,10 +95,10 @@ def _estimate(
         asked.insert(0, ("count", ""))
     sketch = Sketch.load(path)
     columns = names_of(state_of(sketch))
-    for option, name in [*asked, ("by", by)]:
+    for option, name in [*asked, *(("by", name) for name in by or ())]:
         if name:
             checks.column(f"--{option}", name, columns)
-    say(_answer(sketch, asked, by, _conditions(sketch, where), level, calibrate))
+    say(_answer(sketch, asked, tuple(by or ()), _conditions(sketch, where), level, calibrate))
 
 
 def _forget(
@@ -137,7 +138,7 @@ def _conditions(sketch: Sketch, where: Sequence[str] | None) -> dict[str, list[s
 
 
 def _answer(
-    sketch: Sketch, asked: Sequence[tuple[str, str]], by: str | None, where: Any, level: float,
+    sketch: Sketch, asked: Sequence[tuple[str, str]], by: tuple[str, ...], where: Any, level: float,
     calibrate: bool,
 ) -> str:  # fmt: skip
     """Return a table of estimates: a line each, or a line a group."""
@@ -146,11 +147,12 @@ def _answer(
     from olss.memory.state_holder import settings_of
 
     found = [
-        sketch.estimate(name or None, by=by, where=where, calibrate=calibrate) for _, name in asked
+        sketch.estimate(name or None, by=by or None, where=where, calibrate=calibrate)
+        for _, name in asked
     ]
     titles = [f"{what} {name}".strip() for what, name in asked]
     percent = f"{100 * level:.10g}%"
-    if by is None:
+    if not by:
         head = [["", "estimate", percent, "from rows kept"]]
         lines = aligned(
             head
@@ -175,22 +177,22 @@ def _answer(
 
 
 def _by_group(
-    sketch: Sketch, found: Sequence[Any], asked: Sequence[tuple[str, str]], by: str, where: Any,
-    level: float, titles: Sequence[str], percent: str,
+    sketch: Sketch, found: Sequence[Any], asked: Sequence[tuple[str, str]],
+    by: tuple[str, ...], where: Any, level: float, titles: Sequence[str], percent: str,
 ) -> list[str]:  # fmt: skip
     from olss.common.text_table import aligned
 
     counts = _named(sketch.estimate(by=by, where=where))
     by_group = [_named(one) for one in found]
     order = sorted(counts, key=lambda group: -counts[group].count)
-    table = [[by, "rows kept"] + [cell for title in titles for cell in (title, percent)]]
+    table = [[*by, "rows kept"] + [cell for title in titles for cell in (title, percent)]]
     for group in order[:GROUPS]:
-        line = [group, f"{counts[group].rows:,}"]
+        line = [*group, f"{counts[group].rows:,}"]
         for (what, _), estimates in zip(asked, by_group, strict=True):
             one = estimates.get(group)
             line += ["—", "no value"] if one is None else _texts(one, what, level)
         table.append(line)
-    lines = aligned(table, left=1)
+    lines = aligned(table, left=len(by))
     if len(order) > GROUPS:
         lines.append(
             f"the {GROUPS} largest of {len(order):,} groups; all: "
@@ -199,11 +201,14 @@ def _by_group(
     return lines
 
 
-def _named(estimates: Any) -> dict[str, Estimate]:
+def _named(estimates: Any) -> dict[tuple[str, ...], Estimate]:
     """Return the estimate of each group, by what the group is called."""
     from olss.memory.estimate_results import label_text
 
-    return {label_text(name): one for name, one in estimates}
+    return {
+        tuple(map(label_text, name if isinstance(name, tuple) else (name,))): one
+        for name, one in estimates
+    }
 
 
 def _texts(one: Estimate, what: str, level: float) -> list[str]:

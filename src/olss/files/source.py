@@ -32,6 +32,8 @@ class Source:
     bytes : int
     modified : int
         When it was written last, in nanoseconds; 0 if that cannot be known.
+    inode : int
+        Its number in the file system; 0 if that cannot be known.
     number : int
         Its place among all files taken in, now and before.
     path : str
@@ -42,6 +44,7 @@ class Source:
     format: str
     bytes: int
     modified: int = 0
+    inode: int = 0
     number: int = 0
     path: str = ""
 
@@ -49,7 +52,8 @@ class Source:
     def local(cls, name: str, format: str) -> Source:
         """Return a file of this machine."""
         status = os.stat(name)
-        return cls(Path(name).as_posix(), format, status.st_size, status.st_mtime_ns)
+        place = Path(name).as_posix()
+        return cls(place, format, status.st_size, status.st_mtime_ns, status.st_ino)
 
     @property
     def place(self) -> str:

@@ -358,6 +358,7 @@ def _with_files(job: Job, rows: dict[int, int]) -> State:
                 "fingerprint": fingerprint,
                 "bytes": source.bytes,
                 "modified": source.modified,
+                "inode": source.inode,
                 "rows": sum(rows.get(number, 0) for number in its),
                 "run": state.runs,
             }
@@ -492,8 +493,8 @@ def _tables(addresses: Iterable[str]) -> int:
 
 def _looks_the_same(line: dict[str, Any], source: Source) -> bool:
     """Whether a file is as it was when it was taken in, as far as one can see from outside."""
-    known = (line["bytes"], line["modified"])
-    return bool(source.modified) and known == (source.bytes, source.modified)
+    known = (line["bytes"], line["modified"], line["inode"])
+    return bool(source.modified) and known == (source.bytes, source.modified, source.inode)
 
 
 def _same_file(address: str, path: Path) -> bool:

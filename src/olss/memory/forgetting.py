@@ -90,11 +90,17 @@ def within(settings: Settings, held: RowStore, now: float) -> RowStore:
 def times_of(settings: Settings, rows: RowStore) -> Floats:
     """Return the time of each row: seconds for dates, numbers as they are."""
     values = _time_values(settings, rows)
-    if values.dtype.kind == "M":
+    dates = values.dtype.kind == "M"
+    if dates:
         values = (values - np.datetime64(0, "s")) / np.timedelta64(1, "s")
     if values.dtype.kind not in "biuf":
         raise InputError(
             f"time: the column {settings.time!r} must hold dates or numbers, found {values.dtype}."
+        )
+    if settings.by_dates and not dates:
+        raise InputError(
+            f"time: the column {settings.time!r} holds numbers, and half_life or last is a length "
+            "of time; give it in the column's own units, or make the column dates."
         )
     times: Floats = values.astype(np.float64)
     if not np.isfinite(times).all():

@@ -21,13 +21,16 @@ def checked_settings(before: Settings | None = None, **given: Any) -> Settings:
     """Return settings, or those of before with some changed, or raise `InputError`."""
     values = {name: _CHECKS[name](name, value) for name, value in given.items()}
     settings = Settings(**values) if before is None else replace(before, **values)
-    for name in ("half_life", "last"):
-        value = given.get(name)
-        if value is not None and settings.time is None and seconds_or_number(name, value)[1]:
-            raise InputError(
-                f"{name}={value!r} is a length of time: say with time which column holds the time "
-                "of each row, or give a number of rows."
-            )
+    lengths = {name: given[name] for name in ("half_life", "last") if given.get(name) is not None}
+    of_time = {k: value for k, value in lengths.items() if seconds_or_number(k, value)[1]}
+    if of_time and settings.time is None:
+        name, value = next(iter(of_time.items()))
+        raise InputError(
+            f"{name}={value!r} is a length of time: say with time which column holds the time "
+            "of each row, or give a number of rows."
+        )
+    if lengths and "by_dates" not in given:
+        settings = replace(settings, by_dates=bool(of_time))
     if settings.knows_target and says(settings.policy, "scored") != "seen":
         raise InputError(
             f"scores={settings.scores!r} is for the policy 'weighted', whose weights make up for "
@@ -110,6 +113,7 @@ _CHECKS = {
     "half_life": _length,
     "last": _length,
     "time": checks.perhaps_a_column,
+    "by_dates": checks.flag,
     "columns": _names,
     "exclude": _names,
     "intercept": checks.flag,

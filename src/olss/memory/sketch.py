@@ -520,8 +520,9 @@ class Sketch(StateHolder):
         values : str, array (len,) or callable, optional
             What is summed: a column's name, one number a row held, or a function of ``sketch.X``
             that gives that. Without it rows are counted.
-        by : str or array (len,), optional
-            A column's name, or one label a row held: an estimate for each group.
+        by : str, tuple of str or array (len,), optional
+            A column's name, several, each combination of whose values is a group, or one label a
+            row held: an estimate for each group.
         where : mapping of str to value, or boolean array, optional
             The rows that count, as for `remove`.
         calibrate : bool
@@ -554,7 +555,8 @@ class Sketch(StateHolder):
             values = values(self.X)
         elif isinstance(values, str):
             values = numbers_of(state, values, "values")
-        groups = {by: labels_of(state, by, "by")} if isinstance(by, str) else by
+        names = (by,) if isinstance(by, str) else by if isinstance(by, tuple) else ()
+        groups = {name: labels_of(state, name, "by") for name in names} or by
         apart = says(self.policy, "scored") is not None  # draws by scores keep strata apart
         return estimate(
             rows["weight"],

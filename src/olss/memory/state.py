@@ -42,6 +42,7 @@ class Settings:
     keep_index: bool = False
     half_life: float | None = None
     time: str | None = None
+    by_dates: bool = False  # half_life or last was given as a length of time
     last: float | None = None
     spectrum: bool | None = None
 

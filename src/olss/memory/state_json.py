@@ -136,6 +136,7 @@ def _file(content: Metadata, line: Any) -> dict[str, Any]:
         "fingerprint": entry.text("fingerprint"),
         "bytes": entry.whole("bytes"),
         "modified": entry.whole("modified"),
+        "inode": entry.whole("inode"),
         "rows": entry.whole("rows"),
         "run": entry.whole("run"),
     }
