@@ -425,3 +425,15 @@ def test_another_file_of_the_same_name_size_and_time_is_taken_in(tmp_path, monke
         monkeypatch.chdir(tmp_path / name)
         new.append(compress("today.npy", into=tmp_path / "out.parquet", size=20, seed=0).new)
     assert new == [50, 0, 50]
+
+
+def test_codes_with_leading_zeros_in_csv_files_stay_text(tmp_path):
+    (tmp_path / "1.csv").write_text("zip,n,x\n00001,1,0.5\n10115,2,0.25\n")
+    (tmp_path / "2.csv").write_text("zip,n,x\n00017,3,0.5\n00018,4,0.25\n")
+    (tmp_path / "3.csv").write_text("zip,n,x\n00019,5.5,0.5\n00020,6,0.25\n")
+    for name in "123":
+        out = tmp_path / "out.parquet"
+        compress(tmp_path / f"{name}.csv", into=out, size=9, policy="reservoir", seed=0)
+    table = pd.read_parquet(tmp_path / "out.parquet").sort_values("n")
+    assert table["zip"].tolist() == ["00001", "10115", "00017", "00018", "00019", "00020"]
+    assert table["n"].tolist() == [1, 2, 3, 4, 5.5, 6]

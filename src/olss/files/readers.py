@@ -14,7 +14,7 @@ from olss.common.csv_gaps import without_empty_text
 from olss.errors import DataError, FormatError
 from olss.files.array_files import batch_of, open_arrays
 from olss.files.source import Source
-from olss.tables.arrow_types import value_type
+from olss.tables.arrow_types import is_number, value_type
 
 __all__ = ["BLOCK_ROWS", "READERS", "SURVEYS"]
 
@@ -112,7 +112,9 @@ def _survey_csv(source: Source, known: Any) -> Survey:
     except pa.ArrowInvalid:
         if known is None:
             raise
-        return _survey_csv(source, None)  # its numbers are of another type than those before
+        # Its numbers are of another type than those before; or else all may be.
+        rest = [field for field in known if not is_number(value_type(field.type))]
+        return _survey_csv(source, pa.schema(rest) if 0 < len(rest) < len(known) else None)
     except UnicodeDecodeError:
         is_text = False
     if not is_text:
@@ -120,7 +122,31 @@ def _survey_csv(source: Source, known: Any) -> Survey:
             f"{source.address}: cannot be read, it is not UTF-8 text. If it is Latin-1, convert "
             "it: iconv -f latin1 -t utf8 OLD.csv > NEW.csv"
         )
+    for name in _with_leading_zeros(source, schema, known):
+        schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
     return schema, [(None, 0, rows, source.bytes)]
+
+
+def _with_leading_zeros(source: Source, schema: Any, known: Any) -> list[str]:
+    """Return new columns of what looks like whole numbers and is not: 00017 is text.
+
+    Looked for in the first block.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    before = () if known is None else known.names
+    fields = [f for f in schema if pa.types.is_integer(f.type) and f.name not in before]
+    if not fields:
+        return []
+    text = pa.schema([f.with_type(pa.string()) for f in fields])
+    with source.open() as file:
+        block: Any = next(iter(_open_csv(file, source, text)), None)
+    return [
+        name
+        for name in (text.names if block is not None else ())
+        if pc.any(pc.match_substring_regex(block.column(name), r"^\s*[-+]?0\d")).as_py()
+    ]
 
 
 def _read_csv(source: Source, group: int | None, schema: Any, columns: Names, most: int) -> Batches:
