@@ -397,3 +397,16 @@ class TestSampler:
         assert LeverageSampler(20).fit_resample(A).shape == (20, 3)
         assert LeverageSampler(20).fit_resample(sp.csr_array(np.nan_to_num(A))).shape == (20, 3)
         assert LeverageSampler(20).fit(pa.table({"a": A[:, 0]})).sample_indices_.shape == (20,)
+
+
+@pytest.mark.parametrize("kind", ["objects", "pandas", "polars"])
+def test_missing_labels_are_told(kind):
+    labels = ["a", "b", None] * 10
+    y = {
+        "objects": np.array(labels, dtype=object),
+        "pandas": pd.array(labels, dtype="string"),
+        "polars": pl.Series(labels),
+    }[kind]
+    X = pd.DataFrame({"x": np.arange(30.0)})
+    with pytest.raises(DataError, match="the target is missing in 10 of 30 rows"):
+        ContinualClassifier(LogisticRegression(), size=9).partial_fit(X, y)

@@ -137,11 +137,24 @@ def checked_pair(
         Whether targets are numbers, and may be several a row.
     """
     y = detached(y)
+    _check_present(y)
     if not is_frame(X):
         rows, y = _rows(model, X, y, first=first, y_numeric=numeric, multi_output=several)
         return rows, y
     rows = _rows(model, X, "no_validation", first=first)
     return rows, _check_y(y, multi_output=several, y_numeric=numeric, estimator=model)
+
+
+def _check_present(y: Any) -> None:
+    """Raise `DataError` if targets of Python objects are missing, in whatever library's words."""
+    values = np.asarray(y) if hasattr(y, "__array__") or isinstance(y, list) else None
+    if values is None or values.dtype != object or values.ndim != 1:
+        return
+    gaps = [v is None or type(v).__name__ in ("NAType", "NaTType") or v != v for v in values]
+    if any(map(bool, gaps)):
+        raise DataError(
+            f"y: the target is missing in {sum(gaps)} of {len(gaps)} rows; fill or drop them."
+        )
 
 
 def _rows(model: Any, X: Any, y: Any, *, first: bool, **of_target: bool) -> Any:

@@ -1,7 +1,8 @@
 """Parts of one's own in experiment files: ``module:Name``, found beside the file.
 
 What is in the module decides the record like any setting, so its sum is among them: a run begun
-with other code is never gone on with, and never mixed with runs of this one.
+with other code there is never gone on with, and never mixed with runs of this one. What the module
+imports is not looked at.
 """
 
 from __future__ import annotations
