@@ -125,7 +125,7 @@ def _paper_table(name: str, records: dict[str, dict[int, Record]]) -> str:
                 SHOWN[label],
                 str(len(by_seed)),
                 *(
-                    plain(interval([100 * MEASURES[name].of(r) for r in by_seed.values()]))
+                    _over_seeds([100 * MEASURES[name].of(r) for r in by_seed.values()])
                     for name in ("average", "first", "newest", "learned")
                 ),
                 f"{time.mean:.2f}" if time.count else "—",
@@ -134,6 +134,13 @@ def _paper_table(name: str, records: dict[str, dict[int, Record]]) -> str:
         )
     columns = ["", "seeds", "average", "task 1", "newest task", "when learned", "time / SGD"]
     return table([*columns, "the paper's"], lines)
+
+
+def _over_seeds(values: list[float]) -> str:
+    """Return the mean and half its interval; of two, whose interval says little, the two."""
+    if len(values) != 2:
+        return plain(interval(values))
+    return f"{np.mean(values):.1f} ({min(values):.1f}, {max(values):.1f})"
 
 
 def _leads() -> str:
