@@ -139,6 +139,7 @@ def test_inclusion_over_the_range_of_floats():
     np.testing.assert_array_equal(inclusion([5e-324, 5e-324, 1e-323], 1), [0.25, 0.25, 0.5])
     np.testing.assert_array_equal(inclusion([5e-324, 5e-324, 1e308], 2), [0.5, 0.5, 1])
     np.testing.assert_allclose(inclusion([1.7e308] * 3 + [1e-300], 2), [2 / 3] * 3 + [0])
+    np.testing.assert_allclose(inclusion([np.finfo(float).max] * 3, 1), [1 / 3] * 3)
 
 
 PROBABILITIES = {

@@ -96,8 +96,9 @@ def inclusion(weights: ArrayLike, size: int) -> NDArray[np.float64]:
     if size >= np.count_nonzero(w):
         return (w > 0).astype(np.float64)
     limits = np.finfo(np.float64)
-    if w.max() > limits.max / w.size:  # sums would overflow; what is not zero must not become so
-        w = np.maximum(w / w.size, np.where(w > 0, limits.smallest_subnormal, 0))
+    most = 2 * w.size  # and not w.size: sums are rounded, up too
+    if w.max() > limits.max / most:  # sums would overflow; what is not zero must not become so
+        w = np.maximum(w / most, np.where(w > 0, limits.smallest_subnormal, 0))
     ascending = np.sort(w)
     sums = np.cumsum(ascending)
     # Entry k of these has the k largest weights capped; fewer than `size` can be.
