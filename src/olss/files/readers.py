@@ -122,13 +122,13 @@ def _survey_csv(source: Source, known: Any) -> Survey:
             f"{source.address}: cannot be read, it is not UTF-8 text. If it is Latin-1, convert "
             "it: iconv -f latin1 -t utf8 OLD.csv > NEW.csv"
         )
-    for name in _with_leading_zeros(source, schema, known):
-        schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
+    for place in _with_leading_zeros(source, schema, known):
+        schema = schema.set(place, schema.field(place).with_type(pa.string()))
     return schema, [(None, 0, rows, source.bytes)]
 
 
-def _with_leading_zeros(source: Source, schema: Any, known: Any) -> list[str]:
-    """Return new columns of what looks like whole numbers and is not: 00017 is text.
+def _with_leading_zeros(source: Source, schema: Any, known: Any) -> list[int]:
+    """Return the places of new columns that look like whole numbers and are not: 00017 is text.
 
     Looked for in the first block.
     """
@@ -136,16 +136,20 @@ def _with_leading_zeros(source: Source, schema: Any, known: Any) -> list[str]:
     import pyarrow.compute as pc
 
     before = () if known is None else known.names
-    fields = [f for f in schema if pa.types.is_integer(f.type) and f.name not in before]
-    if not fields:
+    whole = [
+        place
+        for place, field in enumerate(schema)
+        if pa.types.is_integer(field.type) and field.name not in before
+    ]
+    if not whole:
         return []
-    text = pa.schema([f.with_type(pa.string()) for f in fields])
+    text = pa.schema([schema.field(place).with_type(pa.string()) for place in whole])
     with source.open() as file:
         block: Any = next(iter(_open_csv(file, source, text)), None)
     return [
-        name
-        for name in (text.names if block is not None else ())
-        if pc.any(pc.match_substring_regex(block.column(name), r"^\s*[-+]?0\d")).as_py()
+        place
+        for place in (whole if block is not None else ())
+        if pc.any(pc.match_substring_regex(block.column(place), r"^\s*[-+]?0\d")).as_py()
     ]
 
 
