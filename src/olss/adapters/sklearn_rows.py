@@ -207,10 +207,11 @@ def column_names(X: Any) -> list[Any]:
 def _known_names(model: Any) -> Sequence[Any] | None:
     """Return the names of the columns learned, if they have any."""
     names = getattr(model, "feature_names_in_", None)  # scikit-learn's, if all are text
+    if names is not None:
+        return list(names)
     held = getattr(model, "sketch_", None)
-    if names is None and held is not None and len(held) and is_frame(held.X):
-        names = column_names(held.X)
-    return None if names is None else list(names)
+    X = held.X if held is not None and len(held) else None  # a copy, if it is a frame
+    return column_names(X) if is_frame(X) else None
 
 
 def _in_order(X: Any, names: Sequence[Any] | None) -> Any:
