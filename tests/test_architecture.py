@@ -91,13 +91,6 @@ def test_no_modules_import_each_other_in_a_circle(at_run_time):
     TopologicalSorter(graph).prepare()  # raises CycleError with the circle
 
 
-def test_no_two_modules_share_a_name():
-    stems = sorted(path.stem for path in FILES if path.stem != "__init__")
-    twice = {stem for stem in stems if stems.count(stem) > 1}
-    # `adapters` are called after the libraries they are for.
-    assert twice == set()
-
-
 def public_classes():
     """Yield (class, module) of all public classes of the package."""
     for path in FILES:

@@ -6,8 +6,8 @@ import csv
 
 from matplotlib.figure import Figure
 
-from olss.common.number_text import spread
 from olss.lab.seed_intervals import Interval, difference, interval, log_ratio
+from olss.util.text import spread
 
 from . import pages
 from .pages import RESULTS, legend, plain, signed, table

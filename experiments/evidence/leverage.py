@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from olss.common.number_text import spread
 from olss.lab.report.palette import SKY
 from olss.lab.seed_intervals import Interval, difference
+from olss.util.text import spread
 
 from . import pages
 from .gather import Row

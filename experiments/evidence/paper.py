@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from olss.common.whole_file import write_whole
 from olss.lab.report.collect import collect
 from olss.lab.report.measures import MEASURES, seconds
 from olss.lab.report.page import render
@@ -19,6 +18,7 @@ from olss.lab.report.report_tables import stream_tables
 from olss.lab.report.summary import summarise
 from olss.lab.seed_intervals import interval, log_ratio
 from olss.streams.record import Record
+from olss.util.files import write_whole
 
 from . import pages
 from .pages import RESULTS, legend, plain, signed, table

@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from olss.common.lazy_names import lazy_names
 from olss.errors import (
     DataError,
     FormatError,
@@ -24,6 +23,7 @@ from olss.errors import (
     OlssError,
     OlssWarning,
 )
+from olss.util import lazy_names
 
 if TYPE_CHECKING:
     from olss.core.frequent_directions import FrequentDirections

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from olss.common.early_ctrl_c import STOPPED, leave_at_ctrl_c
+from olss.util.terminal import STOPPED, leave_at_ctrl_c
 
 __all__ = ["main"]
 

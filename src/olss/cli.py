@@ -11,11 +11,10 @@ from typing import Annotated
 import typer
 
 import olss
-from olss.common.log_lines import show_log
-from olss.common.terminal import say
 from olss.files import file_commands
 from olss.lab import lab_commands, list_command
 from olss.lab.report import report_command
+from olss.util.terminal import say, show_log
 
 __all__ = ["app"]
 

@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from olss import Sketch
-from olss.common.lock import locked
 from olss.errors import InputError, OlssError
 from olss.files import compress, forget
 from olss.files.result_lock import written_alone
 from olss.memory import sketch_file
+from olss.util.files import locked
 
 
 def table(rows=3_000, seed=0):

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from olss import Sketch
-from olss.common.metadata import Metadata
 from olss.errors import FormatError, InputError
 from olss.files import compress, inspect
+from olss.util.checksums import Metadata
 
 
 @pytest.fixture

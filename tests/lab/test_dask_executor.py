@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from olss.common.dask_client import ClusterLostError
-from olss.common.lock import locked
 from olss.lab import dask_executor as module
 from olss.lab.dask_executor import DaskExecutor
 from olss.lab.single_run import run_once
+from olss.util.dask import ClusterLostError
+from olss.util.files import locked
 from tests.lab.small import small_experiment, small_spec
 
 distributed = pytest.importorskip("distributed")
@@ -120,13 +120,13 @@ def test_workers_that_are_all_gone_are_told(
     local: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr("olss.common.dask_client.TELL_SECONDS", 0.05)
+    monkeypatch.setattr("olss.util.dask.TELL_SECONDS", 0.05)
     # A run that does not end before its workers are missed.
     monkeypatch.setattr(module, "_run_there", lambda spec, key: time.sleep(3))
     executor = DaskExecutor(tmp_path, local.scheduler_address)
     with contextlib.closing(executor):
         executor.submit(small_spec("sgd"))
         with monkeypatch.context() as gone:
-            gone.setattr("olss.common.dask_client._workers", lambda client: 0)
+            gone.setattr("olss.util.dask._workers", lambda client: 0)
             event = next(event for event in executor.events() if event.kind == "note")
         assert "all workers of the Dask cluster are gone" in event.text

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from olss.common.lock import locked
 from olss.errors import InputError
 from olss.lab.executor import Event
 from olss.lab.experiment import RunSpec
 from olss.lab.process_executor import ProcessExecutor
 from olss.lab.single_run import run_once
+from olss.util.files import locked
 from tests.lab.small import small_experiment, small_spec
 
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from olss.common.sealed_json import sealed
 from olss.errors import FormatError, InputError, OlssError
 from olss.lab.report.memory_images import _held
 from olss.lab.run_directory import finished_record
 from olss.lab.single_run import CountedStream, run_in_folder, run_once, stream_of
 from olss.learn import Record
 from olss.streams import permuted
+from olss.util.checksums import sealed
 from tests.lab.small import small_spec
 
 

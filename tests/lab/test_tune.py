@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from olss.common.lock import locked
 from olss.errors import InputError
 from olss.lab.executor import Event
 from olss.lab.experiment import RunSpec, load
 from olss.lab.tune import SettingsSearch, _search, tune, tuned
 from olss.streams import from_config
+from olss.util.files import locked
 from tests.lab.small import small_experiment
 from tests.lab.test_progress import record
 

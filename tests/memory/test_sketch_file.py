@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from olss.common.seal import BLANK, SEAL, Sealing
 from olss.errors import DataError, FormatError, InputError
 from olss.memory import sketch_file
 from olss.memory.sketch import Sketch
+from olss.util.checksums import BLANK, SEAL, Sealing
 from tests.sketches import fed, fingerprint, stream
 
 OWN = ["olss_task", "olss_weight", "olss_index"]

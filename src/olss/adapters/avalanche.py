@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from olss.common import checks
 from olss.errors import MissingExtraError
 from olss.memory.policies import Policy
 from olss.memory.sketch import Sketch
 from olss.memory.store import Array, Indices
+from olss.util import checks
 
 try:
     import torch

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common import checks
 from olss.errors import DataError, InputError, MissingExtraError
 from olss.memory.sketch import Sketch
 from olss.memory.store import Indices, take
+from olss.util import checks
 
 try:
     import torch

@@ -11,10 +11,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from olss.common import checks
 from olss.core.row_blocks import Blocks, to_numpy
 from olss.core.row_products import times
 from olss.errors import DataError, InputError
+from olss.util import checks
 
 __all__ = ["DirectionsFactor", "FrequentDirections"]
 

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
-from olss.common import checks
 from olss.core.row_blocks import BLOCK_BYTES, Blocks, to_numpy
 from olss.core.sampling import inclusion, pivotal
 from olss.errors import DataError, InputError
+from olss.util import checks
 
 __all__ = ["Dictionary", "bless"]
 

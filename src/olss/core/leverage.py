@@ -22,8 +22,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from olss.common import checks
-from olss.common.threads import in_turn, one_blas_thread
 from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule, factor_gram, gram_of
 from olss.core.preconditioned_qr import (
     even_scale,
@@ -35,6 +33,8 @@ from olss.core.row_blocks import Blocks, to_numpy
 from olss.core.row_products import squared_norms, times, weighted_squares
 from olss.core.wide_rows import narrowed
 from olss.errors import DataError, InputError, OlssWarning
+from olss.util import checks
+from olss.util.threads import in_turn, one_blas_thread
 
 __all__ = [
     "TOLERANCE",

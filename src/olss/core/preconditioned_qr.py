@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
-from olss.common.threads import in_turn
 from olss.core.gram import Factor
 from olss.core.row_blocks import Blocks, to_numpy
 from olss.core.row_products import times
+from olss.util.threads import in_turn
 
 __all__ = [
     "even_scale",

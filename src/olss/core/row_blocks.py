@@ -24,8 +24,8 @@ from array_api_compat import (
 from array_api_compat import device as device_of
 from numpy.typing import NDArray
 
-from olss.common.threads import in_turn
 from olss.errors import DataError, InputError
+from olss.util.threads import in_turn
 
 __all__ = ["BLOCK_BYTES", "Blocks", "check_weights", "dense_array", "to_numpy"]
 

@@ -11,9 +11,9 @@ from array_api_compat import array_namespace
 from array_api_compat import device as device_of
 from numpy.typing import NDArray
 
-from olss.common.threads import in_turn
 from olss.core.row_blocks import Blocks, to_numpy
 from olss.core.triangular import multiply_by_triangle
+from olss.util.threads import in_turn
 
 __all__ = ["products", "squared_norms", "times", "weighted_squares"]
 

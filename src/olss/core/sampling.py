@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olss.common import checks
 from olss.core.row_blocks import dense_array, to_numpy
 from olss.errors import InputError
+from olss.util import checks
 
 __all__ = ["inclusion", "pivotal", "successive", "thinned"]
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from olss.common import checks
 from olss.errors import InputError, OlssWarning
 from olss.files.compress_summary import Summary
 from olss.files.result_lock import written_alone
 from olss.memory.pool import Policy
+from olss.util import checks
 
 __all__ = ["Progress", "Summary", "compress"]
 

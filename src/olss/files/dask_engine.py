@@ -16,11 +16,11 @@ from threading import Lock
 from typing import Any
 from warnings import warn
 
-from olss.common.dask_client import ClusterWatch, connect, load_distributed
 from olss.errors import OlssWarning
 from olss.files.parts import Part, fold
 from olss.files.work import Drawn, Measured, Work, draw_part, measure_part, unite_drawn
 from olss.memory.numbers import SeenScorer
+from olss.util.dask import ClusterWatch, connect, load_distributed
 
 __all__ = ["DaskEngine", "on_cluster"]
 

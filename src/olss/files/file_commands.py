@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from olss.common.terminal import Interrupted, plain_errors, say
 from olss.errors import InputError
 from olss.files import sketch_commands
+from olss.util.terminal import Interrupted, plain_errors, say
 
 if TYPE_CHECKING:
     from olss.files.compress import Progress

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from olss.common.terminal import printable
 from olss.errors import InputError, OlssWarning
 from olss.files.result_lock import written_alone
 from olss.memory.selecting import column_of
@@ -17,6 +16,7 @@ from olss.memory.sketch import Sketch
 from olss.memory.state import State
 from olss.memory.state_holder import state_of
 from olss.tables.text_columns import TextByValue
+from olss.util.text import printable
 
 __all__ = ["Forgotten", "forget"]
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common.terminal import printable
 from olss.memory.certificate import Certificate
 from olss.memory.description import Description, short_names
 from olss.memory.drift import Drift
 from olss.memory.policies import name_of
 from olss.memory.sketch import Sketch
 from olss.memory.state_holder import state_of
+from olss.util.text import printable
 
 __all__ = ["Inspection", "inspect", "weight_bins", "why_unknown"]
 

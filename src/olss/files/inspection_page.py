@@ -12,9 +12,6 @@ import numpy as np
 import scipy.sparse as sp
 
 import olss
-from olss.common.html_text import bar, escaped, table
-from olss.common.number_text import storage
-from olss.common.whole_file import write_whole
 from olss.core.row_blocks import to_numpy
 from olss.errors import InputError
 from olss.files.inspection import Inspection, weight_bins, why_unknown
@@ -25,6 +22,8 @@ from olss.memory.policies import name_of, says
 from olss.memory.sketch import Sketch
 from olss.memory.state_holder import settings_of, state_of
 from olss.memory.unusual_rows import UnusualRow, unusual_rows
+from olss.util.files import write_whole
+from olss.util.text import bar, escaped, storage, table
 
 __all__ = ["render_page", "write_page"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from olss.common.html_text import escaped
 from olss.memory.along_stream import Stretches
+from olss.util.text import escaped
 
 __all__ = ["histogram", "stream_chart"]
 

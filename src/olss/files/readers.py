@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from olss.common.csv_gaps import without_empty_text
 from olss.errors import DataError, FormatError
 from olss.files.array_files import batch_of, open_arrays
 from olss.files.source import Source
 from olss.tables.arrow_types import is_number, value_type
+from olss.util.text import without_empty_text
 
 __all__ = ["BLOCK_ROWS", "READERS", "SURVEYS"]
 

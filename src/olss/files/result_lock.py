@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from olss.common.lock import holder, locked
-from olss.common.whole_file import place_of
 from olss.errors import OlssError
+from olss.util.files import holder, locked, place_of
 
 __all__ = ["written_alone"]
 

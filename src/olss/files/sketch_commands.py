@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from olss.common.terminal import plain_errors, say
 from olss.errors import InputError
+from olss.util.terminal import plain_errors, say
 
 if TYPE_CHECKING:
     from olss.memory.estimates import Estimate
@@ -85,10 +85,10 @@ def _estimate(
 
     Of files made with the policy weighted or reservoir: their weights say what rows stand for.
     """
-    from olss.common import checks
     from olss.memory.selecting import names_of
     from olss.memory.sketch import Sketch
     from olss.memory.state_holder import state_of
+    from olss.util import checks
 
     asked = [("mean", name) for name in mean or ()] + [("total", name) for name in total or ()]
     if count or not asked:
@@ -142,9 +142,9 @@ def _answer(
     calibrate: bool,
 ) -> str:  # fmt: skip
     """Return a table of estimates: a line each, or a line a group."""
-    from olss.common.text_table import aligned
     from olss.memory.estimate_results import Estimate
     from olss.memory.state_holder import settings_of
+    from olss.util.text import aligned
 
     found = [
         sketch.estimate(name or None, by=by or None, where=where, calibrate=calibrate)
@@ -180,7 +180,7 @@ def _by_group(
     sketch: Sketch, found: Sequence[Any], asked: Sequence[tuple[str, str]],
     by: tuple[str, ...], where: Any, level: float, titles: Sequence[str], percent: str,
 ) -> list[str]:  # fmt: skip
-    from olss.common.text_table import aligned
+    from olss.util.text import aligned
 
     counts = _named(sketch.estimate(by=by, where=where))
     by_group = [_named(one) for one in found]

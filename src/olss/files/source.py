@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from olss.common.damaged_arrays import DAMAGED_ARRAYS
 from olss.errors import DataError, FormatError, InputError, MissingExtraError
+from olss.util.files import DAMAGED_ARRAYS
 
 __all__ = ["Source", "fsspec_module", "named", "open_address"]
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from olss.common import checks
 from olss.errors import DataError, FormatError, InputError
 from olss.files.compress_summary import Summary
 from olss.files.engines import Engine
@@ -37,6 +36,7 @@ from olss.memory.table_intake import TableKind, with_schemas
 from olss.tables.class_labels import class_verdict
 from olss.tables.frames import FrameKind
 from olss.tables.plan import plan_columns
+from olss.util import checks
 
 __all__ = ["Job", "begun", "continued", "decided", "finished", "measured", "surveyed"]
 

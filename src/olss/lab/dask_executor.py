@@ -15,14 +15,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from olss.common.dask_client import LOOK_SECONDS, ClusterLostError, ClusterWatch, connect
-from olss.common.lock import locked
 from olss.errors import InputError, OlssError
 from olss.lab import run_directory
 from olss.lab.executor import Event
 from olss.lab.experiment import RunSpec
 from olss.lab.single_run import check, run_once
 from olss.streams.record import Record
+from olss.util.dask import LOOK_SECONDS, ClusterLostError, ClusterWatch, connect
+from olss.util.files import locked
 
 __all__ = ["DaskExecutor"]
 

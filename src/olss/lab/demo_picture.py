@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from olss.common.whole_file import whole_file
 from olss.errors import MissingExtraError
 from olss.lab.report.label_placing import apart
 from olss.lab.report.palette import line_of, styles
 from olss.streams.record import Record
+from olss.util.files import whole_file
 
 __all__ = ["draw_demo"]
 

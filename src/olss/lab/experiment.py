@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from olss.common.near_names import nearest
 from olss.errors import InputError
 from olss.lab.own_code import allow_imports_from, code_sums
 from olss.lab.protocol import protocol_words, shared_settings
@@ -25,6 +24,7 @@ from olss.lab.toml_tables import (
     table_of,
     text_of,
 )
+from olss.util.checks import nearest
 
 __all__ = ["Experiment", "LearnerSpec", "RunSpec", "load", "parse", "safe"]
 

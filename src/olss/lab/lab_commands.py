@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from olss.common.terminal import Interrupted, plain_errors, say
-from olss.common.whole_file import write_whole
+from olss.util.files import write_whole
+from olss.util.terminal import Interrupted, plain_errors, say
 
 if TYPE_CHECKING:
     from olss.lab.experiment import Experiment
@@ -222,7 +222,7 @@ def tune(
 def _choices(content: dict[str, Any]) -> Any:
     from rich.table import Table
 
-    from olss.common.number_text import score
+    from olss.util.text import score
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("learner", "chosen", "on validation rows", "trials"):

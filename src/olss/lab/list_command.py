@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from olss.common.terminal import plain_errors, printable
+from olss.util.terminal import plain_errors
+from olss.util.text import printable
 
 __all__ = ["add_to"]
 

@@ -20,12 +20,12 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, cast
 
-from olss.common.whole_file import write_whole
 from olss.errors import DivergedError, InputError, OlssError
 from olss.lab.executor import Event
 from olss.lab.experiment import RunSpec
 from olss.lab.single_run import check, get_ready, run_in_folder
 from olss.streams.record import Record
+from olss.util.files import write_whole
 
 __all__ = ["ProcessExecutor"]
 

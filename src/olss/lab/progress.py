@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from olss.common.number_text import PLUS_MINUS, figures, score
-from olss.common.terminal import printable
 from olss.lab.executor import Event
 from olss.lab.experiment import RunSpec
 from olss.lab.seed_intervals import interval
 from olss.streams.record import Record
+from olss.util.text import PLUS_MINUS, figures, printable, score
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -6,10 +6,10 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from olss.common.number_text import rough_time
-from olss.common.terminal import printable, say
 from olss.lab.executor import Event
 from olss.lab.progress import ExperimentProgress, said_score
+from olss.util.terminal import say
+from olss.util.text import printable, rough_time
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common.sealed_json import read_json, write_json
-from olss.common.whole_file import whole_file
 from olss.errors import FormatError, InputError
 from olss.lab.experiment import Experiment, RunSpec, safe
 from olss.streams.record import Record, damaged_part
+from olss.util.checksums import read_json, write_json
+from olss.util.files import whole_file
 
 __all__ = ["begin", "finish", "finished_record", "note_experiment", "set_aside_damage"]
 

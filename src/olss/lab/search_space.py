@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from olss.common.checks import number
-from olss.common.near_names import nearest
 from olss.errors import InputError
 from olss.lab.toml_tables import check_keys, seed_list, table_of
+from olss.util.checks import nearest, number
 
 __all__ = ["PAPER_GRID", "TuneSpec", "checked_space", "tune_spec"]
 

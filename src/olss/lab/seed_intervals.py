@@ -47,7 +47,7 @@ class Interval:
         return (self.high - self.low) / 2
 
     def ends(self) -> dict[str, float | None]:
-        """Return mean, low and high as `olss.common.number_text` takes them."""
+        """Return mean, low and high as `olss.util.text` takes them."""
         found = {"mean": self.mean, "low": self.low, "high": self.high}
         return {name: None if math.isnan(value) else value for name, value in found.items()}
 

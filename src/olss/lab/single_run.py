@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common.lock import locked
-from olss.common.package_version import package_version
 from olss.errors import DamagedCheckpointError, InputError
 from olss.lab import run_directory
 from olss.lab.experiment import RunSpec
 from olss.streams.record import Record
+from olss.util import package_version
+from olss.util.files import locked
 
 if TYPE_CHECKING:
     from olss.learn.learner import Learner

@@ -10,8 +10,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from olss.common.near_names import nearest
 from olss.errors import InputError
+from olss.util.checks import nearest
 
 __all__ = ["apply_change", "check_keys", "check_values", "seed_list", "table_of", "text_of"]
 

@@ -14,14 +14,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from olss.common.lock import locked
-from olss.common.sealed_json import write_json
 from olss.errors import InputError, MissingExtraError
 from olss.lab import toml_writing
 from olss.lab.executor import Event
 from olss.lab.experiment import Experiment, LearnerSpec, RunSpec, safe
 from olss.lab.process_executor import ProcessExecutor
 from olss.lab.progress import said_score
+from olss.util.checksums import write_json
+from olss.util.files import locked
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from olss.common.lazy_names import lazy_names
 from olss.errors import MissingExtraError
+from olss.util import lazy_names
 
 if TYPE_CHECKING:
     from olss.errors import DivergedError

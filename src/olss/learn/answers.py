@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-from olss.common.checks import known_name
 from olss.learn.batch import Examples
 from olss.learn.heads import COMPETING
 from olss.learn.model import Model
+from olss.util.checks import known_name
 
 __all__ = ["Answer", "Fitted", "class_weights", "minimise"]
 

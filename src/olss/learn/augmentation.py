@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from olss.common.checks import known_name, whole
 from olss.errors import InputError
+from olss.util.checks import known_name, whole
 
 __all__ = ["AUGMENTATIONS", "Augmentation", "check_images"]
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from olss.common.checks import known_name, number, share
 from olss.learn.answers import Fitted, class_weights, minimise
 from olss.learn.model import Model
+from olss.util.checks import known_name, number, share
 
 __all__ = ["Discriminant", "Logistic", "NearestMean", "Product", "Ridge", "nearest_mean"]
 

@@ -14,11 +14,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from olss.common.checks import whole
 from olss.errors import InputError
 from olss.learn.batch import Examples, as_tensor
 from olss.learn.own_parts import imported
 from olss.learn.seeds import Seeds
+from olss.util.checks import whole
 
 __all__ = ["Everything", "Exemplars", "Memory", "Ring", "SketchMemory", "herd"]
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from olss.common.near_names import nearest
 from olss.errors import InputError
+from olss.util.checks import nearest
 
 __all__ = ["imported", "part_named", "part_of_ones_own"]
 

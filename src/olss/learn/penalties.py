@@ -9,13 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from olss.common.checks import known_name, number, share, whole
 from olss.learn.batch import Examples
 from olss.learn.fisher import fisher_diagonal, squared_mean_gradient
 from olss.learn.memories import Memory
 from olss.learn.model import Model
 from olss.learn.parameter_vector import Flat
 from olss.learn.row_losses import loss_of_rows
+from olss.util.checks import known_name, number, share, whole
 
 __all__ = ["Distillation", "Ewc", "OnlineEwc", "Penalty", "Si", "stored_output_loss"]
 

@@ -9,9 +9,9 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 from torch import Tensor
 
-from olss.common.checks import number, whole
 from olss.learn.batch import Examples
 from olss.learn.model import Model
+from olss.util.checks import number, whole
 
 __all__ = ["AGem", "Gem", "Projection", "gem_multipliers", "project_agem", "project_gem"]
 

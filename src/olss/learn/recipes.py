@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from olss.common.near_names import nearest
 from olss.errors import InputError
 from olss.learn.augmentation import Augmentation
 from olss.learn.learner import Learner
@@ -22,6 +21,7 @@ from olss.learn.penalties import Distillation, Ewc, OnlineEwc, Penalty, Si
 from olss.learn.projections import AGem, Gem, Projection
 from olss.learn.regimes import Regime
 from olss.learn.training import Training
+from olss.util.checks import nearest
 
 __all__ = ["recipe", "recipe_names"]
 

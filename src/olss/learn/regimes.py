@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from olss.common.checks import known_name, number, whole
 from olss.errors import InputError
 from olss.learn.batch import Examples, as_tensor
+from olss.util.checks import known_name, number, whole
 
 __all__ = ["REGIMES", "Regime", "TrainingSet", "batches", "mix_counts"]
 

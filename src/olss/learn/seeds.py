@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from olss.common.checks import whole
+from olss.util.checks import whole
 
 __all__ = ["Seeds"]
 

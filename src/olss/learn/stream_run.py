@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from olss.common.package_version import package_version
 from olss.errors import DamagedCheckpointError, DataError, InputError, OlssWarning
 from olss.learn.checkpoint import save_whole, verify
 from olss.learn.clock import Clock
@@ -26,6 +25,7 @@ from olss.learn.learner import Learner
 from olss.learn.learner_parts import Effort
 from olss.streams.content_hash import sha256
 from olss.streams.record import Record
+from olss.util import package_version
 
 __all__ = ["run"]
 

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from olss.common.checks import flag, known_name, number, whole
-from olss.common.near_names import nearest
 from olss.errors import InputError
 from olss.learn.nets import Net, check_net
+from olss.util.checks import flag, known_name, nearest, number, whole
 
 __all__ = ["SCHEDULES", "Training", "step_length"]
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common import checks
 from olss.core.gram import gram_of
 from olss.core.row_blocks import Blocks, to_numpy
 from olss.core.row_products import products, times
@@ -25,6 +24,7 @@ from olss.core.running_directions import DirectionSum
 from olss.core.running_gram import GramSum, RowSum
 from olss.errors import DataError, InputError
 from olss.memory.spectrum import Spectrum, row_count
+from olss.util import checks
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator

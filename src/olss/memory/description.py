@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common.html_text import bar, escaped, table
-from olss.common.number_text import storage
-from olss.common.text_table import aligned
 from olss.memory.absorbing import target_of
 from olss.memory.policies import says
 from olss.memory.state import Settings, State
 from olss.tables.column_kinds import Carried
+from olss.util.text import aligned, bar, escaped, storage, table
 
 __all__ = ["Description", "short_names"]
 

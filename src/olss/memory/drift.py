@@ -26,12 +26,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common.checks import generator
 from olss.core.row_blocks import to_numpy
 from olss.core.sampling import inclusion, pivotal
 from olss.errors import InputError
 from olss.memory.novelty import TAIL, Familiar
 from olss.memory.store import Array, take
+from olss.util.checks import generator
 
 __all__ = ["Drift", "drift"]
 

@@ -11,10 +11,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common.checks import known_name
-from olss.common.text_table import aligned
 from olss.core.estimation import Figure
 from olss.errors import InputError
+from olss.util.checks import known_name
+from olss.util.text import aligned
 
 __all__ = ["Estimate", "Estimates", "label_text"]
 

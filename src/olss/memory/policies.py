@@ -47,15 +47,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from olss.common import checks
-from olss.common.metadata import Metadata
-from olss.common.near_names import nearest
 from olss.core.sampling import inclusion, pivotal, thinned
 from olss.errors import InputError
 from olss.memory.balanced import Balanced
 from olss.memory.pool import Candidates, Choice, Floats, Policy, Pool
 from olss.memory.store import Indices
 from olss.memory.surprise import surprise
+from olss.util import checks
+from olss.util.checks import nearest
+from olss.util.checksums import Metadata
 
 __all__ = [
     "POLICIES",

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common import checks
 from olss.core.row_blocks import to_numpy
 from olss.errors import InputError
 from olss.memory.own_columns import EXTRA
 from olss.memory.state import BLURRED, State
 from olss.memory.store import is_arrow
+from olss.util import checks
 
 __all__ = ["chosen_rows", "column_of", "known_totals", "labels_of", "names_of", "numbers_of"]
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from olss.common import checks
-from olss.common.durations import seconds_or_number
 from olss.errors import InputError
 from olss.memory.policies import says
 from olss.memory.state import Settings
+from olss.util import checks
+from olss.util.checks import seconds_or_number
 
 __all__ = ["checked_settings"]
 

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common import checks
-from olss.common.html_text import escaped
 from olss.core.row_blocks import dense_array, to_numpy
 from olss.errors import InputError
 from olss.memory import sketch_file
@@ -31,6 +29,8 @@ from olss.memory.state import BLURRED, State, new_generator
 from olss.memory.state_holder import StateHolder
 from olss.memory.store import Array, Indices, take
 from olss.memory.target_classes import classes_of
+from olss.util import checks
+from olss.util.text import escaped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

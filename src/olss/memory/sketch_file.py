@@ -4,8 +4,8 @@ The table has a line a row: the columns that came in, the target, what rides alo
 sketch's own, `olss_weight`, `olss_task`, `olss_index` and others. Rows of an array are one column
 `X`, a list of fixed length (the row's numbers in C order); sparse rows are two, of places and of
 values. The state (settings, counts, random bits, spectrum) is JSON under the key ``olss`` of the
-file's metadata. A checksum of the whole file is in it (`olss.common.seal`): a flipped bit anywhere
-is an error, and never other rows. Nothing in the file is executed.
+file's metadata. A checksum of the whole file is in it (`olss.util.checksums`): a flipped bit
+anywhere is an error, and never other rows. Nothing in the file is executed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.common.metadata import Metadata
-from olss.common.seal import BLANK, SEAL, Sealing, is_sealed, verify
-from olss.common.whole_file import is_file, whole_file
 from olss.core.row_blocks import to_numpy
 from olss.errors import DataError, FormatError
 from olss.memory.own_columns import EXTRA, OWN
@@ -39,6 +36,8 @@ from olss.memory.state_json import (
 )
 from olss.memory.store import Array, RowStore, is_arrow
 from olss.tables.arrow_types import arrow_array, as_type
+from olss.util.checksums import BLANK, SEAL, Metadata, Sealing, is_sealed, verify
+from olss.util.files import is_file, whole_file
 
 __all__ = ["FORMAT", "KEY", "read", "table_of", "write"]
 

@@ -21,8 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common import checks
-from olss.common.threads import one_blas_thread
 from olss.core.frequent_directions import DirectionsFactor
 from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule
 from olss.core.leverage import Projected, warn_uninformative
@@ -30,6 +28,8 @@ from olss.core.row_blocks import Blocks
 from olss.core.running_directions import DirectionSum
 from olss.core.running_gram import GramSum, RowSum
 from olss.errors import DataError, FormatError, InputError
+from olss.util import checks
+from olss.util.threads import one_blas_thread
 
 __all__ = ["Spectrum", "ridge_rule", "row_count"]
 

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from olss.common import checks
 from olss.memory.numbers import Numbers
 from olss.memory.pool import Policy
 from olss.memory.spectrum import Spectrum
 from olss.memory.store import Array, RowStore
 from olss.memory.table_intake import TableKind
+from olss.util import checks
 
 __all__ = ["BLURRED", "Settings", "State", "generator", "new_generator"]
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from olss.common import checks
 from olss.errors import InputError
 from olss.memory.absorbing import absorbed, may_wait, merged, scores, settled, waited
 from olss.memory.forgetting import forgets, time_after
@@ -33,6 +32,7 @@ from olss.memory.store import Array, RowStore, length_of, take
 from olss.memory.surprise import check_target
 from olss.memory.table_intake import incoming_table, with_schemas
 from olss.tables.frames import is_table
+from olss.util import checks
 
 __all__ = ["StateHolder", "settings_of", "state_of"]
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from olss.common.metadata import Metadata
 from olss.errors import FormatError, InputError
 from olss.memory.numbers import Numbers
 from olss.memory.policies import from_json, to_json
@@ -21,6 +20,7 @@ from olss.memory.table_intake import TableKind
 from olss.tables.array_gaps import ArrayGaps
 from olss.tables.frames import FrameKind
 from olss.tables.plan import Plan
+from olss.util.checksums import Metadata
 
 __all__ = ["settings_from_json", "settings_to_json", "state_from_json", "state_to_json"]
 

@@ -16,8 +16,8 @@ import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.common.threads import in_turn
 from olss.tables.arrow_types import taken
+from olss.util.threads import in_turn
 
 __all__ = ["Array", "Indices", "RowStore", "concatenated", "is_arrow", "length_of", "take"]
 

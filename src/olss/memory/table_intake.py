@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from olss.common import checks
 from olss.core.row_blocks import dense_array, to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.own_columns import OWN
@@ -15,6 +14,7 @@ from olss.memory.store import RowStore, take
 from olss.tables.class_labels import check_no_gaps
 from olss.tables.frames import FrameKind, from_arrow, is_table, to_arrow
 from olss.tables.schemas import conform, unified
+from olss.util import checks
 
 __all__ = ["TableKind", "incoming_table", "with_schemas"]
 

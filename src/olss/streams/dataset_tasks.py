@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common import checks
 from olss.errors import InputError
 from olss.streams.datasets import Dataset, load_dataset
 from olss.streams.stream import Stream
 from olss.streams.stream_draws import draw, stratified, task_generator
 from olss.streams.task import Task
+from olss.util import checks
 
 __all__ = ["DatasetTasks", "dataset_config", "dataset_of", "task_count", "with_rows"]
 

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common import checks
-from olss.common.near_names import nearest
 from olss.errors import DataError, InputError, MissingExtraError
 from olss.streams.content_hash import sha256
 from olss.streams.dataset_formats import PIXELS, open_members, read_cifar, read_idx
 from olss.streams.dataset_registry import DATASETS, DatasetEntry
 from olss.streams.dataset_sums import check_md5, check_records, check_unpacked, once
 from olss.streams.stream_draws import stratified, task_generator
+from olss.util import checks
+from olss.util.checks import nearest
 
 __all__ = ["Dataset", "cache_folder", "data_folders", "entry_of", "find_dataset", "load_dataset"]
 

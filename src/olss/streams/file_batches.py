@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from olss.common.csv_gaps import without_empty_text
 from olss.errors import DataError, FormatError, InputError
+from olss.util.text import without_empty_text
 
 __all__ = ["ENDINGS", "batches", "column_names"]
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from olss.common.damaged_arrays import DAMAGED_ARRAYS
 from olss.errors import DataError, FormatError, InputError
 from olss.streams.own_rows import TaskRows, own_stream
 from olss.streams.stream import Stream
 from olss.streams.table_rows import PERIODS, FileTable
+from olss.util.files import DAMAGED_ARRAYS
 
 __all__ = ["from_files"]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from olss.common import checks
 from olss.errors import InputError
 from olss.streams.dataset_tasks import (
     DatasetTasks,
@@ -19,6 +18,7 @@ from olss.streams.dataset_tasks import (
 from olss.streams.datasets import Dataset
 from olss.streams.stream import Stream
 from olss.streams.stream_draws import task_generator
+from olss.util import checks
 
 __all__ = ["incremental"]
 

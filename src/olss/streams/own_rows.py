@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common import checks
 from olss.errors import DataError, InputError
 from olss.streams.stream import Stream
 from olss.streams.stream_draws import stratified, task_generator
 from olss.streams.task import Task
+from olss.util import checks
 
 __all__ = ["LabelCodes", "TaskRows", "own_stream"]
 

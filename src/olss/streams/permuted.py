@@ -7,7 +7,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from olss.common import checks
 from olss.streams.dataset_tasks import (
     DatasetTasks,
     dataset_config,
@@ -18,6 +17,7 @@ from olss.streams.dataset_tasks import (
 from olss.streams.datasets import Dataset
 from olss.streams.stream import Stream
 from olss.streams.stream_draws import task_generator
+from olss.util import checks
 
 __all__ = ["permuted"]
 

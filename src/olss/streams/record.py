@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common.sealed_json import read_json, sealed, unsealed, write_json
 from olss.errors import FormatError
+from olss.util.checksums import read_json, sealed, unsealed, write_json
 
 __all__ = ["PHASES", "Record", "damaged_part", "write_json"]
 

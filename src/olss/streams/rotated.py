@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common import checks
 from olss.errors import InputError
 from olss.streams.dataset_tasks import (
     DatasetTasks,
@@ -22,6 +21,7 @@ from olss.streams.datasets import Dataset
 from olss.streams.image_rotation import rotate
 from olss.streams.stream import Stream
 from olss.streams.stream_draws import task_generator
+from olss.util import checks
 
 __all__ = ["rotated"]
 

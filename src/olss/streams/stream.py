@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from olss.common import checks
 from olss.errors import InputError
 from olss.streams.task import Task
+from olss.util import checks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from olss.common.near_names import nearest
 from olss.errors import InputError
 from olss.streams.disturb import (
     imbalanced,
@@ -21,6 +20,7 @@ from olss.streams.incremental import incremental
 from olss.streams.permuted import permuted
 from olss.streams.rotated import rotated
 from olss.streams.stream import Stream
+from olss.util.checks import nearest
 
 __all__ = ["BUILDERS", "STEPS", "from_config"]
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common.checks import number, whole
 from olss.errors import DataError, InputError
 from olss.tables.gaps import Floats, center
+from olss.util.checks import number, whole
 
 __all__ = ["ArrayGaps"]
 

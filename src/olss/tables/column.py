@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common.checks import whole
 from olss.errors import InputError
 from olss.tables.arrow_types import value_type
 from olss.tables.gaps import Floats
+from olss.util.checks import whole
 
 __all__ = ["WIDTH_LIMIT", "Carried", "Column", "bounded", "decoded", "identity"]
 

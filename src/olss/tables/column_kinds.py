@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from olss.common.checks import known_name
 from olss.errors import InputError
 from olss.tables.column import Carried, Column, decoded
 from olss.tables.number_columns import Date, Number, Vector
 from olss.tables.text_columns import TextByHash, TextByValue
+from olss.util.checks import known_name
 
 __all__ = [
     "KINDS",

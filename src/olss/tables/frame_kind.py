@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from olss.common.checks import known_name
 from olss.errors import InputError
 from olss.tables.arrow_types import as_type, plain_type, value_type
+from olss.util.checks import known_name
 
 __all__ = ["LIBRARIES", "OBJECT_NAN", "Categories", "FrameKind"]
 

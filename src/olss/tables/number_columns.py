@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common.checks import known_name, number
 from olss.errors import InputError
 from olss.tables.arrow_types import numpy_array
 from olss.tables.column import Column, bounded, decoded, identity
 from olss.tables.gaps import Floats, center, fill_gaps, first_beyond, spread
+from olss.util.checks import known_name, number
 
 __all__ = ["Date", "Number", "Vector"]
 

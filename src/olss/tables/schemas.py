@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from olss.common.near_names import nearest
 from olss.errors import DataError
 from olss.tables.arrow_types import as_type, is_text, value_type
+from olss.util.checks import nearest
 
 __all__ = ["check_names", "conform", "unified"]
 

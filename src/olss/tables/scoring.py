@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common.threads import in_turn
 from olss.core.gram import Factor
 from olss.core.leverage import Projected
 from olss.errors import DataError
 from olss.tables.plan import LARGEST, Encoded, Plan
+from olss.util.threads import in_turn
 
 __all__ = [
     "blocks",

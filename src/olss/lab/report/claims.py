@@ -12,11 +12,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from olss.common.number_text import ratio, spread
 from olss.lab.report.found_runs import Group, Method
 from olss.lab.report.measures import MEASURES, seconds
 from olss.lab.seed_intervals import Interval, difference, interval, log_ratio
 from olss.streams.record import Record
+from olss.util.text import ratio, spread
 
 __all__ = [
     "MARGIN", "NOT_RUN", "Bounds", "Claim", "over", "ratio_claim", "score_claim", "share_claim",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from olss.common.whole_file import whole_file
 from olss.lab.report.plots import INK, PLOTS
+from olss.util.files import whole_file
 
 __all__ = ["LOOK", "draw_figures"]
 

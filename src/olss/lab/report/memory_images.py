@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.common.damaged_arrays import DAMAGED_ARRAYS
-from olss.common.whole_file import write_whole
 from olss.errors import OlssError
 from olss.lab.report.found_runs import Group, Method
 from olss.streams import Dataset, Stream, from_config, permuted
+from olss.util.files import DAMAGED_ARRAYS, write_whole
 
 __all__ = ["draw_images"]
 

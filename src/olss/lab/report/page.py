@@ -16,10 +16,10 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
-from olss.common.number_text import PLUS_MINUS
 from olss.lab.report.claims import NOT_RUN
 from olss.lab.report.report_tables import ReportTable, tex, to_latex
 from olss.lab.report.summary import FEW
+from olss.util.text import PLUS_MINUS
 
 __all__ = ["render"]
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from olss.common.number_text import figures
 from olss.lab.report.label_placing import apart, clusters
 from olss.lab.report.palette import Style, line_of
 from olss.lab.report.summary import FEW
+from olss.util.text import figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

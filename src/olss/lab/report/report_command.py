@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from olss.common.number_text import PLUS_MINUS
-from olss.common.terminal import plain_errors, say
+from olss.util.terminal import plain_errors, say
+from olss.util.text import PLUS_MINUS
 
 __all__ = ["add_to"]
 

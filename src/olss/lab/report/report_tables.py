@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from olss.common.number_text import amount, duration, ratio, score, storage
+from olss.util.text import amount, duration, ratio, score, storage
 
 __all__ = [
     "ReportTable",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from olss.common.number_text import score, spread
 from olss.lab.report.found_runs import Group, Method
 from olss.lab.report.measures import MEASURES
 from olss.lab.seed_intervals import difference, interval
+from olss.util.text import score, spread
 
 __all__ = ["winner"]
 

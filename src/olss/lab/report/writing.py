@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from olss.common.sealed_json import write_json
-from olss.common.whole_file import write_whole
 from olss.errors import InputError, MissingExtraError
 from olss.lab.report.figures import draw_figures
 from olss.lab.report.found_runs import Collection
@@ -21,6 +19,8 @@ from olss.lab.report.report_tables import (
     to_markdown,
 )
 from olss.lab.report.summary import summarise
+from olss.util.checksums import write_json
+from olss.util.files import write_whole
 
 __all__ = ["write"]
 

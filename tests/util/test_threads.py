@@ -11,8 +11,8 @@ import pytest
 import scipy.linalg  # noqa: F401  its BLAS is one of those that are looked at
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from olss.common import threads
-from olss.common.threads import in_turn, one_blas_thread
+from olss.util import threads
+from olss.util.threads import in_turn, one_blas_thread
 
 PARTS = list(range(40))
 

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from olss.common.lock import holder, locked
+from olss.util.files import holder, locked
 
 HOLD = """
 import sys, pathlib
-from olss.common.lock import locked
+from olss.util.files import locked
 with locked(pathlib.Path(sys.argv[1])) as mine:
     print("got" if mine else "not", flush=True)
     sys.stdin.readline()

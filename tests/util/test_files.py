@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from olss.common.whole_file import place_of, whole_file
 from olss.errors import InputError
+from olss.util.files import place_of, whole_file
 
 posix = pytest.mark.skipif(os.name != "posix", reason="of POSIX systems")
 
@@ -128,7 +128,7 @@ def test_a_name_as_long_as_names_may_be(tmp_path):
 @posix
 def test_a_disk_that_fills_up_leaves_nothing(tmp_path):
     code = (
-        "import resource, signal, sys; from olss.common.whole_file import whole_file\n"
+        "import resource, signal, sys; from olss.util.files import whole_file\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "with whole_file(sys.argv[1]) as file: file.write(bytes(10_000))\n"

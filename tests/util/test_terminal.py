@@ -4,8 +4,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from olss.common.terminal import Interrupted, plain_errors, printable
 from olss.errors import DataError, InputError, MissingExtraError
+from olss.util.terminal import Interrupted, plain_errors
+from olss.util.text import printable
 
 
 def ending_with(error: BaseException) -> tuple[int, str]:

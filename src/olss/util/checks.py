@@ -1,16 +1,18 @@
-"""What an argument may be, said once: each check returns the value or raises `InputError`."""
+"""Checks of arguments: each returns the value, converted, or raises `InputError`."""
 
 from __future__ import annotations
 
+import datetime
 import math
 import numbers
 import operator
+import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
-from olss.common.near_names import nearest
 from olss.errors import InputError
 
 __all__ = [
@@ -18,8 +20,10 @@ __all__ = [
     "flag",
     "generator",
     "known_name",
+    "nearest",
     "number",
     "perhaps_a_column",
+    "seconds_or_number",
     "seed",
     "share",
     "whole",
@@ -176,3 +180,50 @@ def column(option: str, name: Any, columns: Iterable[str]) -> str:
     if not isinstance(name, str) or name not in names:
         raise InputError(f"{option}: there is no column {name!r}. {nearest(str(name), names)}")
     return name
+
+
+SHOWN = 40
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return words on which names are near, or which there are.
+
+    Examples
+    --------
+    >>> nearest("ecw", ["sgd", "ewc", "si"])
+    "Did you mean 'ewc'?"
+    >>> nearest("completely", ["sgd", "ewc"])
+    'There are: ewc, sgd.'
+    """
+    names = sorted(known)
+    close = get_close_matches(name[:100], names, n=3, cutoff=0.5)
+    if close:
+        return f"Did you mean {' or '.join(repr(other) for other in close)}?"
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return f"There are: {', '.join(names[:SHOWN])}{more}."
+
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def seconds_or_number(name: str, value: Any) -> tuple[float, bool]:
+    """Return a length of time in seconds and True, or a plain number and False.
+
+    Examples
+    --------
+    >>> seconds_or_number("half_life", "30d"), seconds_or_number("half_life", 100_000)
+    ((2592000.0, True), (100000.0, False))
+    """
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", value)
+        if not match:
+            raise InputError(
+                f"{name} must be a number, or a length of time such as '30d', '12h' or '90m', "
+                f"found {value!r}."
+            )
+        return number(name, float(match[1]) * UNITS[match[2]], above=0), True
+    if isinstance(value, datetime.timedelta):
+        return number(name, value.total_seconds(), above=0), True
+    if isinstance(value, np.timedelta64):
+        return number(name, float(value / np.timedelta64(1, "s")), above=0), True
+    return number(name, value, above=0), False

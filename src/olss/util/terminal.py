@@ -7,47 +7,34 @@ command was called wrongly; 130 Ctrl-C.
 from __future__ import annotations
 
 import functools
-import unicodedata
+import logging
+import os
+import signal
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import ParamSpec, TypeVar
 
-import typer
-
-from olss.common.early_ctrl_c import STOPPED
 from olss.errors import OlssError
+from olss.util.text import printable
 
-__all__ = ["Interrupted", "plain_errors", "printable", "say"]
+__all__ = [
+    "STOPPED",
+    "Interrupted",
+    "leave_at_ctrl_c",
+    "plain_errors",
+    "say",
+    "show_log",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn")  # Unicode's categories of what shows nothing by itself
-
-
-def printable(text: str) -> str:
-    r"""Return a text that a terminal only shows: what would steer it is written out.
-
-    Names of columns, learners and files come from anywhere; an escape code in one of them could
-    clear the screen, change its colours or the title of the window.
-
-    Examples
-    --------
-    >>> print(printable("a\x1b[2Jb"))
-    a\x1b[2Jb
-    >>> printable("two\nlines, Zürich ✓")
-    'two\nlines, Zürich ✓'
-    """
-    return "".join(
-        one
-        if one in "\n\t" or unicodedata.category(one) not in UNSEEN
-        else one.encode("unicode_escape").decode()
-        for one in text
-    )
-
-
 def say(text: object, *, err: bool = False) -> None:
     """Print a text for people, whatever is in it."""
+    import typer
+
     typer.echo(printable(str(text)), err=err)
 
 
@@ -62,6 +49,7 @@ def plain_errors(function: Callable[P, R]) -> Callable[P, R]:
 
     Examples
     --------
+    >>> import typer
     >>> from olss.errors import InputError
     >>> @plain_errors
     ... def command() -> None:
@@ -75,6 +63,8 @@ def plain_errors(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        import typer
+
         try:
             return function(*args, **kwargs)
         except (OlssError, OSError) as error:
@@ -93,3 +83,34 @@ def _line(error: Exception) -> str:
         return str(error)
     place = f"{error.filename}: " if error.filename else ""
     return f"{place}{error.strerror}."
+
+
+STOPPED = "Stopped. The same command starts again."
+
+
+def leave_at_ctrl_c() -> None:
+    """Let Ctrl-C end the process at once while modules are imported, in a line and with 130.
+
+    Before a command has begun there is nothing to save, and an interrupt raised inside an import
+    may be swallowed: libraries try imports and go on whatever happens.
+    """
+    signal.signal(signal.SIGINT, _on_ctrl_c)
+
+
+def _on_ctrl_c(number: int, frame: FrameType | None) -> None:
+    place = frame
+    while place is not None:
+        if place.f_code.co_filename == "<frozen importlib._bootstrap>":
+            os.write(2, f"{STOPPED}\n".encode())
+            os._exit(130)
+        place = place.f_back
+    signal.default_int_handler(number, frame)
+
+
+def show_log() -> None:
+    """Write what is logged to stderr, a line each."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S"))
+    logger = logging.getLogger("olss")
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)

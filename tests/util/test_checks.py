@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from olss.common import checks
 from olss.errors import InputError
+from olss.util import checks
 
 
 @pytest.mark.parametrize("value", [0, -1, True, 1.0, "1", None, np.bool_(True), np.float64(2)])

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from olss.common import dask_client
-from olss.common.dask_client import ClusterLostError, ClusterWatch, connect
 from olss.errors import InputError
+from olss.util import dask
+from olss.util.dask import ClusterLostError, ClusterWatch, connect
 
 pytest.importorskip("distributed")
 
@@ -41,7 +41,7 @@ def test_nobody_there_is_told_at_once_and_without_noise(capfd: Any) -> None:
 
 
 def test_somebody_who_is_no_scheduler_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_client, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(dask, "CONNECT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         began = time.monotonic()
         with pytest.raises(InputError, match="nobody answers"):
@@ -63,7 +63,7 @@ class FakeClient:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     made = SimpleNamespace(now=0.0, monotonic=lambda: made.now)
-    monkeypatch.setattr(dask_client, "time", made)
+    monkeypatch.setattr(dask, "time", made)
     return made
 
 
@@ -76,7 +76,7 @@ def test_workers_gone_are_told_once_and_given_up_in_the_end(clock: SimpleNamespa
         # Two short gaps of up to ten seconds are a worker being replaced.
         assert len(told) == (clock.now > 23)
     assert "all workers of the Dask cluster are gone" in told[0]
-    clock.now = 13 + dask_client.GIVE_UP_SECONDS + 1
+    clock.now = 13 + dask.GIVE_UP_SECONDS + 1
     with pytest.raises(ClusterLostError, match=r"no worker for 300 s.*dask worker tcp://10.0.0.5"):
         watch.look()
 

@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when first asked for."""
+"""Utilities that every part of the package may use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["lazy_names"]
+__all__ = ["lazy_names", "package_version"]
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
@@ -35,3 +35,28 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         return getattr(import_module(homes[name]), name)
 
     return find
+
+
+def package_version(package: str) -> str:
+    """Return the version of a package, or of ``"python"``; nothing if it is not installed.
+
+    That of olss is its own word, which holds also for a folder on Python's path.
+
+    Examples
+    --------
+    >>> package_version("no-such-package")
+    ''
+    """
+    import platform  # slow to load, and seldom needed
+    from importlib.metadata import PackageNotFoundError, version
+
+    if package == "python":
+        return platform.python_version()
+    if package == "olss":
+        import olss
+
+        return olss.__version__
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

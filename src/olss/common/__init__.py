@@ -1,1 +1,0 @@
-"""What every floor may use: checks of arguments, whole files, near names, locks, exit codes."""
