@@ -1,4 +1,4 @@
-"""The commands `olss compress` and `olss inspect`, and those of `olss.files.sketch_commands`."""
+"""The command ``olss compress``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from olss.errors import InputError
-from olss.files import sketch_commands
 from olss.util.terminal import Interrupted, plain_errors, say
 
 if TYPE_CHECKING:
@@ -33,22 +31,10 @@ COMPRESS_EXAMPLES = """\
 Then: `olss inspect`, `olss estimate`, `olss forget`; policies: `olss list policies`
 """
 
-INSPECT_EXAMPLES = """\
-**Examples**
-
-`olss inspect small.parquet`
-
-`olss inspect small.parquet --html page.html`  a page to look at, and to pass on
-
-`olss inspect small.parquet --against today.csv`  whether new rows are unlike those seen
-"""
-
 
 def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
+    """Register ``olss compress``."""
     app.command("compress", epilog=COMPRESS_EXAMPLES)(plain_errors(_compress))
-    app.command("inspect", epilog=INSPECT_EXAMPLES)(plain_errors(_inspect))
-    sketch_commands.add_to(app)
 
 
 def _compress(
@@ -192,39 +178,6 @@ def _shown(quiet: bool) -> Iterator[Progress | None]:
         yield lambda what, done, total: shown.update(
             line, description=what, completed=done, total=total
         )
-
-
-def _inspect(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="OUT", help="A file made by compress or Sketch.save."),
-    ],
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="PAGE.html", help="Write a page that needs nothing else, too."),
-    ] = None,
-    against: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NEW...", help="Say whether the rows of these files are unlike it."),
-    ] = None,
-) -> None:
-    """Say what a sketch file holds, how good it is, and whether new files are unlike it."""
-    from olss.files import inspect
-
-    path, more = paths[0], [str(other) for other in paths[1:]]
-    if more and not against:
-        raise InputError(
-            f"inspect takes one file, found {len(paths)}; to compare with new ones: --against."
-        )
-    # The shell makes several files of a pattern; all but the first come without the option.
-    found = inspect(path, against=[*against, *more] if against else None)
-    if html is not None:
-        from olss.files.inspection_page import write_page
-
-        write_page(found, html)
-    say(found)
-    if html is not None:
-        say(f"\nThe page is {html}")
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -1,17 +1,10 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from olss.files.file_commands import add_to
-
-app = typer.Typer()
-add_to(app)
+from olss.cli import app
 
 
 def call(*args):
@@ -62,14 +55,3 @@ def test_ctrl_c_says_that_the_result_is_intact(data, monkeypatch):
     result = call("compress", data / "a.npz", "--into", data / "o.parquet", "--size", 5)
     assert result.exit_code == 130
     assert "is as it was before" in result.output
-
-
-def test_the_module_loads_nothing_heavy():
-    code = (
-        "import sys, olss.files.file_commands; "
-        "print([m for m in ('pyarrow', 'pandas', 'torch', 'distributed') if m in sys.modules])"
-    )
-    answer = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert answer.stdout.strip() == "[]"

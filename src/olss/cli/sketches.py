@@ -1,4 +1,4 @@
-"""The commands `olss estimate` and `olss forget`: what a sketch file knows, and shall not know."""
+"""Commands that ask or change a sketch file: ``olss inspect``, ``estimate`` and ``forget``."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ WHERE = typer.Option(
     "several values of one column any.",
 )
 
+INSPECT_EXAMPLES = """\
+**Examples**
+
+`olss inspect small.parquet`
+
+`olss inspect small.parquet --html page.html`  a page to look at, and to pass on
+
+`olss inspect small.parquet --against today.csv`  whether new rows are unlike those seen
+"""
+
 ESTIMATE_EXAMPLES = """\
 **Examples**
 
@@ -51,8 +61,42 @@ FORGET_EXAMPLES = """\
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
+    app.command("inspect", epilog=INSPECT_EXAMPLES)(plain_errors(_inspect))
     app.command("estimate", epilog=ESTIMATE_EXAMPLES)(plain_errors(_estimate))
     app.command("forget", epilog=FORGET_EXAMPLES)(plain_errors(_forget))
+
+
+def _inspect(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="OUT", help="A file made by compress or Sketch.save."),
+    ],
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="PAGE.html", help="Write a page that needs nothing else, too."),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NEW...", help="Say whether the rows of these files are unlike it."),
+    ] = None,
+) -> None:
+    """Say what a sketch file holds, how good it is, and whether new files are unlike it."""
+    from olss.files import inspect
+
+    path, more = paths[0], [str(other) for other in paths[1:]]
+    if more and not against:
+        raise InputError(
+            f"inspect takes one file, found {len(paths)}; to compare with new ones: --against."
+        )
+    # The shell makes several files of a pattern; all but the first come without the option.
+    found = inspect(path, against=[*against, *more] if against else None)
+    if html is not None:
+        from olss.files.inspection_page import write_page
+
+        write_page(found, html)
+    say(found)
+    if html is not None:
+        say(f"\nThe page is {html}")
 
 
 def _estimate(

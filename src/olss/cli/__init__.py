@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import olss
-from olss.files import file_commands
+from olss.cli import compress, sketches
 from olss.lab import lab_commands, list_command
 from olss.lab.report import report_command
 from olss.util.terminal import say, show_log
@@ -24,7 +24,7 @@ app = typer.Typer(
     help="Keep a constant-size training set of everything seen so far, and train on it.",
 )
 
-for part in (lab_commands, report_command, file_commands, list_command):
+for part in (lab_commands, report_command, compress, sketches, list_command):
     part.add_to(app)
 
 
