@@ -8,6 +8,7 @@ from olss.core.sampling import inclusion, pivotal
 from olss.errors import InputError
 from olss.memory import drift as module
 from olss.memory.drift import drift
+from olss.memory.policies import POLICIES, Choice
 from olss.memory.sketch import Sketch
 
 
@@ -158,3 +159,23 @@ def test_of_text_each_value_that_moved_is_named_once():
     lines = [line.split("  ")[0] for line in str(moved).splitlines()[3:]]
     assert lines[:2] == moved.names[:2]
     assert len(set(moved.names)) == len(moved.names)
+
+
+def test_questions_about_everything_seen_need_known_probabilities():
+    rng = np.random.default_rng(10)
+    X, y = rng.standard_normal((600, 3)), rng.integers(0, 2, 600)
+    for policy in POLICIES:
+        sketch = Sketch(100, policy, seed=0).update(X, y)
+        for question in (
+            sketch.estimate,
+            lambda s=sketch: s.drift(X),
+            lambda s=sketch: s.novelty(X),
+        ):
+            if policy in ("weighted", "reservoir"):
+                question()
+                continue
+            with pytest.raises(InputError, match=f"probability.*{policy!r}.*use 'weighted'"):
+                question()
+    own = Sketch(100, lambda pool, rng: Choice(np.arange(pool.size))).update(X)
+    with pytest.raises(InputError, match="drift needs the probability"):
+        own.drift(X)

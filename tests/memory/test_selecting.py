@@ -141,3 +141,40 @@ def test_a_number_is_looked_up_as_the_column_holds_it():
     rides_along = {"p": np.full(5, 0.1, np.float32)}
     sketch = Sketch(9, "reservoir").update(np.eye(5), extra=rides_along)
     assert sketch.remove(where={"p": 0.1}) == 5
+
+
+def test_an_empty_selector_is_refused():
+    sketch = Sketch(9, "reservoir").update(np.eye(5))
+    with pytest.raises(InputError, match="where must name a column"):
+        sketch.remove(where={})
+    assert len(sketch) == 5
+
+
+@pytest.mark.parametrize("kind", ["array", "table"])
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_integers_are_compared_as_integers(kind, dtype):
+    ids = (2**60 + np.arange(400)).astype(dtype)
+    sketch = Sketch(500, "reservoir")
+    if kind == "table":
+        sketch.update(pd.DataFrame({"id": ids, "x": 1.0}))
+    else:
+        sketch.update(np.ones((400, 1)), extra={"id": ids})
+    for value in (2**60 + 7, np.int64(2**60 + 7), np.uint64(2**60 + 7), str(2**60 + 7)):
+        assert sketch.copy().remove(where={"id": value}) == 1
+    assert sketch.copy().remove(where={"id": [np.uint64(2**60), np.int64(2**60 + 399), 1.0]}) == 2
+    for value in (float(2**60), [2**60, 2**64 + 1], 0.5, np.inf, "many"):
+        with pytest.raises(InputError, match=r"where.*'id'"):
+            sketch.remove(where={"id": value})
+    assert len(sketch) == 400
+
+
+@pytest.mark.parametrize("kind", ["array", "table"])
+def test_an_integer_that_floats_do_not_have_is_refused(kind):
+    x = np.float64(2**53) + np.arange(0, 8, 2)
+    sketch = Sketch(9, "reservoir")
+    sketch.update(pd.DataFrame({"id": x})) if kind == "table" else sketch.update(
+        np.eye(4), extra={"id": x}
+    )
+    with pytest.raises(InputError, match=r"'id' holds .*has no 9007199254740993"):
+        sketch.remove(where={"id": 2**53 + 1})
+    assert sketch.remove(where={"id": 2**53 + 2}) == 1

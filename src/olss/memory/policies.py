@@ -27,6 +27,9 @@ looks : bool
     Whether it looks at rows at all, that is, at `Pool.features`; it is taken to if it says nothing.
 by_class : bool
     Whether it matters to it what the classes are.
+knows_probabilities : bool
+    Whether a row's weight is what it came with over the probability that it was kept, so that the
+    rows held can answer for everything seen (`estimate`, `drift`, `novelty`).
 decays : bool
     Whether rows may come to count for less as time goes by (`half_life`).
 waits : bool
@@ -89,6 +92,7 @@ class ByProbability:
     """
 
     mergeable: ClassVar[bool] = True
+    knows_probabilities: ClassVar[bool] = True
     decays: ClassVar[bool] = True
     waits: ClassVar[bool] = True
     renews: ClassVar[bool] = True

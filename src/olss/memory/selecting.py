@@ -31,6 +31,8 @@ def chosen_rows(state: State, where: Any) -> NDArray[np.bool_]:
                 f"columns to values, found shape {flags.shape} and dtype {flags.dtype}."
             )
         return flags
+    if not where:
+        raise InputError("where must name a column at least, found an empty mapping.")
     chosen = np.ones(rows, dtype=bool)
     for name, wanted in where.items():
         chosen &= _matches(name, column_of(state, name, "where"), wanted)
@@ -153,11 +155,16 @@ def _array_matches(name: str, column: NDArray[Any], values: list[Any]) -> NDArra
     kind = column.dtype.kind
     if kind == "U" and not all(isinstance(value, str) for value in values):
         raise InputError(f"where: the column {name!r} holds text, found {values!r}.")
-    given = [value for value in values if value is not None]
+    given = _exact(name, [value for value in values if value is not None], column.dtype)
     try:
         if kind != "U" and any(isinstance(value, str) for value in given):
             given = [_read(value, column.dtype) for value in given]
-        wanted = _times(given, kind) if kind in "mM" else np.asarray(given)
+        if kind in "mM":
+            wanted = _times(given, kind)
+        elif kind in "iu":  # of one dtype: NumPy compares int64 with uint64 as floats
+            wanted = np.array([_integer(value) for value in given], dtype=column.dtype)
+        else:
+            wanted = np.asarray(given)
         if kind == "f" and wanted.dtype.kind == "f":  # 0.1 is another number in float32
             wanted = wanted.astype(column.dtype)
     except (ValueError, KeyError, OverflowError, TypeError) as error:
@@ -168,6 +175,37 @@ def _array_matches(name: str, column: NDArray[Any], values: list[Any]) -> NDArra
     if len(given) < len(values) and kind in "fmM":
         found = found | (np.isnat(column) if kind in "mM" else np.isnan(column))
     return found
+
+
+def _exact(name: str, given: list[Any], dtype: np.dtype[Any]) -> list[Any]:
+    """Return the values, each of which can be compared with integers or floats exactly."""
+    for value in given:
+        if (
+            dtype.kind in "iu"
+            and isinstance(value, float | np.floating)
+            and abs(float(value)) > 2**53
+        ):
+            raise InputError(
+                f"where: {name!r} holds integers, and the float {value!r} may be a rounded one; "
+                "give it as an integer."
+            )
+        if dtype.kind == "f" and isinstance(value, int | np.integer):
+            with np.errstate(over="ignore"):
+                rounded = float(dtype.type(value))
+            if rounded != int(value):
+                raise InputError(
+                    f"where: {name!r} holds {dtype}, which has no {value!r}; the nearest it has "
+                    f"is {rounded!r}."
+                )
+    return given
+
+
+def _integer(value: Any) -> int:
+    """Return a number as the integer it is, or raise `ValueError`."""
+    whole = int(value)
+    if whole != value:
+        raise ValueError(f"{value!r} is no integer")
+    return whole
 
 
 def _times(given: list[Any], kind: str) -> NDArray[Any]:
@@ -202,13 +240,10 @@ def _arrow_matches(name: str, column: Any, values: list[Any]) -> NDArray[np.bool
         column = column.cast(pa.float32())
     given = [v for v in values if v is not None]
     try:
-        try:
-            wanted = pa.array(given).cast(column.type)  # and not cut off to fit
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            if not all(isinstance(v, str | int | float | np.number) for v in given):
-                raise
-            wanted = pa.array([str(v) for v in given]).cast(column.type)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        wanted = _arrow_values(name, given, column.type)
+    except (pa.ArrowException, KeyError, TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(
             f"where: the column {name!r} holds {column.type}, and {values!r} is no such value."
         ) from error
@@ -217,3 +252,20 @@ def _arrow_matches(name: str, column: Any, values: list[Any]) -> NDArray[np.bool
         found = pc.or_(found, pc.is_null(column, nan_is_null=True))
     flags: NDArray[np.bool_] = np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False))
     return flags.astype(bool)
+
+
+def _arrow_values(name: str, given: list[Any], kind: Any) -> Any:
+    """Return values as an Arrow array of the type of a column, none of them cut off to fit."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        dtype = np.dtype(kind.to_pandas_dtype())
+        given = _exact(name, given, dtype)
+        if dtype.kind != "f":
+            return pa.array([_integer(_read(value, dtype)) for value in given], kind)
+    try:
+        return pa.array(given).cast(kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        if not all(isinstance(v, str | int | float | np.number) for v in given):
+            raise
+        return pa.array([str(v) for v in given]).cast(kind)

@@ -415,6 +415,8 @@ class Sketch(StateHolder):
         against the sketch's weighted Gram matrix, each remembered row being judged by the others
         (see `olss.memory.novelty`). Rows like those remembered have values uniform in [0, 1]: one
         in a hundred is above 0.99. With m rows remembered, the values are right to about 1/sqrt(m).
+        That holds where it is known with which probability a row was kept, under ``"weighted"``
+        and ``"reservoir"``; other policies raise `InputError`.
 
         Parameters
         ----------
@@ -437,6 +439,7 @@ class Sketch(StateHolder):
         True
         """
         state = self._held
+        self._require_probabilities("novelty")
         X = self._like_before(state, rows)
         numbers = self._compared(state)
         return self._familiar_rows(state, task, numbers).novelty(numbers.of(X))
@@ -513,7 +516,8 @@ class Sketch(StateHolder):
         """Return counts, totals and means of everything seen, with standard errors and intervals.
 
         They are unbiased, and right within the intervals, under ``"weighted"`` and
-        ``"reservoir"``; other policies do not say with which probability a row was kept.
+        ``"reservoir"``; other policies do not know with which probability a row was kept, and
+        raise `InputError`.
 
         Parameters
         ----------
@@ -545,11 +549,7 @@ class Sketch(StateHolder):
         True
         """
         state = self._held
-        if not says(self.policy, "decays"):
-            raise InputError(
-                f"policy {_title(self.policy)!r} does not say with which probability a row was "
-                "kept, so nothing can be estimated; use 'weighted' or 'reservoir'."
-            )
+        self._require_probabilities("estimate")
         rows = state.rows
         if callable(values):
             values = values(self.X)
@@ -572,6 +572,9 @@ class Sketch(StateHolder):
     def drift(self, rows: Any, *, false_alarms: float = 0.01, seed: int | None = 0) -> Drift:
         """Return whether rows are unlike those remembered; true in an ``if`` when they are.
 
+        The rows held stand for everything seen under ``"weighted"`` and ``"reservoir"``; other
+        policies do not know with which probability a row was kept, and raise `InputError`.
+
         Parameters
         ----------
         rows : array (n, ...) or table
@@ -591,6 +594,7 @@ class Sketch(StateHolder):
         (False, True)
         """
         state = self._held
+        self._require_probabilities("drift")
         X = self._like_before(state, rows)
         numbers = self._compared(state)
         names = None if numbers.plan is None else [*numbers.plan.labels(), "(constant)"]
@@ -693,6 +697,14 @@ class Sketch(StateHolder):
         if not len(state.rows):
             raise InputError(_empty(state))
         return state
+
+    def _require_probabilities(self, question: str) -> None:
+        """Raise `InputError` if the rows held are no sample of known inclusion probabilities."""
+        if not says(self.policy, "knows_probabilities"):
+            raise InputError(
+                f"{question} needs the probability with which each row was kept, which policy "
+                f"{_title(self.policy)!r} does not know; use 'weighted' or 'reservoir'."
+            )
 
     def _column(self, name: str) -> Any:
         state = self._settled
