@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from olss.lab.report.measures import seconds
-from olss.lab.seed_intervals import interval
+from olss.lab.report.statistics import interval, seconds
 from olss.streams.record import Record
 
 from . import pages

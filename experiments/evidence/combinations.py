@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from olss.lab.seed_intervals import Interval, difference
+from olss.lab.report.statistics import Interval, difference
 
 from . import pages
 from .gather import Row, load, mean_of, select

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from olss.lab.report.measures import MEASURES, seconds
-from olss.lab.seed_intervals import interval
+from olss.lab.report.statistics import MEASURES, interval, seconds
 from olss.streams.record import Record
 
 from .pages import RESULTS

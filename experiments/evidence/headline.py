@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from olss.lab.report.palette import line_of, styles
-from olss.lab.seed_intervals import interval
+from olss.lab.report.figures import line_of, styles
+from olss.lab.report.statistics import interval
 from olss.streams.record import Record
 
 from . import pages

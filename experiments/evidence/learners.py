@@ -6,7 +6,7 @@ import csv
 
 from matplotlib.figure import Figure
 
-from olss.lab.seed_intervals import Interval, difference, interval, log_ratio
+from olss.lab.report.statistics import Interval, difference, interval, log_ratio
 from olss.util.text import spread
 
 from . import pages

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from olss.lab.report.palette import SKY
-from olss.lab.seed_intervals import Interval, difference
+from olss.lab.report.figures import SKY
+from olss.lab.report.statistics import Interval, difference
 from olss.util.text import spread
 
 from . import pages

@@ -6,8 +6,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from olss.lab.report.palette import DASHES, POLICIES, Style, line_of, styles
-from olss.lab.seed_intervals import difference
+from olss.lab.report.figures import DASHES, POLICIES, Style, line_of, styles
+from olss.lab.report.statistics import difference
 
 from . import pages
 from .gather import Row, load, matching, mean_of, select

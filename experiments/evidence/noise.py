@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from olss.lab.report.palette import line_of
-from olss.lab.seed_intervals import interval
+from olss.lab.report.figures import line_of
+from olss.lab.report.statistics import interval
 
 from . import pages
 from .gather import Row, load, matching, mean_of

@@ -11,9 +11,8 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from olss.lab.report.figures import LOOK
-from olss.lab.report.palette import policy_style
-from olss.lab.seed_intervals import Interval
+from olss.lab.report.figures import LOOK, policy_style
+from olss.lab.report.statistics import Interval
 from olss.util.text import spread
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from olss.lab.report.claims import RATIOS
 from olss.lab.report.collect import collect
-from olss.lab.report.measures import MEASURES, seconds
+from olss.lab.report.figures import line_of, styles
 from olss.lab.report.page import render
-from olss.lab.report.palette import line_of, styles
-from olss.lab.report.paper_claims import RATIOS
-from olss.lab.report.report_tables import stream_tables
+from olss.lab.report.statistics import MEASURES, interval, log_ratio, seconds
 from olss.lab.report.summary import summarise
-from olss.lab.seed_intervals import interval, log_ratio
+from olss.lab.report.tables import stream_tables
 from olss.streams.record import Record
 from olss.util.files import write_whole
 

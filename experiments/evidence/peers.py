@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from olss.lab.report.palette import BLUE, GREY, VERMILLION
+from olss.lab.report.figures import BLUE, GREY, VERMILLION
 
 from . import pages
 from .pages import RESULTS, table

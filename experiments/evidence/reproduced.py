@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from benchmarks import gem_protocol
 
-from olss.lab.report.measures import seconds
-from olss.lab.report.paper_claims import RATIOS
-from olss.lab.seed_intervals import interval, log_ratio
+from olss.lab.report.claims import RATIOS
+from olss.lab.report.statistics import interval, log_ratio, seconds
 from olss.streams.record import Record
 
 from . import der, pages, paper

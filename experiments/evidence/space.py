@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from olss.lab.report.palette import line_of
+from olss.lab.report.figures import line_of
 
 from . import pages
 from .gather import Row, load, matching, mean_of

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from olss.lab import dask_executor as module
-from olss.lab.dask_executor import DaskExecutor
+from olss.lab import executors as module
+from olss.lab.executors import DaskExecutor
 from olss.lab.single_run import run_once
 from olss.util.dask import ClusterLostError
 from olss.util.files import locked

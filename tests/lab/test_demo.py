@@ -8,11 +8,10 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from olss.lab.demo import STREAMS, _lesson, demo, demo_experiments
-from olss.lab.demo_picture import draw_demo
-from olss.lab.executor import Event
+from olss.lab.demo import STREAMS, _lesson, demo, demo_experiments, draw_demo
+from olss.lab.executors import Event
 from olss.lab.progress import ExperimentProgress
-from olss.lab.report.palette import POLICIES
+from olss.lab.report.figures import POLICIES
 from olss.lab.single_run import check
 from olss.streams.record import Record
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from olss.errors import InputError
-from olss.lab import toml_writing
+from olss.lab.toml_tables import dumps
 from olss.lab.experiment import Experiment, load, parse, safe
 from olss.lab.single_run import check
 from olss.lab.toml_tables import apply_change
@@ -248,7 +248,7 @@ def test_only_takes_all_values_of_a_sweep_by_its_name() -> None:
 
 def test_written_as_toml_it_is_the_same_experiment() -> None:
     def again(experiment: Experiment) -> Experiment:
-        return parse(tomllib.loads(toml_writing.dumps(experiment.content())))
+        return parse(tomllib.loads(dumps(experiment.content())))
 
     learner = {"name": 'e, "w" ü', "recipe": "ewc", "tune": {"ewc_strength": [1.0, 2.0]}}
     steps = [{"name": "label_noise", "share": 0.2}]

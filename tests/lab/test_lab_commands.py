@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from olss.errors import OlssError
-from olss.lab.executor import Event
+from olss.lab.executors import Event
 from olss.lab.experiment import RunSpec, load
 from olss.lab.lab_commands import add_to
 from olss.lab.single_run import check, run_in_folder
@@ -55,7 +55,7 @@ class Inline:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr("olss.lab.run_experiment.executor_for", lambda root, *_: Inline(root))
+    monkeypatch.setattr("olss.lab.runner.executor_for", lambda root, *_: Inline(root))
     write_experiment(tmp_path)
     return tmp_path
 
@@ -147,7 +147,7 @@ def test_ctrl_c_is_130_and_says_how_to_go_on(folder: Path, monkeypatch: pytest.M
         made.interrupt = True
         return made
 
-    monkeypatch.setattr("olss.lab.run_experiment.executor_for", interrupted)
+    monkeypatch.setattr("olss.lab.runner.executor_for", interrupted)
     result = call("run", "small.toml")
     assert result.exit_code == 130
     assert "the same command goes on" in result.stderr

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from olss.errors import InputError
-from olss.lab.executor import Event
+from olss.lab.executors import Event, ProcessExecutor
 from olss.lab.experiment import RunSpec
-from olss.lab.process_executor import ProcessExecutor
 from olss.lab.single_run import run_once
 from olss.util.files import locked
 from tests.lab.small import small_experiment, small_spec

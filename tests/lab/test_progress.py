@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from olss.lab import progress_view
-from olss.lab.executor import Event
-from olss.lab.progress import ExperimentProgress
-from olss.lab.progress_view import ProgressLines, ProgressTable, view_of_progress
+from olss.lab import progress as progress_view
+from olss.lab.executors import Event
+from olss.lab.progress import ExperimentProgress, ProgressLines, ProgressTable, view_of_progress
 from olss.streams.record import Record
 from tests.lab.small import small_experiment
 

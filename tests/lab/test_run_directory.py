@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from olss.errors import FormatError, InputError, OlssError
-from olss.lab.report.memory_images import _held
-from olss.lab.run_directory import finished_record
-from olss.lab.single_run import CountedStream, run_in_folder, run_once, stream_of
+from olss.lab.report.images import _held
+from olss.lab.single_run import CountedStream, finished_record, run_in_folder, run_once, stream_of
 from olss.learn import Record
 from olss.streams import permuted
 from olss.util.checksums import sealed

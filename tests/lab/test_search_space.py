@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from olss.errors import InputError
-from olss.lab.search_space import checked_space, tune_spec
+from olss.lab.toml_tables import checked_space, tune_spec
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from olss.lab.seed_intervals import difference, interval, log_ratio
+from olss.lab.report.statistics import difference, interval, log_ratio
 
 samples = st.lists(st.floats(-100, 100), min_size=2, max_size=12)
 

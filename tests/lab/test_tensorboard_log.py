@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from olss.errors import InputError
-from olss.lab.executor import Event
-from olss.lab.tensorboard_log import TensorBoardLog
+from olss.lab.executors import Event
+from olss.lab.runner import TensorBoardLog
 from tests.lab.small import small_spec
 from tests.lab.test_progress import record
 

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from olss.lab.toml_writing import dumps
+from olss.lab.toml_tables import dumps
 
 # TOML has no null, and forbids lone surrogates.
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from olss.errors import InputError
-from olss.lab.executor import Event
+from olss.lab.executors import Event
 from olss.lab.experiment import RunSpec, load
 from olss.lab.tune import SettingsSearch, _search, tune, tuned
 from olss.streams import from_config

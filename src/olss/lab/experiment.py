@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import itertools
 import json
 import re
+import sys
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from olss.errors import InputError
-from olss.lab.own_code import allow_imports_from, code_sums
 from olss.lab.protocol import protocol_words, shared_settings
-from olss.lab.search_space import TuneSpec, checked_space, tune_spec
 from olss.lab.toml_tables import (
+    TuneSpec,
     apply_change,
     check_keys,
     check_values,
+    checked_space,
     seed_list,
     table_of,
     text_of,
+    tune_spec,
 )
 from olss.util.checks import nearest
 
-__all__ = ["Experiment", "LearnerSpec", "RunSpec", "load", "parse", "safe"]
+__all__ = [
+    "Experiment",
+    "LearnerSpec",
+    "RunSpec",
+    "allow_imports_from",
+    "code_sums",
+    "load",
+    "parse",
+    "safe",
+]
+
 
 APART = ("name", "title", "seeds", "device", "tune")  # changes no protocol speaks of
 
@@ -308,3 +322,52 @@ def _swept(sweep: dict[str, Any], name: str) -> list[tuple[str, dict[str, Any]]]
         dict(zip(sweep, values, strict=True)) for values in itertools.product(*sweep.values())
     ]
     return [("".join(f" {key}={value}" for key, value in c.items()), c) for c in chosen]
+
+
+# ------------------------------------------------------------------ own code
+
+OWN = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
+
+
+def allow_imports_from(folder: Path) -> None:
+    """Let modules in a folder and in the current one be imported, after all that are installed."""
+    for place in (folder.resolve(), Path.cwd()):
+        if str(place) not in sys.path:
+            sys.path.append(str(place))
+
+
+def code_sums(settings: Mapping[str, Any], source: str) -> dict[str, str]:
+    """Return the SHA-256 of the file of each module that settings name as ``module:Name``.
+
+    Raises
+    ------
+    InputError
+        If a module is not to be found. Whether it has what is asked for is seen when the
+        learner is made, before anything runs.
+
+    Examples
+    --------
+    >>> list(code_sums({"loss": "fractions:Fraction", "policy": "paper"}, "the experiment"))
+    ['fractions']
+    """
+    return {module: _sum(key, module, source) for key, module in _named(settings)}
+
+
+def _named(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, value in settings.items():
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, str) and (found := OWN.fullmatch(one)):
+                yield key, found[1]
+
+
+def _sum(key: str, module: str, source: str) -> str:
+    try:
+        found = find_spec(module)
+    except (ImportError, ValueError):  # a package above it is missing
+        found = None
+    if found is None or not found.origin or not Path(found.origin).is_file():
+        raise InputError(
+            f"{key} of {source} is of the module {module!r}, which is not to be found: put "
+            f"{module.partition('.')[0]}.py beside the experiment file or into the current folder."
+        )
+    return hashlib.sha256(Path(found.origin).read_bytes()).hexdigest()

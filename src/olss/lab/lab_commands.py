@@ -149,8 +149,7 @@ def run(
 ) -> None:
     """Run an experiment, or go on with it."""
     from olss.lab.experiment import load, safe
-    from olss.lab.run_experiment import run_experiment
-    from olss.lab.tensorboard_log import TensorBoardLog
+    from olss.lab.runner import TensorBoardLog, run_experiment
 
     told = [*(changes or []), *([f"seeds={seeds!r}"] if seeds else [])]
     told += [f"device={device!r}"] if device else []

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from olss.errors import InputError, MissingExtraError
-from olss.lab import toml_writing
-from olss.lab.executor import Event
+from olss.lab.executors import Event, ProcessExecutor
 from olss.lab.experiment import Experiment, LearnerSpec, RunSpec, safe
-from olss.lab.process_executor import ProcessExecutor
 from olss.lab.progress import said_score
+from olss.lab.toml_tables import dumps
 from olss.util.checksums import write_json
 from olss.util.files import locked
 
@@ -254,7 +253,7 @@ def tuned(experiment: Experiment, content: dict[str, Any]) -> str:
     )
     table = replace(experiment, learners=learners).content()
     del table["name"]
-    text = toml_writing.dumps(table)
+    text = dumps(table)
     share = f"{100 * experiment.tune.share:g} %"
     return f"# {experiment.name}, with settings chosen on {share} of the training rows.\n{text}"
 

@@ -3,11 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from olss.lab.report.claims import verdict
+from olss.lab.report.claims import RATIOS, own_claims, paper_claims, verdict
 from olss.lab.report.collect import collect
-from olss.lab.report.own_claims import own_claims
-from olss.lab.report.paper_claims import RATIOS, paper_claims
-from olss.lab.seed_intervals import Interval, interval
+from olss.lab.report.statistics import Interval, interval
 from tests.lab.report.made import made, saved
 
 

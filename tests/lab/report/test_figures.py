@@ -1,5 +1,5 @@
 from olss.lab.report import figures
-from olss.lab.report.plots import PLOTS
+from olss.lab.report.figures import PLOTS
 from tests.lab.report.made import LEARNERS
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from olss.lab.report.label_placing import apart, clusters
+from olss.lab.report.figures import apart, clusters
 
 
 @pytest.mark.parametrize(

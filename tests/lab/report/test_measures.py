@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from olss.lab.report.measures import MEASURES, backward, forgetting, forward, seconds
+from olss.lab.report.statistics import MEASURES, backward, forgetting, forward, seconds
 from olss.learn import Record
 
 NAN = math.nan

@@ -238,7 +238,7 @@ def test_small_reports_work_too(browser, tmp_path, case):
 
 @in_browser
 def test_many_methods_with_long_names_fit(browser, tmp_path, monkeypatch):
-    monkeypatch.setattr("olss.lab.report.writing.draw_figures", lambda stream, folder: [])
+    monkeypatch.setattr("olss.lab.report.page.draw_figures", lambda stream, folder: [])
     for number in range(25):
         record = made("balanced", tasks=3)
         record.config["learner"] |= {"label": f"replay policy=balanced-leverage {number}"}

@@ -1,5 +1,5 @@
-from olss.lab.report.display_names import ORDER
-from olss.lab.report.palette import USUAL, styles
+from olss.lab.report.collect import ORDER
+from olss.lab.report.figures import USUAL, styles
 from olss.learn import recipe_names
 
 

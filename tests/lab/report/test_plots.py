@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from olss.lab.report.collect import collect
-from olss.lab.report.plots import PLOTS
+from olss.lab.report.figures import PLOTS
 from olss.lab.report.summary import summarise
 from tests.lab.report.made import made
 

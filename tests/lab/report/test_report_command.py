@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from olss.errors import MissingExtraError
 from olss.lab.report import write_report
-from olss.lab.report.plots import PLOTS
+from olss.lab.report.figures import PLOTS
 from olss.lab.report.report_command import add_to
 from tests.lab.report.made import made, saved
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from olss.lab.report.report_tables import claim_table, stream_tables, to_csv, to_latex, to_markdown
+from olss.lab.report.tables import claim_table, stream_tables, to_csv, to_latex, to_markdown
 from tests.lab.report.made import METHODS, made
 
 

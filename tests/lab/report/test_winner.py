@@ -1,5 +1,5 @@
 from olss.lab.report.collect import collect
-from olss.lab.report.winner import winner
+from olss.lab.report.summary import winner
 from tests.lab.report.made import made
 
 

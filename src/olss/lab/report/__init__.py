@@ -25,6 +25,6 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
         The page.
     """
     from olss.lab.report.collect import collect
-    from olss.lab.report.writing import write
+    from olss.lab.report.page import write
 
     return write(collect([Path(folder) for folder in runs]), Path(out))

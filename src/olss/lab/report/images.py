@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import OlssError
-from olss.lab.report.found_runs import Group, Method
+from olss.lab.report.collect import Group, Method
 from olss.streams import Dataset, Stream, from_config, permuted
 from olss.util.files import DAMAGED_ARRAYS, write_whole
 

@@ -6,19 +6,19 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from olss.lab import run_directory
-from olss.lab.executor import Event, Executor
+from olss.errors import InputError
+from olss.lab.executors import DaskExecutor, Event, Executor, ProcessExecutor
 from olss.lab.experiment import Experiment, RunSpec
-from olss.lab.process_executor import ProcessExecutor
-from olss.lab.progress import ExperimentProgress
-from olss.lab.progress_view import view_of_progress
+from olss.lab.progress import ExperimentProgress, view_of_progress
+from olss.lab.single_run import finished_record, note_experiment
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["executor_for", "run_experiment"]
+__all__ = ["TensorBoardLog", "executor_for", "run_experiment"]
+
 
 log = logging.getLogger(__name__)
 Watch = Callable[[Event], None]
@@ -28,8 +28,6 @@ def executor_for(root: Path, jobs: int, scheduler: str | None) -> Executor:
     """Return what does the runs: processes here, or the cluster of that address."""
     if scheduler is None:
         return ProcessExecutor(root, jobs)
-    from olss.lab.dask_executor import DaskExecutor
-
     return DaskExecutor(root, scheduler)
 
 
@@ -73,7 +71,7 @@ def run_experiment(
     progress = ExperimentProgress(specs, processes=max(1, jobs))
     left = _left(progress, root, specs)
     log.info("%s: %d of %d runs are left to do", experiment.name, len(left), len(specs))
-    run_directory.note_experiment(root, experiment)
+    note_experiment(root, experiment)
     if not left:
         return progress
     if len(left) < len(specs):
@@ -113,9 +111,51 @@ def _left(progress: ExperimentProgress, root: Path, specs: Sequence[RunSpec]) ->
     """Return the runs not yet finished, noting that the others are."""
     left = []
     for spec in specs:
-        record = run_directory.finished_record(root / spec.folder, spec)
+        record = finished_record(root / spec.folder, spec)
         if record is None:
             left.append(spec)
         else:
             progress.take(Event("done", spec, record))
     return left
+
+
+# ------------------------------------------------------------------ tensorboard log
+
+
+class TensorBoardLog:
+    """Scalars in each run's own folder: ``tensorboard --logdir runs``.
+
+    Each task of each run is logged once; after a resumption, those before it first.
+
+    Parameters
+    ----------
+    root : Path
+        Folder of results.
+    """
+
+    def __init__(self, root: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise InputError("--tensorboard needs tensorboard: pip install tensorboard") from error
+        self._writer, self.root = SummaryWriter, root
+        self._writers: dict[Path, Any] = {}
+        self._logged: dict[Path, int] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Log what an event tells of tasks not logged yet: the average and each task's score."""
+        record, folder = event.record, event.spec.folder
+        if record is None or event.kind not in ("task", "done"):
+            return
+        if folder not in self._writers:
+            self._writers[folder] = self._writer(str(self.root / folder))
+        writer = self._writers[folder]
+        for after in range(self._logged.get(folder, 0), len(record.tasks)):
+            average = float(record.average_accuracy[after])
+            writer.add_scalar(f"average {record.metric}", average, after + 1)
+            for number, score in enumerate(record.accuracy[after, : after + 1], start=1):
+                writer.add_scalar(f"task {number}", float(score), after + 1)
+        writer.flush()
+        self._logged[folder] = len(record.tasks)
+        if event.kind == "done":
+            self._writers.pop(folder).close()
