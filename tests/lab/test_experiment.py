@@ -16,10 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from olss.errors import InputError
-from olss.lab.toml_tables import dumps
 from olss.lab.experiment import Experiment, load, parse, safe
 from olss.lab.single_run import check
-from olss.lab.toml_tables import apply_change
+from olss.lab.toml_tables import apply_change, dumps
 from olss.streams import Dataset, from_config
 from tests.lab.small import small_content, small_experiment, write_experiment
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import tomllib
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from olss.errors import InputError
-from olss.lab.toml_tables import checked_space, tune_spec
+from olss.lab.toml_tables import checked_space, dumps, tune_spec
 
 
 @pytest.mark.parametrize(
@@ -31,3 +34,18 @@ def test_mistakes_in_a_space_are_named(values: Any, said: str) -> None:
 def test_some_rows_are_held_out_and_some_are_not(share: Any) -> None:
     with pytest.raises(InputError, match=r"tune.share must be a number above 0 and below 1"):
         tune_spec({"share": share}, "the file")
+
+
+# TOML has no null, and forbids lone surrogates.
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+scalars = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | text
+values: st.SearchStrategy[Any] = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(text, values, max_size=5))
+def test_what_is_written_is_read_back(content: dict[str, Any]) -> None:
+    assert tomllib.loads(dumps(content)) == content
