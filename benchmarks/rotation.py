@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from olss.streams import Dataset, permuted
-from olss.streams.image_rotation import rotate
+from olss.streams.builders import rotate
 
 ROWS, ANGLE, REPEATS = 60_000, 33.3, 5
 RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "nearest": Image.Resampling.NEAREST}

@@ -44,7 +44,7 @@ def stand_in(name: str) -> Dataset:
 def test_every_experiment_builds_its_learners_and_its_stream(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("olss.streams.dataset_tasks.load_dataset", stand_in)
+    monkeypatch.setattr("olss.streams.builders.load_dataset", stand_in)
     experiment = load(path)
     assert experiment.name == path.stem
     assert experiment.protocol

@@ -7,7 +7,7 @@ from olss.cli import app
 from olss.learn import recipe_names
 from olss.memory.policies import POLICIES
 from olss.streams import list_datasets
-from olss.streams.stream_config import BUILDERS, STEPS
+from olss.streams.config import BUILDERS, STEPS
 
 THERE = {
     "policies": list(POLICIES),

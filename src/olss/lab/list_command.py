@@ -80,7 +80,7 @@ def _recipes() -> list[tuple[str, str]]:
 
 
 def _streams() -> list[tuple[str, str]]:
-    from olss.streams.stream_config import BUILDERS, STEPS
+    from olss.streams.config import BUILDERS, STEPS
 
     found = [(name, _first(make)) for name, make in BUILDERS.items()]
     return found + [(name, f"A step: {_first(make)}") for name, make in STEPS.items()]

@@ -23,8 +23,8 @@ from olss.learn.clock import Clock
 from olss.learn.labels import Labels, distinct
 from olss.learn.learner import Learner
 from olss.learn.learner_parts import Effort
-from olss.streams.content_hash import sha256
 from olss.streams.record import Record
+from olss.streams.stream import hash_arrays
 from olss.util import package_version
 
 __all__ = ["run"]
@@ -195,7 +195,7 @@ def _identity(stream: Any) -> dict[str, Any]:
     identity: dict[str, Any] = {"name": type(stream).__name__}
     if isinstance(stream, (list, tuple)):
         parts = [part for t in stream for part in (t.X, t.y, t.X_test, t.y_test)]
-        identity |= {"tasks": len(stream), "sha256": sha256(*map(_array, parts))}
+        identity |= {"tasks": len(stream), "sha256": hash_arrays(*map(_array, parts))}
     return identity
 
 

@@ -1,7 +1,8 @@
 """Data sets and streams of tasks."""
 
-from olss.streams.datasets import Dataset, load_dataset
-from olss.streams.disturb import (
+from olss.streams.builders import incremental, permuted, rotated
+from olss.streams.config import from_config
+from olss.streams.corruptions import (
     imbalanced,
     interleaved,
     label_noise,
@@ -9,15 +10,10 @@ from olss.streams.disturb import (
     returning,
     unequal,
 )
-from olss.streams.download import fetch, list_datasets
-from olss.streams.from_arrays import from_arrays
-from olss.streams.from_files import from_files
-from olss.streams.incremental import incremental
-from olss.streams.permuted import permuted
-from olss.streams.rotated import rotated
-from olss.streams.stream import Stream
-from olss.streams.stream_config import from_config
-from olss.streams.task import Task
+from olss.streams.datasets import Dataset, load_dataset
+from olss.streams.downloads import fetch, list_datasets
+from olss.streams.own_data import from_arrays, from_files
+from olss.streams.stream import Stream, Task
 
 __all__ = [
     "Dataset",

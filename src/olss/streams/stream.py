@@ -3,22 +3,155 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from olss.errors import InputError
-from olss.streams.task import Task
+from olss.errors import InputError, MissingExtraError
 from olss.util import checks
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Stream"]
+__all__ = [
+    "Stream",
+    "Task",
+    "draw_preview",
+    "hash_arrays",
+    "sample_rows",
+    "sample_stratified",
+    "task_generator",
+]
+
+
+def hash_arrays(*arrays: NDArray[Any] | None) -> str:
+    """Return one hash of the kinds, shapes and bytes of the arrays."""
+    state = hashlib.sha256()
+    for array in arrays:
+        if array is None:
+            state.update(b"none")
+            continue
+        state.update(f"{array.dtype.str}{array.shape}".encode())
+        state.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
+    return state.hexdigest()
+
+
+# The numbers are part of what a seed means: never change one, only add.
+PURPOSES: Final = {
+    "angle": 0,
+    "permutation": 1,
+    "train rows": 2,
+    "test rows": 3,
+    "class order": 4,
+    "split": 5,
+    "label noise": 6,
+    "outliers": 7,
+    "imbalance": 8,
+    "sizes": 9,
+    "interleaving": 10,
+    "validation": 11,
+}
+
+
+def task_generator(seed: int, purpose: str, task: int = 0) -> np.random.Generator:
+    """Return the generator for one purpose and task.
+
+    Each has its own stream of numbers, so that asking for more rows does not change the
+    permutations, and task 7 is the same whether or not tasks 1 to 6 were made before.
+    """
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(PURPOSES[purpose], task)))
+
+
+def sample_rows(rows: NDArray[np.int64], size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return `size` of the rows, drawn without replacement, in random order."""
+    return rng.permutation(rows)[:size]
+
+
+def sample_stratified(
+    y: NDArray[Any] | None, rows: NDArray[np.int64], size: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return `size` of the rows, drawn so that each class has its share, up to one row.
+
+    Rows are laid out class by class, shuffled inside a class, and taken at equal distances
+    from a random start (systematic sampling): every row has the same chance of size / n.
+
+    Parameters
+    ----------
+    y : array or None
+        Labels, one for each entry of `rows`; None draws without strata.
+    rows : array of int
+        What to draw from.
+    size : int
+        How many.
+    rng : numpy.random.Generator
+        Source of the draw.
+
+    Returns
+    -------
+    array of int, sorted
+    """
+    order = rng.permutation(len(rows))
+    if y is not None:
+        order = order[np.argsort(y[order], kind="stable")]
+    start = int(rng.integers(len(rows)))
+    picked = (np.arange(size) * len(rows) + start) // max(1, size)
+    return np.sort(rows[order[picked]])
+
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Training and test rows of one task.
+
+    Parameters
+    ----------
+    name : str
+        What the task is, for tables and pictures.
+    X, X_test : array (n, ...), (m, ...)
+        Inputs. Images stay ``uint8`` (28 x 28, or channels first: 3 x 32 x 32).
+    y, y_test : array (n,), (m,)
+        Whole-number labels (``int64``), the same numbers in all tasks of a stream; or real
+        targets of shape (n,) or (n, outputs).
+    classes : tuple of int or None
+        The labels this task has; None when the targets are real numbers.
+    scale : float
+        Inputs divided by this lie in a range fit for a network: 255 for ``uint8`` images.
+    disturbed : bool array (n,) or None
+        Which training rows a disturbance changed (a wrong label, an outlier).
+
+    Examples
+    --------
+    >>> from olss.streams import permuted
+    >>> task = permuted("digits", tasks=3)[1]
+    >>> task
+    Task('permutation 2', 1438 training and 359 test rows of shape (8, 8), 10 classes)
+    >>> float((task.X / task.scale).max())
+    1.0
+    """
+
+    name: str
+    X: Array
+    y: Array
+    X_test: Array
+    y_test: Array
+    classes: tuple[int, ...] | None
+    scale: float = 1.0
+    disturbed: NDArray[np.bool_] | None = None
+
+    def __repr__(self) -> str:
+        kind = "real targets" if self.classes is None else f"{len(self.classes)} classes"
+        rows = f"{len(self.X)} training and {len(self.X_test)} test rows"
+        return f"Task({self.name!r}, {rows} of shape {self.X.shape[1:]}, {kind})"
 
 
 class Stream:
@@ -170,8 +303,6 @@ class Stream:
         -------
         matplotlib.figure.Figure
         """
-        from olss.streams.preview import draw_preview
-
         shown = min(checks.whole("tasks", tasks), len(self))
         numbers = np.unique(np.linspace(0, len(self) - 1, shown).round().astype(int)).tolist()
         examples = checks.whole("examples", examples)
@@ -195,3 +326,53 @@ def _options(options: dict[str, Any]) -> str:
     shown = {key: repr(value) for key, value in options.items() if value is not None}
     short = {key: text if len(text) <= 60 else text[:56] + " ..." for key, text in shown.items()}
     return "".join(f", {key}={text}" for key, text in short.items())
+
+
+def draw_preview(
+    numbers: Sequence[int],
+    make: Callable[[int], Task],
+    class_names: tuple[str, ...] | None,
+    examples: int,
+) -> Figure:
+    """Return the picture of the tasks of these numbers; see `Stream.preview`."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "lab", "Stream.preview") from error
+    figure = Figure(figsize=(1.1 * len(numbers) + 0.3, 1.2 * examples + 0.6), dpi=120)
+    grid = figure.subplots(examples, len(numbers), squeeze=False)
+    for column, number in enumerate(numbers):
+        task = make(number)
+        grid[0, column].set_title(f"{number + 1}\n{_short(task.name)}", fontsize=7)
+        for row, axes in enumerate(grid[:, column]):
+            axes.set_axis_off()
+            if row < len(task.X):
+                _draw(axes, task.X[row], task.scale)
+                axes.text(
+                    0.5, -0.02, _target(task, row, class_names), fontsize=6, ha="center", va="top",
+                    transform=axes.transAxes,
+                )  # fmt: skip
+    figure.tight_layout(pad=0.4)
+    return figure
+
+
+def _draw(axes: Axes, example: NDArray[Any], scale: float) -> None:
+    if example.ndim == 1:
+        axes.plot(example, linewidth=0.8)
+        return
+    picture = example / scale
+    if picture.ndim == 3:
+        picture = np.moveaxis(picture, 0, -1)
+        picture = picture if picture.shape[-1] == 3 else picture[..., 0]
+    axes.imshow(picture, cmap="gray_r", vmin=0, vmax=1 if scale != 1 else None)
+
+
+def _target(task: Task, row: int, class_names: tuple[str, ...] | None) -> str:
+    target = task.y[row]
+    if task.classes is None:
+        return f"{np.ravel(target)[0]:.3g}"
+    return str(target) if class_names is None else class_names[int(target)]
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 18 else f"{name[:16]} …"

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from olss.errors import DataError, FormatError, InputError
 from olss.streams.file_batches import batches, column_names
-from olss.streams.own_rows import TaskRows
 
 __all__ = ["PERIODS", "FileTable"]
 
@@ -80,7 +79,7 @@ class FileTable:
             raise DataError(f"the column {self.by!r} holds NaN: fill or drop such rows first.")
         return [replace(self, value=value) for value in values]
 
-    def read(self) -> TaskRows:
+    def read(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return inputs (n, columns) and targets."""
         if not self.features:
             raise DataError(f"{self.files[0]} has no column left to learn from.")
@@ -88,7 +87,7 @@ class FileTable:
         if not table.num_rows:
             raise DataError(f"{self.files[0]} has no rows.")
         inputs = [_numbers(table, name, self.files[0]) for name in self.features]
-        return TaskRows(np.column_stack(inputs), self._targets_of(table))
+        return np.column_stack(inputs), self._targets_of(table)
 
     def read_targets(self) -> NDArray[Any]:
         """Return the targets alone."""

@@ -1,4 +1,5 @@
 import hashlib
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +11,7 @@ import pytest
 
 from olss.errors import DataError, InputError
 from olss.streams import fetch, list_datasets, load_dataset
-from olss.streams.dataset_registry import DATASETS
+from olss.streams.downloads import DATASETS
 from tests.streams.files_made import write_mnist
 
 
@@ -177,3 +178,14 @@ def test_what_olss_data_has_is_not_fetched(
     assert server.asked == []
     assert fetch("mnist", tmp_path / "other", progress=False) == tmp_path / "other/mnist"
     assert len(server.asked) == 4
+
+
+def test_everything_to_download_has_a_sum_and_an_address() -> None:
+    for name, entry in DATASETS.items():
+        assert entry.what
+        if name == "digits":
+            continue
+        assert entry.mirrors
+        assert all(re.fullmatch("https://.+/", mirror) for mirror in entry.mirrors)
+        assert all(re.fullmatch("[0-9a-f]{32}", md5) for md5 in entry.files.values())
+        assert entry.class_names is None or len(entry.class_names) == entry.classes

@@ -14,9 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import DataError, InputError
-from olss.streams.stream import Stream
-from olss.streams.stream_draws import stratified, task_generator
-from olss.streams.task import Task
+from olss.streams.stream import Stream, Task, sample_stratified, task_generator
 from olss.util import checks
 
 __all__ = ["imbalanced", "interleaved", "label_noise", "outliers", "returning", "unequal"]
@@ -245,7 +243,7 @@ def _resized(stream: Stream, number: int, ratio: float, rows: list[int] | None, 
         raise InputError(f"rows asks for {size} of the {len(task.y)} rows of {task.name}.")
     strata = None if task.classes is None else task.y
     rng = task_generator(seed, "sizes", number + 1)
-    return _only(task, stratified(strata, np.arange(len(task.y)), size, rng))
+    return _only(task, sample_stratified(strata, np.arange(len(task.y)), size, rng))
 
 
 def _reordered(stream: Stream, order: list[int], names: Sequence[str], number: int) -> Task:

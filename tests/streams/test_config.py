@@ -6,7 +6,7 @@ import pytest
 
 from olss.errors import InputError
 from olss.streams import from_arrays, from_config
-from olss.streams.stream_config import BUILDERS, STEPS
+from olss.streams.config import BUILDERS, STEPS
 from tests.streams.test_stream import CONFIGS
 
 

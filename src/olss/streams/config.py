@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from olss.errors import InputError
-from olss.streams.disturb import (
+from olss.streams.builders import incremental, permuted, rotated
+from olss.streams.corruptions import (
     imbalanced,
     interleaved,
     label_noise,
@@ -15,10 +16,7 @@ from olss.streams.disturb import (
     returning,
     unequal,
 )
-from olss.streams.from_files import from_files
-from olss.streams.incremental import incremental
-from olss.streams.permuted import permuted
-from olss.streams.rotated import rotated
+from olss.streams.own_data import from_files
 from olss.streams.stream import Stream
 from olss.util.checks import nearest
 
