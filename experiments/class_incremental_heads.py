@@ -22,9 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from olss.learn import feature_heads, recipe
-from olss.learn.answers import Answer
-from olss.learn.named_answers import ANSWERS
+from olss.learn import heads, recipe
+from olss.learn.heads import ANSWERS, Answer
 from olss.streams import incremental
 
 
@@ -42,7 +41,7 @@ def by_leverage(name: str, power: float) -> Answer:
             weight = (rows * torch.linalg.solve(gram, rows.T).T).sum(1) ** power
             totals = torch.zeros(labels.max() + 1).to(weight).index_add_(0, labels, weight)
             weight = weight / totals[labels] / (totals > 0).sum()
-            with patch.object(feature_heads, "class_weights", lambda labels: weight):
+            with patch.object(heads, "class_weights", lambda labels: weight):
                 super().learn(model, hidden, outputs, labels)
 
     return Weighted()

@@ -4,7 +4,7 @@ import torch
 
 from olss.errors import InputError
 from olss.learn import recipe
-from olss.learn.augmentation import Augmentation
+from olss.learn.training import Augmentation
 
 from .tasks import Tiny, blobs
 

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from olss.learn.batch import Examples, as_tensor
+from olss.learn.training import Examples, as_tensor
 
 
 def make(rows, start=0, **columns):

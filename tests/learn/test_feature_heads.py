@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge as RidgeRegression
 from torch.nn.functional import normalize
 
-from olss.learn.feature_heads import Discriminant, Logistic, Product, Ridge, nearest_mean
+from olss.learn.heads import Discriminant, Logistic, Product, Ridge, nearest_mean
 
 
 class Rows:

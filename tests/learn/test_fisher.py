@@ -3,9 +3,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from olss.learn.fisher import fisher_diagonal, squared_mean_gradient
+from olss.learn.model import Flat
 from olss.learn.nets import mlp, resnet18
-from olss.learn.parameter_vector import Flat
+from olss.learn.regularizers import fisher_diagonal, squared_mean_gradient
 
 
 class Shared(nn.Module):
@@ -142,7 +142,7 @@ def test_fisher_is_the_mean_of_squared_gradients_of_single_rows(name):
 
 
 def test_built_in_layers_keep_the_quick_way(monkeypatch):
-    monkeypatch.setattr("olss.learn.fisher._general", None)
+    monkeypatch.setattr("olss.learn.regularizers._general", None)
     torch.manual_seed(0)
     for flat in (Flat(mlp(6, 3, (5, 4))), Flat(in_place())):
         # Rows learned so well that the gradient of their loss is mere rounding.

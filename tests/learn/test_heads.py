@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from olss.errors import InputError
-from olss.learn.heads import Head
+from olss.learn.labels import Head
 
 INF = float("inf")
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from olss.errors import DamagedCheckpointError, DataError, FormatError, InputError
 from olss.learn import DivergedError, recipe, run
-from olss.learn.regimes import batches
+from olss.learn.replay import batches
 from olss.memory.policies import Choice
 
 from .tasks import Tiny, blobs, class_stream, numbers, stream

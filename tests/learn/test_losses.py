@@ -7,17 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from olss.learn.batch import Examples
-from olss.learn.heads import Head
+from olss.learn.labels import Head
 from olss.learn.losses import (
     AsymmetricLoss,
     LogitAdjustedLoss,
     Loss,
     old_class_loss,
 )
-from olss.learn.penalties import stored_output_loss
-from olss.learn.regimes import TrainingSet
-from olss.learn.row_losses import ROW_LOSSES, loss_of_rows
+from olss.learn.regularizers import stored_output_loss
+from olss.learn.replay import TrainingSet
+from olss.learn.training import ROW_LOSSES, Examples, loss_of_rows
 
 
 def model(*tasks, outputs=4):

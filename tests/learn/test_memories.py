@@ -3,9 +3,8 @@ import pytest
 import torch
 
 from olss.errors import InputError
-from olss.learn.batch import Examples, as_tensor
-from olss.learn.memories import Everything, Exemplars, Memory, Ring, SketchMemory, herd
-from olss.learn.seeds import Seeds
+from olss.learn.buffers import Everything, Exemplars, Memory, Ring, SketchMemory, herd
+from olss.learn.training import Examples, Seeds, as_tensor
 
 CPU = torch.device("cpu")
 

@@ -1,6 +1,6 @@
 import torch
 
-from olss.learn.named_answers import ANSWERS
+from olss.learn.heads import ANSWERS
 
 from .tasks import learned
 

@@ -7,9 +7,9 @@ from torch import nn
 
 from olss.errors import InputError
 from olss.learn import recipe
-from olss.learn.answers import Answer
+from olss.learn.heads import Answer
 from olss.learn.losses import Loss
-from olss.learn.penalties import Penalty
+from olss.learn.regularizers import Penalty
 from olss.memory.policies import Choice
 
 from .tasks import stream

@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 from olss.errors import InputError
+from olss.learn.model import Flat
 from olss.learn.nets import mlp, resnet18
-from olss.learn.parameter_vector import Flat
 
 
 def test_parameters_and_gradients_are_views_of_the_vectors():

@@ -7,10 +7,10 @@ import torch
 
 from olss.errors import InputError
 from olss.learn import DivergedError, recipe, run
+from olss.learn.model import Flat
 from olss.learn.nets import mlp
-from olss.learn.parameter_vector import Flat
-from olss.learn.penalties import Ewc, OnlineEwc, Si
-from olss.learn.regimes import TrainingSet
+from olss.learn.regularizers import Ewc, OnlineEwc, Si
+from olss.learn.replay import TrainingSet
 from olss.streams import permuted
 
 from .tasks import class_stream, stream

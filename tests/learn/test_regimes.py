@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from olss.errors import InputError
-from olss.learn.batch import Examples
-from olss.learn.regimes import Regime, TrainingSet, mix_counts
+from olss.learn.replay import Regime, TrainingSet, mix_counts
+from olss.learn.training import Examples
 
 
 def examples(rows, task, weight=None):

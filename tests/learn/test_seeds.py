@@ -2,7 +2,7 @@ import itertools
 
 import numpy as np
 
-from olss.learn.seeds import PURPOSES, Seeds
+from olss.learn.training import PURPOSES, Seeds
 
 
 def test_each_purpose_task_and_seed_has_numbers_of_its_own():

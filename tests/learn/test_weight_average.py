@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from olss.learn import DivergedError, recipe
-from olss.learn.penalties import Penalty
+from olss.learn.regularizers import Penalty
 
 from .tasks import stream
 

@@ -22,7 +22,7 @@ except ModuleNotFoundError as error:
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, default_collate
 from torch.utils.data import get_worker_info as worker_info
 
-from olss.learn.batch import as_tensor
+from olss.learn.training import as_tensor
 
 __all__ = ["SketchDataset", "SketchStream", "replay_loader"]
 

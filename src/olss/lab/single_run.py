@@ -273,7 +273,7 @@ def run_in_folder(
     folder : Path
     spec : RunSpec
     on_task : callable, optional
-        As in `olss.learn.stream_run`.
+        As in `olss.learn.run`.
     wait : bool
         Wait for the other process and take its record.
     say : callable, optional

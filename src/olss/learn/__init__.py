@@ -12,9 +12,9 @@ from olss.util import lazy_names
 
 if TYPE_CHECKING:
     from olss.errors import DivergedError
+    from olss.learn.evaluation import run
     from olss.learn.learner import Learner
-    from olss.learn.recipes import recipe, recipe_names
-    from olss.learn.stream_run import run
+    from olss.learn.methods import recipe, recipe_names
     from olss.streams.record import Record
 
 __all__ = ["DivergedError", "Learner", "Record", "recipe", "recipe_names", "run"]
@@ -25,9 +25,9 @@ _find = lazy_names(
         "DivergedError": "olss.errors",
         "Learner": "olss.learn.learner",
         "Record": "olss.streams.record",
-        "recipe": "olss.learn.recipes",
-        "recipe_names": "olss.learn.recipes",
-        "run": "olss.learn.stream_run",
+        "recipe": "olss.learn.methods",
+        "recipe_names": "olss.learn.methods",
+        "run": "olss.learn.evaluation",
     },
 )
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +17,91 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from olss.errors import DataError, DivergedError, InputError
-from olss.learn.batch import Examples
+from olss.learn.buffers import Memory
 from olss.learn.checkpoint import check_replaceable, read_state, save_whole, write_state
-from olss.learn.clock import Clock
+from olss.learn.heads import Answer
 from olss.learn.labels import Labels
-from olss.learn.learner_parts import Effort, Parts
+from olss.learn.losses import Loss
 from olss.learn.model import Model
-from olss.learn.regimes import TrainingSet
-from olss.learn.training import step_length
+from olss.learn.projections import Projection
+from olss.learn.regularizers import Penalty
+from olss.learn.replay import Regime, TrainingSet
+from olss.learn.training import Augmentation, Examples, Training, step_length
 
-__all__ = ["Learner"]
+__all__ = ["Clock", "Effort", "Learner", "Parts"]
+
+
+class Clock:
+    """Seconds spent on each part of a task, by the clock and of the processor."""
+
+    def __init__(self) -> None:
+        self.wall: dict[str, float] = {}
+        self.cpu: dict[str, float] = {}
+        self.last = time.perf_counter(), time.process_time()
+
+    def stop(self, part: str) -> None:
+        """Count what has passed since the last stop for a part."""
+        now = time.perf_counter(), time.process_time()
+        for spent, before, after in zip((self.wall, self.cpu), self.last, now, strict=True):
+            spent[part] = spent.get(part, 0.0) + after - before
+        self.last = now
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a learner is made of, each part one decision.
+
+    Attributes
+    ----------
+    training : Training
+        The net, its optimiser, steps and epochs.
+    loss : Loss
+        What is learned from labels.
+    answer : Answer
+        How it answers.
+    augmentation : Augmentation
+        What is done to images in a step.
+    memory : Memory
+        What is remembered.
+    regime : Regime
+        What is trained on.
+    penalties : sequence of Penalty
+        What is added to the loss.
+    projection : Projection
+        What is done to the gradient.
+    restart : bool
+        Whether each task begins with the first weights.
+    """
+
+    training: Training
+    loss: Loss
+    answer: Answer
+    augmentation: Augmentation
+    memory: Memory
+    regime: Regime
+    penalties: Sequence[Penalty] = ()
+    projection: Projection = field(default_factory=Projection)
+    restart: bool = False
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a task cost.
+
+    Attributes
+    ----------
+    steps : int
+        Of the optimiser.
+    row_passes : int
+        Rows that went through the net in them, each counted as often as it did.
+    seconds, cpu_seconds : dict
+        Of "select" and "train": by the clock, and of the processor.
+    """
+
+    steps: int
+    row_passes: int
+    seconds: dict[str, float]
+    cpu_seconds: dict[str, float]
 
 
 class Learner:

@@ -10,10 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from olss.errors import InputError
-from olss.learn.batch import Examples
 from olss.learn.model import Model
-from olss.learn.regimes import TrainingSet
-from olss.learn.row_losses import ROW_LOSSES, loss_of_rows
+from olss.learn.replay import TrainingSet
+from olss.learn.training import ROW_LOSSES, Examples, loss_of_rows
 from olss.util.checks import flag, known_name, number
 
 __all__ = [

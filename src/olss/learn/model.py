@@ -1,4 +1,4 @@
-"""A net with everything needed to ask it: labels, a head, the scale of its inputs."""
+"""A net with everything needed to train and query it: parameters, labels, input scale."""
 
 from __future__ import annotations
 
@@ -10,21 +10,131 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from olss.errors import DataError, InputError
-from olss.learn.augmentation import check_images
-from olss.learn.batch import Examples, as_tensor
-from olss.learn.heads import Head
-from olss.learn.labels import Labels
+from olss.learn.labels import Head, Labels
 from olss.learn.nets import build, is_named, penultimate, stages
-from olss.learn.parameter_vector import Flat
-from olss.learn.row_losses import loss_of_rows
-from olss.learn.seeds import Seeds
-from olss.learn.training import Training
-from olss.learn.weight_average import WeightAverage
+from olss.learn.training import Examples, Seeds, Training, as_tensor, check_images, loss_of_rows
 
-__all__ = ["Model"]
+__all__ = ["Flat", "Model", "WeightAverage"]
+
+
+class Flat:
+    """The trainable parameters of a net as one vector `theta`, their gradients as `gradient`.
+
+    The net's parameters and their ``.grad`` are views into the two vectors: a change of either
+    side is a change of the other, and nothing is copied in a step. Convolutions are fastest with
+    `channels_last`, and views of what they give, such as ``x.view(len(x), -1)``, not to be had.
+    """
+
+    def __init__(self, net: nn.Module, channels_last: bool = False) -> None:
+        self.net = net
+        self.parameters = [p for p in net.parameters() if p.requires_grad]
+        if not self.parameters:
+            raise InputError("The net has no trainable parameter.")
+        kinds = {str(p.dtype) for p in self.parameters}
+        if len(kinds) > 1:
+            raise InputError(f"The net mixes parameters of {', '.join(sorted(kinds))}; use one.")
+        self.strides = [_laid_out(p.detach(), channels_last).stride() for p in self.parameters]
+        self.theta = torch.empty_like(torch.cat([p.detach().flatten() for p in self.parameters]))
+        for p, value in zip(self.parameters, self.split(self.theta), strict=True):
+            value.copy_(p.detach())
+        self.gradient = torch.zeros_like(self.theta)
+        for p, value, grad in zip(
+            self.parameters, self.split(self.theta), self.split(self.gradient), strict=True
+        ):
+            p.data = value
+            p.grad = grad
+        self.theta.grad = self.gradient
+
+    def split(self, vector: Tensor) -> list[Tensor]:
+        """View a vector as tensors of the parameters' shapes."""
+        pieces = torch.split(vector, [p.numel() for p in self.parameters])
+        return [
+            piece.as_strided(p.shape, stride)
+            for piece, p, stride in zip(pieces, self.parameters, self.strides, strict=True)
+        ]
+
+    def buffers(self) -> dict[str, Tensor]:
+        """Return what the net keeps beside its trainable parameters, such as running means."""
+        frozen = {name: p for name, p in self.net.named_parameters() if not p.requires_grad}
+        return frozen | dict(self.net.named_buffers())
+
+    def state(self) -> dict[str, Tensor]:
+        """Copy everything the net holds."""
+        kept = {f"buffer.{name}": value.detach().clone() for name, value in self.buffers().items()}
+        return {"theta": self.theta.clone(), **kept}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Put back what `state` gave, in place."""
+        self.theta.copy_(state["theta"])
+        with torch.no_grad():
+            for name, value in self.buffers().items():
+                value.copy_(state[f"buffer.{name}"])
+
+
+def _laid_out(p: Tensor, channels_last: bool) -> Tensor:
+    """Return a parameter without gaps; kernels laid out channels last if so wished."""
+    last = channels_last and p.dim() == 4
+    return p.contiguous(memory_format=torch.channels_last) if last else p.contiguous()
+
+
+class WeightAverage:
+    """Averages the weights of a net over the last steps of training (Polyak & Juditsky 1992).
+
+    Steps at a constant rate never come to rest: the weights go on moving around what they learn,
+    and the last layer towards the classes of the last few steps. Their mean is at rest and is as
+    ready for the next task, since training goes on from the weights themselves.
+
+    Within the first `steps` steps the mean is plain, from then on it is exponential: a step
+    counts ``1 / steps``. The net's buffers, such as running means, are averaged alike.
+
+    Parameters
+    ----------
+    flat : Flat
+    steps : int
+        How far back the mean reaches; 0: there is none, and nothing is done.
+
+    Attributes
+    ----------
+    state : dict of Tensor
+        What lives on from task to task: the weights training goes on from, and how many steps
+        were averaged. The mean itself is in the net between tasks.
+    """
+
+    def __init__(self, flat: Flat, steps: int) -> None:
+        self.flat, self.steps = flat, steps
+        self.state: dict[str, Tensor] = {}
+
+    def begin(self, restart: bool = False) -> None:
+        """Let the weights of training be in the net; `restart`: those it has, as the first."""
+        if not self.steps:
+            return
+        self.mean, self.count = self.flat.state(), 0
+        if self.state and not restart:
+            self.count = int(self.state["steps"])
+            self.flat.load(self.state)
+
+    def after_step(self) -> None:
+        """Take the weights of a step into the mean."""
+        if not self.steps:
+            return
+        self.count = min(self.count + 1, self.steps)
+        now = {f"buffer.{name}": value for name, value in self.flat.buffers().items()}
+        for name, value in {"theta": self.flat.theta, **now}.items():
+            if value.is_floating_point():
+                self.mean[name].lerp_(value, 1 / self.count)
+            else:
+                self.mean[name].copy_(value)
+
+    def end(self) -> None:
+        """Let the mean be in the net, and keep the weights of training for the next task."""
+        if not self.steps:
+            return
+        self.state = {**self.flat.state(), "steps": torch.tensor(self.count)}
+        self.flat.load(self.mean)
+
 
 BLOCK = 1000  # rows the net answers at a time outside training
 GRADIENT_FEATURES = 256

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from olss.errors import InputError
-from olss.learn.own_parts import imported
+from olss.learn.components import imported
 
 __all__ = [
     "Net", "build", "check_net", "describe", "is_named", "last_linear", "mlp", "penultimate",

@@ -9,8 +9,8 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 from torch import Tensor
 
-from olss.learn.batch import Examples
 from olss.learn.model import Model
+from olss.learn.training import Examples
 from olss.util.checks import number, whole
 
 __all__ = ["AGem", "Gem", "Projection", "gem_multipliers", "project_agem", "project_gem"]

@@ -1,19 +1,204 @@
-"""How a net is trained: the settings every recipe shares, and torch's optimisers by name."""
+"""How a net is trained: batches, seeds, augmentation, and the settings every recipe shares."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
+from torch.nn.functional import pad
 
 from olss.errors import InputError
 from olss.learn.nets import Net, check_net
 from olss.util.checks import flag, known_name, nearest, number, whole
 
-__all__ = ["SCHEDULES", "Training", "step_length"]
+__all__ = [
+    "AUGMENTATIONS",
+    "ROW_LOSSES",
+    "SCHEDULES",
+    "Augmentation",
+    "Examples",
+    "Seeds",
+    "Training",
+    "as_tensor",
+    "check_images",
+    "loss_of_rows",
+    "step_length",
+]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """n rows: what goes into the net, the target, and where each row comes from.
+
+    `index` is a row's position in everything seen, so it names the row for ever. `weight` is
+    what a row stands for, `outputs` what the net once answered to it (NaN where unknown).
+    """
+
+    X: Tensor
+    y: Tensor
+    task: Tensor
+    index: Tensor
+    weight: Tensor | None = None
+    outputs: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, index: Tensor) -> Examples:
+        """Return some of the rows."""
+        columns: list[Any] = [v if v is None else v.index_select(0, index) for v in self.values()]
+        return Examples(*columns)
+
+    def join(self, other: Examples | None) -> Examples:
+        """Return these rows and then the others.
+
+        Where only one side has weights or stored outputs, the other side's rows weigh one and
+        have outputs unknown.
+        """
+        if other is None or len(other) == 0:
+            return self
+        pairs = zip(self._filled_like(other), other._filled_like(self), strict=True)
+        columns: list[Any] = [None if a is None else torch.cat([a, b]) for a, b in pairs]
+        return Examples(*columns)
+
+    def _filled_like(self, other: Examples) -> list[Any]:
+        weight, outputs = self.weight, self.outputs
+        if weight is None and other.weight is not None:
+            weight = other.weight.new_ones(len(self))
+        if outputs is None and other.outputs is not None:
+            outputs = other.outputs.new_full((len(self), other.outputs.shape[1]), torch.nan)
+        return [self.X, self.y, self.task, self.index, weight, outputs]
+
+    def values(self) -> list[Any]:
+        """Return the columns in the order of the constructor."""
+        return [getattr(self, field.name) for field in fields(self)]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what must be stored to have these rows again."""
+        return sum(v.nbytes for v in self.values() if v is not None)
+
+
+def as_tensor(values: Any, device: torch.device | str = "cpu") -> Tensor:
+    """Return a tensor over the same memory where possible, read-only arrays included."""
+    if isinstance(values, Tensor):
+        return values.to(device)
+    array = np.asarray(values)
+    if any(stride < 0 for stride in array.strides) or not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="), order="C")
+    with warnings.catch_warnings():
+        # Nothing here writes into rows, so a read-only array needs no copy.
+        warnings.filterwarnings("ignore", message=".*not writ(e)?able.*")
+        return torch.from_numpy(array).to(device)
+
+
+# The numbers are part of what a seed means: never change one, only add.
+PURPOSES = {"init": 0, "order": 1, "memory": 2, "net": 3, "parts": 4, "features": 5, "augment": 6}
+
+
+class Seeds:
+    """Generators that depend on the run's seed, the purpose and the task, and on nothing else.
+
+    No state is carried from task to task, so a run that goes on after an interruption draws
+    what it would have drawn, and a change in one purpose does not move another.
+
+    Examples
+    --------
+    >>> seeds = Seeds(0)
+    >>> bool((seeds.rng("order", 3).permutation(5) == seeds.rng("order", 3).permutation(5)).all())
+    True
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = whole("seed", seed, least=0)
+
+    def rng(self, purpose: str, task: int = 0) -> np.random.Generator:
+        """Return the generator for a purpose in a task."""
+        key = (PURPOSES[purpose], task)
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
+
+    def number(self, purpose: str, task: int = 0) -> int:
+        """Return a seed for something that takes a number."""
+        return int(self.rng(purpose, task).integers(2**63))
+
+
+ROW_LOSSES: dict[str, Callable[..., Tensor]] = {
+    "cross-entropy": functional.cross_entropy,
+    "l1": functional.l1_loss,
+    "l2": functional.mse_loss,
+    "huber": functional.huber_loss,
+}
+
+
+def loss_of_rows(name: str, outputs: Tensor, y: Tensor) -> Tensor:
+    """Return the loss of each row, (n,). Regression averages over a row's targets."""
+    values = ROW_LOSSES[name](outputs, y, reduction="none")
+    return values if values.dim() == 1 else values.flatten(1).mean(1)
+
+
+AUGMENTATIONS = ("none", "crop", "flip", "crop-flip")
+
+
+class Augmentation:
+    """Crops and flips the images of a training step; what is remembered and asked stays as it is.
+
+    Parameters
+    ----------
+    augment : str
+        "crop": each image is padded with zeros and cut back to its size at a random place.
+        "flip": half of the images are mirrored, left for right. "crop-flip": both. "none".
+    crop_padding : int
+        Pixels of padding on each side.
+    """
+
+    def __init__(self, augment: str = "none", crop_padding: int = 4) -> None:
+        self.augment = known_name("augment", augment, AUGMENTATIONS)
+        self.padding = whole("crop_padding", crop_padding) if "crop" in augment else 0
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise unless rows of this shape are images, or nothing is to be done."""
+        if self.augment != "none":
+            check_images(f"augment={self.augment!r}", shape)
+
+    def __call__(self, X: Tensor, rng: np.random.Generator) -> Tensor:
+        """Return n images changed, each in its own way, (n, height, width) or with channels.
+
+        Numbers are drawn on the processor, so that a seed means the same on every device.
+        """
+        if self.augment == "none":
+            return X
+        images = X if X.dim() == 4 else X[:, None]
+        count, _, height, width = images.shape
+        top, left = rng.integers(2 * self.padding + 1, size=(2, count, 1))
+        rows, columns = top + np.arange(height), left + np.arange(width)
+        if "flip" in self.augment:
+            flipped = rng.random(count) < 0.5
+            columns[flipped] = columns[flipped, ::-1]
+        if self.padding:
+            images = pad(images, (self.padding,) * 4)
+        number, row, column = (
+            torch.from_numpy(np.ascontiguousarray(index)).to(X.device)
+            for index in (np.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :])
+        )
+        # The result is laid out channels last, which convolutions want anyway.
+        changed = images.permute(0, 2, 3, 1)[number, row, column].permute(0, 3, 1, 2)
+        return changed if X.dim() == 4 else changed[:, 0]
+
+
+def check_images(setting: str, shape: tuple[int, ...]) -> None:
+    """Raise unless rows of this shape are images, which `setting` is for."""
+    if len(shape) not in (2, 3):
+        raise InputError(
+            f"{setting} is for images of shape (height, width) or (channels, height, width), "
+            f"found rows of shape {shape}."
+        )
+
 
 PRECISIONS = ("float32", "bfloat16")
 SCHEDULES = ("constant", "cosine")

@@ -19,10 +19,8 @@ from threadpoolctl import threadpool_limits
 
 from olss.errors import DamagedCheckpointError, DataError, InputError, OlssWarning
 from olss.learn.checkpoint import save_whole, verify
-from olss.learn.clock import Clock
 from olss.learn.labels import Labels, distinct
-from olss.learn.learner import Learner
-from olss.learn.learner_parts import Effort
+from olss.learn.learner import Clock, Effort, Learner
 from olss.streams.record import Record
 from olss.streams.stream import hash_arrays
 from olss.util import package_version

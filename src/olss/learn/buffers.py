@@ -15,9 +15,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from olss.errors import InputError
-from olss.learn.batch import Examples, as_tensor
-from olss.learn.own_parts import imported
-from olss.learn.seeds import Seeds
+from olss.learn.components import imported
+from olss.learn.training import Examples, Seeds, as_tensor
 from olss.util.checks import whole
 
 __all__ = ["Everything", "Exemplars", "Memory", "Ring", "SketchMemory", "herd"]

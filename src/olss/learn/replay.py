@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from olss.errors import InputError
-from olss.learn.batch import Examples, as_tensor
+from olss.learn.training import Examples, as_tensor
 from olss.util.checks import known_name, number, whole
 
 __all__ = ["REGIMES", "Regime", "TrainingSet", "batches", "mix_counts"]

@@ -9,18 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from olss.errors import InputError
-from olss.learn.augmentation import Augmentation
-from olss.learn.learner import Learner
-from olss.learn.learner_parts import Parts
+from olss.learn.buffers import Everything, Exemplars, Memory, Ring, SketchMemory
+from olss.learn.components import part_named, part_of_ones_own
+from olss.learn.heads import ANSWERS
+from olss.learn.learner import Learner, Parts
 from olss.learn.losses import LOSSES, IcarlLoss
-from olss.learn.memories import Everything, Exemplars, Memory, Ring, SketchMemory
-from olss.learn.named_answers import ANSWERS
 from olss.learn.nets import describe
-from olss.learn.own_parts import part_named, part_of_ones_own
-from olss.learn.penalties import Distillation, Ewc, OnlineEwc, Penalty, Si
 from olss.learn.projections import AGem, Gem, Projection
-from olss.learn.regimes import Regime
-from olss.learn.training import Training
+from olss.learn.regularizers import Distillation, Ewc, OnlineEwc, Penalty, Si
+from olss.learn.replay import Regime
+from olss.learn.training import Augmentation, Training
 from olss.util.checks import nearest
 
 __all__ = ["recipe", "recipe_names"]
