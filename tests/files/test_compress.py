@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import olss.files.inputs
+import olss.tables.readers
 from olss import leverage_scores
 from olss.core.sampling import inclusion
 from olss.errors import DataError, FormatError, InputError
@@ -380,14 +380,14 @@ def test_a_compressed_table_as_input_is_refused(folder):
 
 def test_one_pass_for_reservoir_and_two_for_leverage(folder, monkeypatch):
     read = []
-    original = olss.files.inputs.Piece.read
+    original = olss.tables.readers.Piece.read
 
     def counted(piece, schema, *options):
         for start, batch in original(piece, schema, *options):
             read.append(batch.num_rows)
             yield start, batch
 
-    monkeypatch.setattr(olss.files.inputs.Piece, "read", counted)
+    monkeypatch.setattr(olss.tables.readers.Piece, "read", counted)
     compress(folder / "in", into=folder / "a.parquet", size=100, policy="reservoir")
     assert sum(read) == 9000
     read.clear()

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from olss.errors import InputError
-from olss.files.source import Source
 from olss.tables.frames import is_table, to_arrow
 from olss.tables.schemas import conform, unified
+from olss.tables.sources import Source
 
 __all__ = ["as_paths"]
 

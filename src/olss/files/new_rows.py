@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from olss.errors import DataError
-from olss.files.inputs import find, survey
-from olss.files.source import Source
 from olss.memory.sketch import Sketch
 from olss.memory.state import State
 from olss.memory.state_holder import state_of
+from olss.tables.readers import survey
+from olss.tables.sources import Source, find
 
 __all__ = ["sampled_rows"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from olss.files.inputs import Piece
+from olss.tables.readers import Piece
 
 __all__ = ["Part", "fold", "parts_of"]
 

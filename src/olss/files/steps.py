@@ -17,9 +17,7 @@ import numpy as np
 from olss.errors import DataError, FormatError, InputError
 from olss.files.compress_summary import Summary
 from olss.files.engines import Engine
-from olss.files.inputs import Piece, find, survey
 from olss.files.parts import Part, parts_of
-from olss.files.source import Source
 from olss.files.work import PIECE_STEP, Drawn, Measured, Work
 from olss.memory import sketch_file
 from olss.memory.absorbing import keeps_spectrum, united
@@ -36,6 +34,8 @@ from olss.memory.table_intake import TableKind, with_schemas
 from olss.tables.class_labels import class_verdict
 from olss.tables.frames import FrameKind
 from olss.tables.plan import plan_columns
+from olss.tables.readers import Piece, survey
+from olss.tables.sources import Source, find
 from olss.util import checks
 
 __all__ = ["Job", "begun", "continued", "decided", "finished", "measured", "surveyed"]

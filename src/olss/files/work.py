@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import DataError
-from olss.files.inputs import Piece
 from olss.files.parts import Part
 from olss.memory.absorbing import pool_of, together
 from olss.memory.forgetting import aged, faded_spectrum, forgets, times_of
@@ -26,6 +25,7 @@ from olss.memory.state import Settings, State
 from olss.memory.store import Indices, RowStore, take
 from olss.tables.arrow_types import as_type, is_number, numpy_array, value_type
 from olss.tables.class_labels import check_no_gaps
+from olss.tables.readers import Piece
 
 __all__ = [
     "PIECE_STEP",

@@ -1,21 +1,123 @@
-"""A file of the input: opened by its address, known by its fingerprint."""
+"""Input files: found by name, folder, glob or address, opened, and known by a fingerprint."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
 
 from olss.errors import DataError, FormatError, InputError, MissingExtraError
 from olss.util.files import DAMAGED_ARRAYS
 
-__all__ = ["Source", "fsspec_module", "named", "open_address"]
+__all__ = ["Source", "find", "named"]
+
+
+FORMATS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".csv.gz": "csv",
+    ".jsonl": "json",
+    ".jsonl.gz": "json",
+    ".ndjson": "json",
+    ".orc": "orc",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".npy": "npy",
+    ".npz": "npz",
+}
+
+
+def find(inputs: Sequence[str | os.PathLike[str] | Source]) -> list[Source]:
+    """Return the files that files, folders, globs and addresses stand for, each once.
+
+    What is known as a source already, a table that was handed over, stays what it is.
+    """
+    if not inputs:
+        raise InputError("no input: give one or more files, folders, globs or addresses.")
+    found: dict[str, Source] = {}
+    for item in inputs:
+        for source in [item] if isinstance(item, Source) else _found(os.fspath(item)):
+            found.setdefault(source.address, source)
+    return list(found.values())
+
+
+def _found(item: str) -> Iterator[Source]:
+    return _remote(item) if "://" in item else _local(item)
+
+
+def _local(item: str) -> Iterator[Source]:
+    path = Path(item)
+    if os.path.isdir(item):
+        names = sorted(str(p) for p in path.rglob("*") if _wanted(p.relative_to(path)))
+        files = [name for name in names if os.path.isfile(name)]
+    elif os.path.exists(item) or not has_magic(item):
+        files = [item]
+    else:
+        files = sorted(name for name in glob(item, recursive=True) if os.path.isfile(name))
+    if not files:
+        raise InputError(
+            f"{item}: no {'readable ' if os.path.isdir(item) else ''}file there. {_kinds()}"
+        )
+    for name in files:
+        if not os.path.isfile(name):
+            raise InputError(f"{name}: there is no such file.")
+        yield Source.local(name, _format(name))
+
+
+def _remote(item: str) -> Iterator[Source]:
+    with named(item):
+        fs, path = _file_system(item)
+        if has_magic(path):
+            paths = sorted(fs.glob(path))
+        elif fs.isdir(path):
+            paths = [p for p in sorted(fs.find(path)) if _wanted(Path(p[len(path) :].lstrip("/")))]
+        else:
+            paths = [path]
+        if not paths:
+            raise InputError(f"{item}: no file there. {_kinds()}")
+        for found in paths:
+            yield Source(fs.unstrip_protocol(found), _format(found), int(fs.info(found)["size"]))
+
+
+def _file_system(item: str) -> tuple[Any, str]:
+    fsspec = fsspec_module()
+    try:
+        fs, path = fsspec.core.url_to_fs(item)
+    except (ImportError, ValueError) as error:  # a further package is needed; no such protocol
+        raise InputError(f"{item}: cannot be opened ({error}).") from error
+    return fs, path
+
+
+def _wanted(path: Path) -> bool:
+    """Whether a file found in a folder is data: of a known kind, not hidden, no marker."""
+    hidden = any(part.startswith((".", "_")) for part in path.parts)
+    return not hidden and _suffix(path.name) in FORMATS
+
+
+def _suffix(name: str) -> str:
+    low = name.lower()
+    stem, last = os.path.splitext(low)
+    return os.path.splitext(stem)[1] + last if last == ".gz" else last
+
+
+def _format(name: str) -> str:
+    kind = FORMATS.get(_suffix(name))
+    if kind is None:
+        raise InputError(f"{name}: files of this kind are not read. {_kinds()}")
+    return kind
+
+
+def _kinds() -> str:
+    return f"Files are known by their ending: {', '.join(FORMATS)}."
 
 
 # Stretches of blocks are read at the same time; neither changes a fingerprint with the machine.

@@ -1,22 +1,28 @@
-"""How each file format is surveyed (schema, pieces) and read in blocks of bounded size.
+"""Tables in files of any format: surveyed, and read a block of rows at a time.
 
-A survey returns the schema and, for each piece, (row group, first row, rows, bytes). A reader gets
-the columns it must yield, among others perhaps, and the most rows a block may have.
+A file is one or more `Piece`, the parts that can be read on their own: the row groups of Parquet,
+or the whole of another format. For each format there is a survey, which returns the schema and, for
+each piece, (row group, first row, rows, bytes), and a reader, which gets the columns it must yield,
+among others perhaps, and the most rows a block may have.
 """
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from olss.errors import DataError, FormatError
-from olss.files.array_files import batch_of, open_arrays
-from olss.files.source import Source
-from olss.tables.arrow_types import is_number, value_type
+from olss.tables.arrow_types import is_number, plain_table, plain_type, value_type
+from olss.tables.schemas import check_names, conform, unified
+from olss.tables.sources import Source, named
 from olss.util.text import without_empty_text
 
-__all__ = ["BLOCK_ROWS", "READERS", "SURVEYS"]
+__all__ = ["Piece", "survey"]
 
 Survey = tuple[Any, list[tuple[int | None, int, int | None, int]]]
 Batches = Iterator[Any]
@@ -28,6 +34,102 @@ BLOCK_ROWS = 65_536
 # groups.
 BUFFER_BYTES = 1 << 18
 TEXT_BLOCK_BYTES = 8 << 20
+ARRAY_COLUMN = "X"  # the name of the rows of a .npy file
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a file that can be read on its own.
+
+    Attributes
+    ----------
+    source : Source
+    number : int
+        Its place among all pieces of a run.
+    group : int or None
+        The row group, in Parquet.
+    start, rows : int, int or None
+        First row in the file, and how many; None where only reading will tell.
+    bytes : int
+        Share of the file.
+    """
+
+    source: Source
+    number: int
+    group: int | None
+    start: int
+    rows: int | None
+    bytes: int
+
+    @property
+    def place(self) -> str:
+        """The file and row group, for messages."""
+        return self.source.address + ("" if self.group is None else f", row group {self.group}")
+
+    def read(
+        self, schema: Any, columns: Sequence[str] | None = None, most: int = BLOCK_ROWS
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield (first row in the file, record batch) with the columns of `schema`, or some.
+
+        A batch has at most `most` rows.
+        """
+        import pyarrow as pa
+
+        names = list(schema.names if columns is None else columns)
+        fields = dict(zip(schema.names, schema, strict=True))
+        wanted = pa.schema([fields[name] for name in names])
+        start = self.start
+        with named(self.place):
+            read = READERS[self.source.format]
+            for batch in read(self.source, self.group, schema, names, most):
+                if batch.num_rows:
+                    yield start, _in_schema(batch, wanted, self.place)
+                    start += batch.num_rows
+
+
+def _in_schema(batch: Any, schema: Any, place: str) -> Any:
+    """Return a batch with the columns and types of a schema; what is so already as it is."""
+    if batch.schema.equals(schema):
+        return batch
+    there = set(batch.schema.names)
+    chosen = batch.select([name for name in schema.names if name in there])
+    if chosen.schema.equals(schema):
+        return chosen
+    return conform(plain_table(chosen), schema, place=place)
+
+
+def survey(source: Source, number: int, known: Any = None) -> tuple[Any, list[Piece]]:
+    """Return the schema and the pieces of a file.
+
+    Parameters
+    ----------
+    source : Source
+    number : int
+        Number of its first piece.
+    known : pyarrow.Schema, optional
+        That of the files before. The file must have the same columns, in any order, of types that
+        go together.
+
+    Returns
+    -------
+    schema : pyarrow.Schema
+        In which rows of this file and of those before can be read, see `olss.tables.schemas`.
+    pieces : list of Piece
+    """
+    import pyarrow as pa
+
+    with named(source.address):
+        if not source.bytes:
+            raise DataError(f"{source.address} is empty (0 bytes). Take it out, or skip bad files.")
+        schema, parts = SURVEYS[source.format](source, known)
+        schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
+    check_names(schema.names, source.address)
+    if sum(1 if rows is None else rows for _, _, rows, _ in parts) == 0:
+        raise DataError(f"{source.address} has no rows. Take it out, or skip bad files.")
+    pieces = [Piece(source, number + i, *part) for i, part in enumerate(parts)]
+    if known is not None:
+        schema = unified(known, schema, place=source.address)
+    return schema, pieces
 
 
 def _block_rows(total_bytes: int, rows: int, most: int) -> int:
@@ -311,3 +413,82 @@ READERS: dict[str, Callable[[Source, int | None, Any, Names, int], Batches]] = {
     "npy": _read_arrays,
     "npz": _read_arrays,
 }
+
+
+class ArrayFile:
+    """Rows of a .npy stream, read one after the other."""
+
+    def __init__(self, file: Any, name: str) -> None:
+        version = np.lib.format.read_magic(file)
+        reader = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if reader is None:
+            raise DataError(f"{name}: is of .npy format {version}; save it with plain field names.")
+        self.shape, fortran, self.dtype = reader(file)
+        self.file, self.name = file, name
+        if not self.shape:
+            raise DataError(f"{name}: holds a single number; it must hold one row per example.")
+        if fortran and len(self.shape) > 1:
+            raise DataError(
+                f"{name}: is stored by columns (Fortran order); save np.ascontiguousarray(X)."
+            )
+        if self.dtype.kind not in "biufUSM" and self.dtype.names is None:
+            raise DataError(f"{name}: holds {self.dtype}; numbers, text and dates are read.")
+        self.row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:]))
+
+    def read(self, rows: int) -> Any:
+        """Read the next rows."""
+        data = self.file.read(rows * self.row_bytes)
+        if len(data) < rows * self.row_bytes:
+            raise EOFError(f"{self.name} ends too early")
+        return np.frombuffer(data, self.dtype).reshape(rows, *self.shape[1:])
+
+    def columns(self, key: str, rows: int) -> dict[str, Any]:
+        """Read rows as Arrow columns: one named `key`, or one a field of a structured array."""
+        block = self.read(rows)
+        if self.dtype.names is None:
+            return {key: _to_arrow(block)}
+        return {name: _to_arrow(block[name]) for name in self.dtype.names}
+
+
+def _to_arrow(block: Any) -> Any:
+    import pyarrow as pa
+
+    if not block.dtype.isnative:
+        block = block.astype(block.dtype.newbyteorder("="))
+    if block.dtype.kind in "US":
+        return pa.array(block.astype(str).tolist())
+    if block.ndim == 1:
+        return pa.array(np.ascontiguousarray(block))
+    flat = np.ascontiguousarray(block).reshape(-1)
+    return pa.FixedSizeListArray.from_arrays(pa.array(flat), int(np.prod(block.shape[1:])))
+
+
+def open_arrays(source: Source, file: Any) -> dict[str, ArrayFile]:
+    """Return the arrays of a .npy or .npz file; those of .npz must have as many rows each."""
+    if source.format == "npy":
+        return {ARRAY_COLUMN: ArrayFile(file, source.address)}
+    archive = zipfile.ZipFile(file)
+    arrays = {
+        name.removesuffix(".npy"): ArrayFile(archive.open(name), f"{source.address}, array {name}")
+        for name in archive.namelist()
+    }
+    lengths = {name: array.shape[0] for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataError(
+            f"{source.address}: its arrays must have one row per example each, found "
+            f"{', '.join(f'{n} of {name}' for name, n in lengths.items())}."
+        )
+    return arrays
+
+
+def batch_of(arrays: dict[str, ArrayFile], rows: int) -> Any:
+    """Read the next rows of all arrays as a record batch."""
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {}
+    for key, array in arrays.items():
+        columns |= array.columns(key, rows)
+    return pa.record_batch(columns)

@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from olss.errors import DataError, FormatError, InputError
-from olss.files import source as source_module
-from olss.files.inputs import find, survey
 from olss.streams.file_batches import batches
+from olss.tables import sources
+from olss.tables.readers import survey
+from olss.tables.sources import find
 
 
 @pytest.fixture
@@ -367,7 +368,7 @@ def test_archives_that_zipfile_cannot_open_are_named(tmp_path, place, value):
 
 def test_a_fingerprint_is_that_of_the_blocks_in_their_order(tmp_path, monkeypatch):
     """However many stretches are read at the same time."""
-    monkeypatch.setattr(source_module, "FINGERPRINT_BLOCK", 100)
+    monkeypatch.setattr(sources, "FINGERPRINT_BLOCK", 100)
     path = tmp_path / "a.csv"
     data = np.random.default_rng(0).bytes(2_345)
     path.write_bytes(data)
@@ -376,5 +377,5 @@ def test_a_fingerprint_is_that_of_the_blocks_in_their_order(tmp_path, monkeypatc
     for block in blocks:
         digest.update(zlib.crc32(block).to_bytes(4, "little"))
     for stretch in (100, 700, 10_000):
-        monkeypatch.setattr(source_module, "FINGERPRINT_STRETCH", stretch)
-        assert source_module.Source.local(str(path), "csv").fingerprint() == digest.hexdigest()
+        monkeypatch.setattr(sources, "FINGERPRINT_STRETCH", stretch)
+        assert sources.Source.local(str(path), "csv").fingerprint() == digest.hexdigest()
