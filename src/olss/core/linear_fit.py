@@ -20,7 +20,7 @@ from olss.core.moments import Moments
 from olss.errors import InputError
 
 __all__ = [
-    "Discriminant",
+    "DiscriminantFit",
     "LinearFit",
     "PrincipalComponents",
     "choose_ridge",
@@ -61,7 +61,7 @@ class LinearFit:
 
 
 @dataclass(frozen=True, eq=False)
-class Discriminant:
+class DiscriminantFit:
     """Linear scores x'coef + intercept of classes, log posteriors but for a term common to all.
 
     Attributes
@@ -187,7 +187,7 @@ def fit_discriminant(
     moments: Moments,
     shrinkage: float | Literal["auto"] | None = None,
     priors: Floats | None = None,
-) -> Discriminant:
+) -> DiscriminantFit:
     """Fit a linear discriminant to moments whose targets are one-hot classes.
 
     The covariance within classes is V = (S - sum_c C_c C_c' / n_c) / n, shrunk by a to
@@ -227,7 +227,7 @@ def fit_discriminant(
         logs = np.log(shares[present])
     inner = (coef[:, present] * offsets).sum(axis=0)
     intercept[present] = logs - inner / 2 - moments.mean @ coef[:, present]
-    return Discriminant(coef, intercept, means, shares)
+    return DiscriminantFit(coef, intercept, means, shares)
 
 
 def find_components(moments: Moments, k: int | None = None) -> PrincipalComponents:
