@@ -7,7 +7,7 @@ import csv
 from matplotlib.figure import Figure
 
 from olss.lab.report.statistics import Interval, difference, interval, log_ratio
-from olss.util.text import spread
+from olss.util.text import format_interval
 
 from . import pages
 from .pages import RESULTS, legend, plain, signed, table
@@ -62,7 +62,7 @@ def _line(method: str, runs: dict[str, dict[int, float]]) -> list[str]:
     return [
         NAMES[method],
         *(f"{_times(runs, side).mean:.2f}" for side in SIDES),
-        spread(_times(runs, "avalanche", "olss").ends(), 1),
+        format_interval(_times(runs, "avalanche", "olss").ends(), 1),
         str(len(accuracy[0])),
         *(plain(interval(list(values.values()))) for values in accuracy),
         signed(difference(*accuracy)),

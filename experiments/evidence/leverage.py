@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from olss.lab.report.figures import SKY
 from olss.lab.report.statistics import Interval, difference
-from olss.util.text import spread
+from olss.util.text import format_interval
 
 from . import pages
 from .gather import Row
@@ -187,7 +187,7 @@ def _targets(fits: list[Row], names: list[str]) -> str:
 
 
 def _gain(gain: Interval) -> str:
-    text = spread(gain.ends(), 4, signed=True)
+    text = format_interval(gain.ends(), 4, signed=True)
     return f"**{text}**" if abs(gain.mean) > gain.half else text
 
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from olss.lab.report.figures import LOOK, policy_style
 from olss.lab.report.statistics import Interval
-from olss.util.text import spread
+from olss.util.text import format_interval
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "results"
@@ -88,13 +88,13 @@ def table(columns: list[str], lines: list[list[str]], rule: str = "---:") -> str
 
 def plain(value: Interval) -> str:
     """Return a mean, in per cent, and half its interval."""
-    return spread(value.ends(), 1)
+    return format_interval(value.ends(), 1)
 
 
 def signed(value: Interval) -> str:
     """Return a difference with its sign, bold where its interval leaves out zero."""
     clear = value.count > 1 and abs(value.mean) > value.half
-    text = spread(value.ends(), 1, signed=True)
+    text = format_interval(value.ends(), 1, signed=True)
     return f"**{text}**" if clear else text
 
 

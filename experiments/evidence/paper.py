@@ -17,7 +17,7 @@ from olss.lab.report.statistics import MEASURES, interval, log_ratio, seconds
 from olss.lab.report.summary import summarise
 from olss.lab.report.tables import stream_tables
 from olss.streams.record import Record
-from olss.util.files import write_whole
+from olss.util.files import write_atomic
 
 from . import pages
 from .pages import RESULTS, legend, plain, signed, table
@@ -85,8 +85,8 @@ def report() -> None:
     content = summarise(collect([RESULTS / "paper"]))
     tables = {stream["id"]: stream_tables(stream) for stream in content["streams"]}
     page, claims = render(content, tables, {}, []), "\n".join(_claims(content))
-    write_whole(RESULTS / "paper" / "page.html", page.encode())
-    write_whole(RESULTS / "paper" / "claims.md", claims.encode())
+    write_atomic(RESULTS / "paper" / "page.html", page.encode())
+    write_atomic(RESULTS / "paper" / "claims.md", claims.encode())
 
 
 def _claims(content: dict[str, Any]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from olss.errors import (
     OlssError,
     OlssWarning,
 )
-from olss.util import lazy_names
+from olss.util import lazy_getattr
 
 if TYPE_CHECKING:
     from olss.core.frequent_directions import FrequentDirections
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 # Loaded when first asked for, so that the command can be stopped, and answers, at once.
-__getattr__ = lazy_names(
+__getattr__ = lazy_getattr(
     __name__,
     {
         "FrequentDirections": "olss.core.frequent_directions",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from olss.util.terminal import STOPPED, leave_at_ctrl_c
+from olss.util.terminal import STOPPED, exit_on_early_ctrl_c
 
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line; Ctrl-C ends it with a line and 130 from the first instant."""
-    leave_at_ctrl_c()
+    exit_on_early_ctrl_c()
     try:
         from olss.cli import app
 

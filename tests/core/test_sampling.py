@@ -266,9 +266,9 @@ def test_all_zero_weights():
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, 1.5, True, np.True_, "2", None, np.array([1, 2])])
 def test_bad_sizes(size):
-    with pytest.raises(InputError, match="size must be a positive whole number, found"):
+    with pytest.raises(InputError, match="size must be"):
         successive([1, 2, 3], size, np.random.default_rng(0))
-    with pytest.raises(InputError, match="size must be a positive whole number, found"):
+    with pytest.raises(InputError, match="size must be"):
         inclusion([1, 2, 3], size)
 
 

@@ -12,7 +12,7 @@ from olss.errors import InputError, OlssError
 from olss.files import compress, forget
 from olss.files.result_lock import written_alone
 from olss.memory import sketch_file
-from olss.util.files import locked
+from olss.util.files import file_lock
 
 
 def table(rows=3_000, seed=0):
@@ -147,7 +147,7 @@ def test_what_fails_leaves_the_file_as_it_was(made, monkeypatch):
     with pytest.raises(FileNotFoundError):
         forget(made.with_name("none.parquet"), {"person": "person-7"})
     with (
-        locked(made.with_name(f".{made.name}.lock")),
+        file_lock(made.with_name(f".{made.name}.lock")),
         pytest.raises(OlssError, match="is being written by process"),
     ):
         forget(made, {"person": "person-7"})

@@ -13,7 +13,7 @@ from olss.errors import InputError
 from olss.lab.executors import Event, ProcessExecutor
 from olss.lab.experiment import RunSpec
 from olss.lab.single_run import run_once
-from olss.util.files import locked
+from olss.util.files import file_lock
 from tests.lab.small import small_experiment, small_spec
 
 
@@ -121,7 +121,7 @@ def test_waits_for_who_is_at_it(workers: ProcessExecutor, tmp_path: Path) -> Non
     spec = with_root(small_spec("sgd"), tmp_path)
     kinds = []
     with contextlib.ExitStack() as other:
-        assert other.enter_context(locked(workers.root / spec.folder / ".lock"))
+        assert other.enter_context(file_lock(workers.root / spec.folder / ".lock"))
         workers.submit(spec)
         for event in workers.events():
             kinds.append(event.kind)

@@ -19,7 +19,7 @@ from olss.lab import executors as module
 from olss.lab.executors import DaskExecutor
 from olss.lab.single_run import run_once
 from olss.util.dask import ClusterLostError
-from olss.util.files import locked
+from olss.util.files import file_lock
 from tests.lab.small import small_experiment, small_spec
 
 distributed = pytest.importorskip("distributed")
@@ -70,7 +70,7 @@ def test_errors_of_a_run_come_back_as_words(local: Any, tmp_path: Path) -> None:
     taken = replace(spec, label="taken")
     executor = DaskExecutor(tmp_path, local.scheduler_address)
     with contextlib.closing(executor), contextlib.ExitStack() as other:
-        other.enter_context(locked(tmp_path / taken.folder / ".lock"))
+        other.enter_context(file_lock(tmp_path / taken.folder / ".lock"))
         executor.submit(taken)
         executor.submit(wild)
         events = []
@@ -112,7 +112,7 @@ def test_a_lost_scheduler_ends_the_command_and_lets_go_of_its_runs(tmp_path: Pat
                 process.wait()
     executor.close()
     process.stdout.close()
-    with locked(tmp_path / spec.folder / ".lock") as free:
+    with file_lock(tmp_path / spec.folder / ".lock") as free:
         assert free
 
 

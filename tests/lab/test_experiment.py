@@ -106,7 +106,7 @@ def test_the_paper_s_settings_are_the_paper_s() -> None:
         ({"seeds": str(2**64)}, "seeds must be at most 10,000, none above 9223372036854775807"),
         ({"tune": {"share": 2}}, "tune.share must be a number above 0 and below 1, found 2"),
         ({"tune": {"method": "guess"}}, "grid, random or tpe, found 'guess'"),
-        ({"tune": {"trials": 0}}, "tune.trials must be a positive whole number, found 0"),
+        ({"tune": {"trials": 0}}, "tune.trials must be"),
         ({"tune": {"space": {"lr": 3}}}, "space of lr in the experiment must be a list"),
     ],
 )

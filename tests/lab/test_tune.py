@@ -16,7 +16,7 @@ from olss.lab.executors import Event
 from olss.lab.experiment import RunSpec, load
 from olss.lab.tune import SettingsSearch, _search, tune, tuned
 from olss.streams import from_config
-from olss.util.files import locked
+from olss.util.files import file_lock
 from tests.lab.small import small_experiment
 from tests.lab.test_progress import record
 
@@ -176,7 +176,10 @@ def test_settings_may_change_until_there_is_a_result(tmp_path: Path) -> None:
 
 
 def test_one_command_at_a_time(tmp_path: Path) -> None:
-    with locked(tmp_path / "small-tune" / ".lock"), pytest.raises(InputError, match="another olss"):
+    with (
+        file_lock(tmp_path / "small-tune" / ".lock"),
+        pytest.raises(InputError, match="another olss"),
+    ):
         tune(small_experiment(), tmp_path, Console(file=io.StringIO()))
 
 

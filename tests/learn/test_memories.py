@@ -160,9 +160,9 @@ def test_a_snapshot_undoes_taking_in(memory):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Ring(0), "gem_rows must be a positive whole number, found 0"),
-        (lambda: Exemplars(2.5), "size must be a positive whole number, found 2.5"),
-        (lambda: SketchMemory(size=-1), "size must be a positive whole number or 'task', found -1"),
+        (lambda: Ring(0), "gem_rows must be"),
+        (lambda: Exemplars(2.5), "size must be"),
+        (lambda: SketchMemory(size=-1), "size must be"),
         (lambda: SketchMemory(policy="papper"), "policy must be one of"),
         (lambda: SketchMemory(features="last"), "'penultimate' or 'gradient', found 'last'"),
     ],

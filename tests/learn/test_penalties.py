@@ -327,7 +327,7 @@ def test_outputs_beyond_the_classes_have_no_importance(head, fisher):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Ewc(ewc_strength=-1), "ewc_strength must be a number of 0 or more, found -1"),
+        (lambda: Ewc(ewc_strength=-1), "ewc_strength must be a number"),
         (lambda: Ewc(ewc_strength=math.nan), "found nan"),
         (lambda: Ewc(fisher="batch"), "fisher: there is no 'batch'"),
         (lambda: OnlineEwc(ewc_decay=2), "ewc_decay must be a number from 0 to 1, found 2"),

@@ -135,7 +135,7 @@ def test_the_size_may_be_changed_between_updates():
     assert held < set(sketch.index.tolist())
     sketch.size = 15
     assert len(sketch.update(X[:1])) == 15
-    with pytest.raises(InputError, match="size must be a positive whole number"):
+    with pytest.raises(InputError, match="size must be"):
         sketch.size = 0
     assert sketch.size == 15
 

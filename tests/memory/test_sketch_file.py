@@ -12,7 +12,7 @@ import torch
 from olss.errors import DataError, FormatError, InputError
 from olss.memory import sketch_file
 from olss.memory.sketch import Sketch
-from olss.util.checksums import BLANK, SEAL, Sealing
+from olss.util.checksums import CHECKSUM_BLANK, CHECKSUM_KEY, ChecksumWriter
 from tests.sketches import fed, fingerprint, stream
 
 OWN = ["olss_task", "olss_weight", "olss_index"]
@@ -38,11 +38,11 @@ def with_metadata(path, change):
 
 def sealed(path, table):
     with path.open("wb") as file:
-        sealing = Sealing(file)
-        with pq.ParquetWriter(pa.PythonFile(sealing, mode="w"), table.schema) as writer:
+        checksummed = ChecksumWriter(file)
+        with pq.ParquetWriter(pa.PythonFile(checksummed, mode="w"), table.schema) as writer:
             writer.write_table(table)
-            writer.add_key_value_metadata({SEAL: BLANK})
-        sealing.seal()
+            writer.add_key_value_metadata({CHECKSUM_KEY: CHECKSUM_BLANK})
+        checksummed.finish()
 
 
 def test_pandas_polars_and_duckdb_open_it_as_a_table(sketch, path):

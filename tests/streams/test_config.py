@@ -51,7 +51,7 @@ def test_held_out_rows_of_a_config_are_those_of_the_method() -> None:
     ("config", "message"),
     [
         ({"name": "rotatd"}, "a stream has no name 'rotatd'. Did you mean 'rotated'"),
-        ({}, f"a stream has no name None. There are: {', '.join(sorted(BUILDERS))}"),
+        ({}, f"a stream has no name None{', '.join(sorted(BUILDERS))}"),
         (
             {"name": "rotated", "task": 3},
             "the stream rotated has no option 'task'. Did you mean 't",

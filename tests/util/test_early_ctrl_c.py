@@ -26,7 +26,7 @@ def run(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
 def test_an_import_that_swallows_everything_does_not_swallow_it(tmp_path: Path) -> None:
     (tmp_path / "swallows.py").write_text(f"try:\n    {PRESS}\nexcept BaseException:\n    pass\n")
     script = (
-        "from olss.util.terminal import leave_at_ctrl_c; leave_at_ctrl_c()\n"
+        "from olss.util.terminal import exit_on_early_ctrl_c; exit_on_early_ctrl_c()\n"
         "import swallows; print('went on')"
     )
     ended = run(tmp_path, script)
@@ -35,7 +35,7 @@ def test_an_import_that_swallows_everything_does_not_swallow_it(tmp_path: Path) 
 
 def test_elsewhere_it_is_an_interrupt_as_always(tmp_path: Path) -> None:
     script = (
-        "from olss.util.terminal import leave_at_ctrl_c; leave_at_ctrl_c()\n"
+        "from olss.util.terminal import exit_on_early_ctrl_c; exit_on_early_ctrl_c()\n"
         f"try:\n    {PRESS}\nexcept KeyboardInterrupt:\n    print('caught')"
     )
     assert run(tmp_path, script).stdout == "caught\n"

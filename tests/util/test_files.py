@@ -6,20 +6,20 @@ import sys
 import pytest
 
 from olss.errors import InputError
-from olss.util.files import place_of, whole_file
+from olss.util.files import open_atomic, resolve_output
 
 posix = pytest.mark.skipif(os.name != "posix", reason="of POSIX systems")
 
 
 def write(path, content=b"new"):
-    with whole_file(path) as file:
+    with open_atomic(path) as file:
         file.write(content)
 
 
 def test_the_file_is_there_once_it_is_whole(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"old")
-    with whole_file(path) as file:
+    with open_atomic(path) as file:
         file.write(b"new")
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
@@ -32,7 +32,7 @@ def test_an_error_leaves_everything_as_it_was(tmp_path, error):
     path.write_bytes(b"old")
 
     def fail():
-        with whole_file(path) as file:
+        with open_atomic(path) as file:
             file.write(b"half")
             raise error
 
@@ -63,7 +63,7 @@ def test_the_mode_is_kept_and_the_half_written_file_is_nobodys(tmp_path, mode):
     path = tmp_path / "a"
     path.write_bytes(b"old")
     path.chmod(mode)
-    with whole_file(path) as file:
+    with open_atomic(path) as file:
         file.write(b"new")
         (part,) = tmp_path.glob(".*.part")
         assert stat.S_IMODE(part.stat().st_mode) == mode
@@ -103,7 +103,7 @@ def test_what_is_no_file_is_refused_and_left_alone(tmp_path):
         with pytest.raises(InputError, match=f"is {kind}; give the path of a file"):
             write(path)
         with pytest.raises(InputError, match=f"is {kind}"):
-            place_of(path)
+            resolve_output(path)
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
     assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
 
@@ -128,10 +128,10 @@ def test_a_name_as_long_as_names_may_be(tmp_path):
 @posix
 def test_a_disk_that_fills_up_leaves_nothing(tmp_path):
     code = (
-        "import resource, signal, sys; from olss.util.files import whole_file\n"
+        "import resource, signal, sys; from olss.util.files import open_atomic\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
-        "with whole_file(sys.argv[1]) as file: file.write(bytes(10_000))\n"
+        "with open_atomic(sys.argv[1]) as file: file.write(bytes(10_000))\n"
     )
     (tmp_path / "a").write_bytes(b"old")
     done = subprocess.run(

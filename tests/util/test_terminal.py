@@ -5,15 +5,15 @@ import typer
 from typer.testing import CliRunner
 
 from olss.errors import DataError, InputError, MissingExtraError
-from olss.util.terminal import Interrupted, plain_errors
-from olss.util.text import printable
+from olss.util.terminal import Interrupted, report_errors
+from olss.util.text import escape_controls
 
 
 def ending_with(error: BaseException) -> tuple[int, str]:
     app = typer.Typer()
 
     @app.command()
-    @plain_errors
+    @report_errors
     def command(rows: int = 3) -> None:
         """Do it."""
         raise error
@@ -41,7 +41,7 @@ def test_one_line_and_a_code(error: BaseException, code: int, said: str) -> None
 
 
 def test_bugs_keep_their_traceback() -> None:
-    @plain_errors
+    @report_errors
     def command() -> None:
         raise ZeroDivisionError
 
@@ -53,7 +53,7 @@ def test_the_signature_is_kept_for_the_options() -> None:
     app = typer.Typer()
 
     @app.command()
-    @plain_errors
+    @report_errors
     def command(rows: int = 3) -> None:
         """Do it."""
         typer.echo(rows + 1)
@@ -76,7 +76,7 @@ def test_the_signature_is_kept_for_the_options() -> None:
     ],
 )
 def test_what_would_steer_a_terminal_is_written_out(text: str, shown: str) -> None:
-    assert printable(text) == shown
+    assert escape_controls(text) == shown
 
 
 def test_errors_let_no_escape_codes_through() -> None:

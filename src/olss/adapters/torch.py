@@ -193,7 +193,7 @@ def replay_loader(
     """
     _check_sketch(sketch)
     if weights is not None:
-        checks.known_name("weights", weights, ("sampler", "loss"))
+        checks.choice("weights", weights, ("sampler", "loss"))
     past = SketchDataset(sketch, transform=transform, weights=weights == "loss")
     batches = _MixedBatches(
         _length(current), sketch, batch_size, remembered, weights == "sampler", shuffle, seed
@@ -217,8 +217,8 @@ class _MixedBatches(Sampler[tuple[Indices, Indices]]):
         seed: Seed,
     ) -> None:
         self.rows, self.sketch = rows, sketch
-        self.batch_size = checks.whole("batch_size", batch_size)
-        self.remembered = checks.number("remembered", remembered, least=0, below=1)
+        self.batch_size = checks.integer("batch_size", batch_size)
+        self.remembered = checks.number("remembered", remembered, minimum=0, below=1)
         if remembered and not (self.batch_size > 1 and round(remembered * batch_size)):
             raise InputError(
                 f"remembered={remembered:g} of batch_size={batch_size} is not one row, so nothing "

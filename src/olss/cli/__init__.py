@@ -14,7 +14,7 @@ import olss
 from olss.cli import compress, sketches
 from olss.lab import lab_commands, list_command
 from olss.lab.report import report_command
-from olss.util.terminal import say, show_log
+from olss.util.terminal import echo, log_to_stderr
 
 __all__ = ["app"]
 
@@ -30,7 +30,7 @@ for part in (lab_commands, report_command, compress, sketches, list_command):
 
 def _version(wanted: bool) -> None:
     if wanted:
-        say(f"olss {olss.__version__}")
+        echo(f"olss {olss.__version__}")
         raise typer.Exit
 
 
@@ -45,4 +45,4 @@ def main(
 ) -> None:
     """Keep a constant-size training set of everything seen so far, and train on it."""
     if verbose:
-        show_log()
+        log_to_stderr()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from olss.util.terminal import Interrupted, plain_errors, say
+from olss.util.terminal import Interrupted, echo, report_errors
 
 if TYPE_CHECKING:
     from olss.files.compress import Progress
@@ -34,7 +34,7 @@ Then: `olss inspect`, `olss estimate`, `olss forget`; policies: `olss list polic
 
 def add_to(app: typer.Typer) -> None:
     """Register ``olss compress``."""
-    app.command("compress", epilog=COMPRESS_EXAMPLES)(plain_errors(_compress))
+    app.command("compress", epilog=COMPRESS_EXAMPLES)(report_errors(_compress))
 
 
 def _compress(
@@ -151,7 +151,7 @@ def _compress(
             f"Stopped. {into} is as it was before; the same command starts again."
         ) from stop
     if not quiet:
-        say(summary)
+        echo(summary)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from olss.errors import InputError
-from olss.util.terminal import plain_errors, say
+from olss.util.terminal import echo, report_errors
 
 if TYPE_CHECKING:
     from olss.memory.estimates import Estimate
@@ -61,9 +61,9 @@ FORGET_EXAMPLES = """\
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    app.command("inspect", epilog=INSPECT_EXAMPLES)(plain_errors(_inspect))
-    app.command("estimate", epilog=ESTIMATE_EXAMPLES)(plain_errors(_estimate))
-    app.command("forget", epilog=FORGET_EXAMPLES)(plain_errors(_forget))
+    app.command("inspect", epilog=INSPECT_EXAMPLES)(report_errors(_inspect))
+    app.command("estimate", epilog=ESTIMATE_EXAMPLES)(report_errors(_estimate))
+    app.command("forget", epilog=FORGET_EXAMPLES)(report_errors(_forget))
 
 
 def _inspect(
@@ -94,9 +94,9 @@ def _inspect(
         from olss.files.inspection_page import write_page
 
         write_page(found, html)
-    say(found)
+    echo(found)
     if html is not None:
-        say(f"\nThe page is {html}")
+        echo(f"\nThe page is {html}")
 
 
 def _estimate(
@@ -142,7 +142,7 @@ def _estimate(
     for option, name in [*asked, *(("by", name) for name in by or ())]:
         if name:
             checks.column(f"--{option}", name, columns)
-    say(_answer(sketch, asked, tuple(by or ()), _conditions(sketch, where), level, calibrate))
+    echo(_answer(sketch, asked, tuple(by or ()), _conditions(sketch, where), level, calibrate))
 
 
 def _forget(
@@ -158,7 +158,7 @@ def _forget(
     from olss.files import forget
     from olss.memory.sketch import Sketch
 
-    say(forget(path, _conditions(Sketch.load(path), where) or {}))
+    echo(forget(path, _conditions(Sketch.load(path), where) or {}))
 
 
 def _conditions(sketch: Sketch, where: Sequence[str] | None) -> dict[str, list[str | None]] | None:
@@ -188,7 +188,7 @@ def _answer(
     """Return a table of estimates: a line each, or a line a group."""
     from olss.memory.estimate_results import Estimate
     from olss.memory.state_holder import settings_of
-    from olss.util.text import aligned
+    from olss.util.text import align_columns
 
     found = [
         sketch.estimate(name or None, by=by or None, where=where, calibrate=calibrate)
@@ -198,7 +198,7 @@ def _answer(
     percent = f"{100 * level:.10g}%"
     if not by:
         head = [["", "estimate", percent, "from rows kept"]]
-        lines = aligned(
+        lines = align_columns(
             head
             + [
                 [title, *_texts(one, what, level), f"{one.rows:,}"]
@@ -224,7 +224,7 @@ def _by_group(
     sketch: Sketch, found: Sequence[Any], asked: Sequence[tuple[str, str]],
     by: tuple[str, ...], where: Any, level: float, titles: Sequence[str], percent: str,
 ) -> list[str]:  # fmt: skip
-    from olss.util.text import aligned
+    from olss.util.text import align_columns
 
     counts = _named(sketch.estimate(by=by, where=where))
     by_group = [_named(one) for one in found]
@@ -236,7 +236,7 @@ def _by_group(
             one = estimates.get(group)
             line += ["—", "no value"] if one is None else _texts(one, what, level)
         table.append(line)
-    lines = aligned(table, left=len(by))
+    lines = align_columns(table, left=len(by))
     if len(order) > GROUPS:
         lines.append(
             f"the {GROUPS} largest of {len(order):,} groups; all: "

@@ -75,7 +75,7 @@ class FrequentDirections:
     """
 
     def __init__(self, size: int) -> None:
-        self.size = checks.whole("size", size)
+        self.size = checks.integer("size", size)
         self.seen = 0
         self.columns: int | None = None
         self._dtype: np.dtype[Any] | None = None
@@ -183,7 +183,7 @@ class FrequentDirections:
         rows, shed = self._compact()
         if k is None or self._over:
             return max(shed, self._over)
-        k = checks.whole("k", k, least=0, most=self.size)
+        k = checks.integer("k", k, minimum=0, maximum=self.size)
         gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
         leading = np.linalg.eigvalsh(gram)[::-1][:k].sum()
         return float(max(self._mass - leading, 0.0) / (self.size + 1 - k))
@@ -217,10 +217,10 @@ class FrequentDirections:
         else:
             sketch._buffer[: len(rows)] = rows
             sketch._filled = len(rows)
-        sketch.seen = checks.whole("seen", numbers["seen"], least=0)
+        sketch.seen = checks.integer("seen", numbers["seen"], minimum=0)
         sketch._dtype = np.dtype({"float32": np.float32, "float64": np.float64}[numbers["dtype"]])
         for name in ("mass", "shed", "over"):
-            setattr(sketch, f"_{name}", checks.number(name, numbers[name], least=0))
+            setattr(sketch, f"_{name}", checks.number(name, numbers[name], minimum=0))
         return sketch
 
     def scaled(self, factor: float) -> FrequentDirections:

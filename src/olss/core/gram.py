@@ -329,13 +329,13 @@ class RidgeRule:
         if isinstance(self.value, str) and self.value != "auto":
             raise InputError(f"ridge must be a number or 'auto', found {self.value!r}.")
         if not isinstance(self.value, str) and self.value is not None:
-            checks.number("ridge", self.value, least=0)
+            checks.number("ridge", self.value, minimum=0)
         if self.size is not None:
-            checks.whole("size", self.size)
+            checks.integer("size", self.size)
         if self.dimension is not None:
-            checks.number("dimension", self.dimension, least=0)
+            checks.number("dimension", self.dimension, minimum=0)
         if self.rank is not None:
-            checks.whole("rank", self.rank)
+            checks.integer("rank", self.rank)
             if self.value is not None:
                 raise InputError("give either ridge or rank, not both: rank chooses the ridge.")
         if self.value == "auto" and self.size is None and self.dimension is None:

@@ -221,7 +221,7 @@ def _squared_distances(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArra
 
 
 def _points(X: Any, kernel: str, gamma: float | None, rng: np.random.Generator) -> _Points:
-    checks.known_name("kernel", kernel, ("rbf", "linear"))
+    checks.choice("kernel", kernel, ("rbf", "linear"))
     if kernel == "linear" and gamma is not None:
         raise InputError(f"gamma is for kernel='rbf' only, found {gamma!r} with kernel='linear'.")
     source = Blocks(X, name="X")

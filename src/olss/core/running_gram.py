@@ -96,7 +96,7 @@ class GramSum:
             norms = np.sqrt(matrix.diagonal())  # NaN, and refused, where negative
         if not (abs(matrix) <= (1 + 1e-6) * norms[:, None] * norms).all():
             raise ValueError("a matrix that is no Gram matrix")
-        defect = checks.number("defect", numbers["defect"], least=0)
+        defect = checks.number("defect", numbers["defect"], minimum=0)
         return cls(matrix, bool(numbers["single"]), bool(numbers["coarse"]), defect)
 
     @cached_property

@@ -51,7 +51,7 @@ def successive(weights: ArrayLike, size: int, rng: np.random.Generator) -> NDArr
     10
     """
     w = _weights(weights)
-    size = checks.whole("size", size)
+    size = checks.integer("size", size)
     _check_generator(rng)
     if size >= w.size:
         return np.arange(w.size, dtype=np.int64)
@@ -92,7 +92,7 @@ def inclusion(weights: ArrayLike, size: int) -> NDArray[np.float64]:
     array([0.25, 0.25, 0.5 , 1.  ])
     """
     w = _weights(weights)
-    size = checks.whole("size", size)
+    size = checks.integer("size", size)
     if size >= np.count_nonzero(w):
         return (w > 0).astype(np.float64)
     limits = np.finfo(np.float64)

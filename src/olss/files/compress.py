@@ -123,7 +123,7 @@ def compress(
     if seed is not None:
         checks.seed(seed)
     if workers is not None:
-        checks.whole("workers", workers)
+        checks.integer("workers", workers)
         if scheduler is not None:
             raise InputError("give either scheduler or workers: the scheduler has its workers.")
     asked = {

@@ -20,7 +20,7 @@ from olss.errors import OlssWarning
 from olss.files.parts import Part, fold
 from olss.files.work import Drawn, Measured, Work, draw_part, measure_part, unite_drawn
 from olss.memory.numbers import SeenScorer
-from olss.util.dask import ClusterWatch, connect, load_distributed
+from olss.util.dask import ClusterWatch, connect, import_distributed
 
 __all__ = ["DaskEngine", "on_cluster"]
 
@@ -30,7 +30,7 @@ def on_cluster(
     scheduler: str | None, workers: int | None, tick: Callable[[int], None]
 ) -> Iterator[DaskEngine]:
     """Connect to a scheduler, or start workers on this machine for as long as the context lasts."""
-    distributed = load_distributed("working on a cluster")
+    distributed = import_distributed("working on a cluster")
     if scheduler is None:
         # One core each; memory is constant by construction, so Dask need not watch it.
         options = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None}

@@ -16,7 +16,7 @@ from olss.memory.sketch import Sketch
 from olss.memory.state import State
 from olss.memory.state_holder import state_of
 from olss.tables.text_columns import TextByValue
-from olss.util.text import printable
+from olss.util.text import escape_controls
 
 __all__ = ["Forgotten", "forget"]
 
@@ -56,7 +56,7 @@ class Forgotten:
             return f"{self.path}: no row held matches; the file is as it was."
         went = "1 row is" if self.removed == 1 else f"{self.removed:,} rows are"
         lines = [f"{self.path}: {went} gone, {self.rows:,} of {self.seen:,} seen are left."]
-        return printable("\n".join(lines + self.remains))
+        return escape_controls("\n".join(lines + self.remains))
 
 
 def forget(path: str | os.PathLike[str], where: Mapping[str, Any]) -> Forgotten:

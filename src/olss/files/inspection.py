@@ -17,7 +17,7 @@ from olss.memory.drift import Drift
 from olss.memory.policies import name_of
 from olss.memory.sketch import Sketch
 from olss.memory.state_holder import state_of
-from olss.util.text import printable
+from olss.util.text import escape_controls
 
 __all__ = ["Inspection", "inspect", "weight_bins", "why_unknown"]
 
@@ -56,7 +56,7 @@ class Inspection:
     drift: Drift | None = None
 
     def __str__(self) -> str:
-        return printable("\n".join(_lines(self)))
+        return escape_controls("\n".join(_lines(self)))
 
 
 def inspect(path: str | os.PathLike[str], *, against: Any = None) -> Inspection:

@@ -22,8 +22,8 @@ from olss.memory.policies import name_of, says
 from olss.memory.sketch import Sketch
 from olss.memory.state_holder import settings_of, state_of
 from olss.memory.unusual_rows import UnusualRow, unusual_rows
-from olss.util.files import write_whole
-from olss.util.text import bar, escaped, storage, table
+from olss.util.files import write_atomic
+from olss.util.text import escape_html, format_bytes, html_bar, html_table
 
 __all__ = ["render_page", "write_page"]
 
@@ -41,7 +41,7 @@ def write_page(found: Inspection, path: str | os.PathLike[str]) -> None:
     """Write the page, whole or not at all."""
     if os.path.splitext(path)[1].lower() not in (".html", ".htm"):
         raise InputError(f"the page must end in .html, found {os.fspath(path)!r}.")
-    write_whole(path, render_page(found).encode())  # type: ignore[arg-type]
+    write_atomic(path, render_page(found).encode())  # type: ignore[arg-type]
 
 
 def render_page(found: Inspection) -> str:
@@ -50,7 +50,7 @@ def render_page(found: Inspection) -> str:
     parts: list[Callable[[Inspection], str]] = [
         _quality, _drift, _stream, _tasks, _estimates, _unusual, _columns, _files
     ]  # fmt: skip
-    title = escaped(found.path.name)
+    title = escape_html(found.path.name)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -64,7 +64,7 @@ def render_page(found: Inspection) -> str:
 <body><main class="wide">
 {_head(found)}
 {"".join(part(found) for part in parts)}
-<footer>Made by olss {escaped(olss.__version__)} from {escaped(found.path)}.</footer>
+<footer>Made by olss {escape_html(olss.__version__)} from {escape_html(found.path)}.</footer>
 </main></body>
 </html>
 """
@@ -72,7 +72,7 @@ def render_page(found: Inspection) -> str:
 
 def _section(title: str, body: str, note: str = "") -> str:
     told = f'<p class="note">{note}</p>' if note else ""
-    return f"<section><h2>{escaped(title)}</h2>{told}{body}</section>\n"
+    return f"<section><h2>{escape_html(title)}</h2>{told}{body}</section>\n"
 
 
 def _scroll(content: str, kind: str = "scroll wide-table") -> str:
@@ -92,17 +92,17 @@ def _head(found: Inspection) -> str:
         (f"{d.rows:,}", "rows kept"),
         (f"{d.seen:,}", "rows seen"),
         (f"{d.effective_rows:,.0f}", "rows of equal weight tell as much"),
-        (storage({"mean": d.row_bytes + d.spectrum_bytes}), "of memory"),
+        (format_bytes({"mean": d.row_bytes + d.spectrum_bytes}), "of memory"),
     ]
     if found.error is not None:
         tiles.insert(2, (_error(found.error.relative), "relative error at worst"))
     shown = "".join(
-        f'<div class="tile"><b>{escaped(number)}</b><span>{escaped(what)}</span></div>'
+        f'<div class="tile"><b>{escape_html(number)}</b><span>{escape_html(what)}</span></div>'
         for number, what in tiles
     )
     return (
-        f'<header><h1>{escaped(found.path.name)}</h1><p class="soft">'
-        f"{escaped(', '.join(words))}. {WEIGHS if _weighs(sketch) else WEIGHS_NOT}"
+        f'<header><h1>{escape_html(found.path.name)}</h1><p class="soft">'
+        f"{escape_html(', '.join(words))}. {WEIGHS if _weighs(sketch) else WEIGHS_NOT}"
         f'</p></header>\n<div class="tiles">{shown}</div>\n'
     )
 
@@ -121,12 +121,12 @@ def _quality(found: Inspection) -> str:
     if error is None:
         return _section(
             "How good it is",
-            f"<p>Not known: {escaped(why_unknown(found.sketch))}.</p>",
+            f"<p>Not known: {escape_html(why_unknown(found.sketch))}.</p>",
         )
     fine = error.relative <= 1.25 * error.law or error.rows >= error.seen
     words = (
-        f"<p>{escaped(error.promise)}</p>"
-        f'<p class="verdict {"fine" if fine else "poor"}">{escaped(error.verdict)}</p>'
+        f"<p>{escape_html(error.promise)}</p>"
+        f'<p class="verdict {"fine" if fine else "poor"}">{escape_html(error.verdict)}</p>'
     )
     numbers = [
         ["relative error", _between(error.relative_interval)],
@@ -136,10 +136,10 @@ def _quality(found: Inspection) -> str:
     ]
     if error.scale != 1:
         numbers.append(["at the best scale", f"{error.scale:.4g}"])
-    beside = table(["certificate", ""], [[escaped(a), escaped(b)] for a, b in numbers])
+    beside = html_table(["certificate", ""], [[escape_html(a), escape_html(b)] for a, b in numbers])
     if error.rows < error.seen:
         needed = [[f"{wanted:g}", f"{error.rows_for(wanted):,}"] for wanted in (0.5, 0.2, 0.1)]
-        beside += "<h3>How large should it be?</h3>" + table(
+        beside += "<h3>How large should it be?</h3>" + html_table(
             ["for a relative error of", "rows needed"], needed
         )
     return _section(
@@ -159,21 +159,21 @@ def _drift(found: Inspection) -> str:
         return ""
     first, *more = str(found.drift).splitlines()
     kind = "poor" if found.drift else "fine"
-    text = f'<p class="verdict {kind}">{escaped(first)}</p>'
+    text = f'<p class="verdict {kind}">{escape_html(first)}</p>'
     drift = found.drift
     moved = zip(drift.names, drift.shift, drift.spread, drift.column_p, strict=True)
     lines = [
-        [escaped(name), f"{shift:+.2f}", f"{spread:+.2f}", f"{p:.2g}"]
+        [escape_html(name), f"{shift:+.2f}", f"{spread:+.2f}", f"{p:.2g}"]
         for name, shift, spread, p in moved
         if name != "(constant)"
     ]
-    shown = _scroll(table(["column", "shift", "spread", "p"], lines[:10]), "scroll")
+    shown = _scroll(html_table(["column", "shift", "spread", "p"], lines[:10]), "scroll")
     note = (
         "The columns that moved most. Shift, from -1 to 1: how much more often a new row is above "
         "one seen than below. Spread: the same for how far out it is. p: how often any column "
         "would move as much by chance."
     )
-    text += f'<p>{escaped(more[0])}</p><p class="note">{note}</p>'
+    text += f'<p>{escape_html(more[0])}</p><p class="note">{note}</p>'
     return _section("The new files", text + shown)
 
 
@@ -218,13 +218,15 @@ def _ranked(head: list[str], names: Sequence[str], columns: Sequence[Any]) -> st
     tops = [max(float(np.max(values)), 1e-300) for values in columns]
     lines = []
     for place, name in enumerate(names[:LINES]):
-        cells = [f'<span class="name">{escaped(name)}</span>']
+        cells = [f'<span class="name">{escape_html(name)}</span>']
         for values, top, colour in zip(columns, tops, (KEPT, STANDS), strict=False):
             cells.append(f"{values[place]:,.0f}")
-            cells.append(f'<div style="min-width:5em">{bar(values[place] / top, colour)}</div>')
+            cells.append(
+                f'<div style="min-width:5em">{html_bar(values[place] / top, colour)}</div>'
+            )
         lines.append(cells)
     more = f'<p class="note">and {len(names) - LINES:,} more</p>' if len(names) > LINES else ""
-    return _scroll(table(head, lines), "scroll") + more
+    return _scroll(html_table(head, lines), "scroll") + more
 
 
 def _estimates(found: Inspection) -> str:
@@ -232,20 +234,22 @@ def _estimates(found: Inspection) -> str:
     try:
         sketch.estimate()
     except InputError as error:
-        return _section("What is known of everything seen", f"<p>None: {escaped(error)}</p>")
+        return _section("What is known of everything seen", f"<p>None: {escape_html(error)}</p>")
     lines, names = [], _numeric(sketch)
     for name, values in names[:ESTIMATES]:
         try:
             answers = {what: text for what, *text in sketch.estimate(values).texts()}  # type: ignore[union-attr]
         except InputError as error:
-            lines.append([f'<span class="name">{escaped(name)}</span>', "", escaped(error), "", ""])
+            lines.append(
+                [f'<span class="name">{escape_html(name)}</span>', "", escape_html(error), "", ""]
+            )
             continue
         cells = [
-            f'<span class="number">{escaped(t)}</span>'
+            f'<span class="number">{escape_html(t)}</span>'
             for w in ("mean", "total")
             for t in answers[w]
         ]
-        lines.append([f'<span class="name">{escaped(name)}</span>', *cells])
+        lines.append([f'<span class="name">{escape_html(name)}</span>', *cells])
     if not lines:
         return _section(
             "What is known of everything seen",
@@ -256,7 +260,7 @@ def _estimates(found: Inspection) -> str:
         "the interval holds the true number. Missing values are left out."
     )
     more = f" The first {ESTIMATES} of {len(names):,} columns." if len(names) > ESTIMATES else ""
-    shown = _scroll(table(["column", "mean", "95%", "total", "95%"], lines))
+    shown = _scroll(html_table(["column", "mean", "95%", "total", "95%"], lines))
     return _section("What is known of everything seen", shown, note + more)
 
 
@@ -291,14 +295,14 @@ def _unusual(found: Inspection) -> str:
     try:
         rows = unusual_rows(found.sketch, UNUSUAL)
     except InputError as error:
-        return _section("The most unusual rows", f"<p>{escaped(str(error).capitalize())}</p>")
+        return _section("The most unusual rows", f"<p>{escape_html(str(error).capitalize())}</p>")
     lines = [_unusual_line(found, one) for one in rows]
     note = (
         "Rows of highest leverage in everything seen, and the columns that make them so, with the "
         "share each has in it. At a leverage of 1, no other row has anything in its direction."
     )
     head = ["leverage", "times the mean", "weight", "where", "columns"]
-    shown = table(head, lines, left=0).replace("text-align:right", "text-align:left")
+    shown = html_table(head, lines, left=0).replace("text-align:right", "text-align:left")
     return _section("The most unusual rows", _scroll(shown), note)
 
 
@@ -312,7 +316,8 @@ def _unusual_line(found: Inspection, one: UnusualRow) -> list[str]:
     most = sum(max(part, 0.0) for _, part in one.parts)
     parts = [(name, part / most) for name, part in one.parts[:5] if part > 0]
     chips = "".join(
-        f'<span class="chip"><b>{escaped(name)}</b> {escaped(_value(found, name, one.row))} '
+        f'<span class="chip"><b>{escape_html(name)}</b> '
+        f"{escape_html(_value(found, name, one.row))} "
         f'<span class="soft">· {share:.0%}</span></span>'
         for name, share in parts
         if share >= PART and name != "(constant)"
@@ -321,7 +326,7 @@ def _unusual_line(found: Inspection, one: UnusualRow) -> list[str]:
         f"{one.leverage:.3g}",
         f"{one.times:,.0f}" if one.times >= 100 else f"{one.times:.3g}",
         f"{rows['weight'][one.row]:.4g}",
-        escaped(place),
+        escape_html(place),
         chips or '<span class="soft">many together</span>',
     ]
 
@@ -341,10 +346,10 @@ def _value(found: Inspection, name: str, row: int) -> str:
 def _columns(found: Inspection) -> str:
     if not found.columns:
         return _section(
-            "Columns and their use", f"<p>Scored: {escaped(found.description.scored)}.</p>"
+            "Columns and their use", f"<p>Scored: {escape_html(found.description.scored)}.</p>"
         )
     lines = [
-        [f'<span class="name">{escaped(name)}</span>', escaped(use), escaped(why)]
+        [f'<span class="name">{escape_html(name)}</span>', escape_html(use), escape_html(why)]
         for name, use, why in found.columns[:COLUMNS]
     ]
     more = len(found.columns) - COLUMNS
@@ -352,7 +357,7 @@ def _columns(found: Inspection) -> str:
     if more > 0:
         note += f" The first {COLUMNS} of {len(found.columns):,}."
     return _section(
-        "Columns and their use", _scroll(table(["column", "use", "why"], lines, left=3)), note
+        "Columns and their use", _scroll(html_table(["column", "use", "why"], lines, left=3)), note
     )
 
 
@@ -363,12 +368,12 @@ def _files(found: Inspection) -> str:
         np.maximum(state_of(found.sketch).rows["source"], -1) + 1, minlength=len(found.files) + 1
     )[1:]
     lines = [
-        [escaped(line["run"] + 1), escaped(line["address"]), f"{line['rows']:,}", f"{n:,}"]
+        [escape_html(line["run"] + 1), escape_html(line["address"]), f"{line['rows']:,}", f"{n:,}"]
         for line, n in list(zip(found.files, kept, strict=True))[-LINES:]
     ]
     note = f"The last {LINES} of {len(found.files):,}." if len(found.files) > LINES else ""
     return _section(
         "Files taken in",
-        _scroll(table(["run", "file", "rows seen", "rows kept"], lines, left=2)),
+        _scroll(html_table(["run", "file", "rows seen", "rows kept"], lines, left=2)),
         note,
     )

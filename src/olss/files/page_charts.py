@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from olss.memory.along_stream import Stretches
-from olss.util.text import escaped
+from olss.util.text import escape_html
 
 __all__ = ["histogram", "stream_chart"]
 
@@ -63,7 +63,7 @@ def histogram(names: Sequence[str], counts: Sequence[int]) -> str:
         y = place * step
         length = max((width - left - 60) * count / top, 1 if count else 0)
         lines.append(
-            f'<text x="{left - 8}" y="{y + 16}" text-anchor="end">{escaped(name)}</text>'
+            f'<text x="{left - 8}" y="{y + 16}" text-anchor="end">{escape_html(name)}</text>'
             f'<rect class="bar" x="{left}" y="{y + 4}" width="{length:.1f}" '
             f'height="{step - 9}" rx="2"/>'
             f'<text x="{left + length + 6:.1f}" y="{y + 16}">{count:,}</text>'

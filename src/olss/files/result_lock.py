@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from olss.errors import OlssError
-from olss.util.files import holder, locked, place_of
+from olss.util.files import file_lock, lock_holder, resolve_output
 
 __all__ = ["written_alone"]
 
@@ -15,10 +15,10 @@ __all__ = ["written_alone"]
 @contextmanager
 def written_alone(path: Path) -> Iterator[None]:
     """Hold the lock on a sketch file inside the block, or raise `OlssError` that says who does."""
-    place = place_of(path)  # a link and its file are one
+    place = resolve_output(path)  # a link and its file are one
     lock = place.with_name(f".{place.name}.lock")
-    with locked(lock, tidy=True) as got:
+    with file_lock(lock, tidy=True) as got:
         if not got:
-            who = holder(lock) or "another process"
+            who = lock_holder(lock) or "another process"
             raise OlssError(f"{path} is being written by {who}; wait for it, and run this again.")
         yield

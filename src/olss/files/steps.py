@@ -112,7 +112,7 @@ def begun(
 ) -> Job:
     """Return the job of a new file."""
     if asked["size"] is not None:
-        checks.whole("size", asked["size"])
+        checks.integer("size", asked["size"])
     else:
         raise InputError(
             "size, the number of rows to keep, must be given to start a new file: "
@@ -127,8 +127,8 @@ def begun(
         path,
         settings,
         state,
-        checks.perhaps_a_column("target", target),
-        checks.perhaps_a_column("task", task),
+        checks.optional_column("target", target),
+        checks.optional_column("task", task),
     )
 
 

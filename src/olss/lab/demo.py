@@ -19,7 +19,7 @@ from olss.lab.report import write_report
 from olss.lab.report.figures import apart, line_of, styles
 from olss.lab.runner import run_experiment
 from olss.streams.record import Record
-from olss.util.files import whole_file
+from olss.util.files import open_atomic
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -162,7 +162,7 @@ def draw_demo(
         left, right = part.subplots(1, 2, sharey=True)
         _draw(left, runs, "average accuracy on the tasks so far, %", 0)
         _draw(right, runs, "accuracy on task 1, %", 1)
-    with whole_file(path) as file:
+    with open_atomic(path) as file:
         figure.savefig(file, format="png", facecolor="white")
 
 

@@ -34,7 +34,7 @@ from olss.lab.single_run import (
 )
 from olss.streams.record import Record
 from olss.util.dask import LOOK_SECONDS, ClusterLostError, ClusterWatch, connect
-from olss.util.files import locked, write_whole
+from olss.util.files import file_lock, write_atomic
 
 __all__ = ["DaskExecutor", "Event", "Executor", "ProcessExecutor"]
 
@@ -328,7 +328,7 @@ def _unexpected(folder: Path, error: Exception) -> str:
     """Keep the traceback of an error nobody expected, and say where it is."""
     told = f"{type(error).__name__}: {error}"
     try:
-        write_whole(folder / "error.txt", traceback.format_exc().encode())
+        write_atomic(folder / "error.txt", traceback.format_exc().encode())
     except OSError:
         return told
     return f"{told} (see {folder / 'error.txt'})"
@@ -419,7 +419,7 @@ class DaskExecutor:
 
     def _send(self, spec: RunSpec, *, patient: bool) -> None:
         lock, folder = contextlib.ExitStack(), self.root / spec.folder
-        if not lock.enter_context(locked(folder / ".lock", wait=patient)):
+        if not lock.enter_context(file_lock(folder / ".lock", wait=patient)):
             lock.close()
             self._put_off.append(spec)
             return

@@ -28,7 +28,7 @@ from olss.lab.toml_tables import (
     text_of,
     tune_spec,
 )
-from olss.util.checks import nearest
+from olss.util.checks import suggest
 
 __all__ = [
     "Experiment",
@@ -141,7 +141,7 @@ class Experiment:
             if learner.name == name:
                 return learner
         names = [learner.name for learner in self.learners]
-        raise InputError(f"{self.name} has no learner {name!r}. {nearest(name, names)}")
+        raise InputError(f"{self.name} has no learner {name!r}. {suggest(name, names)}")
 
     def only(self, names: Iterable[str]) -> Experiment:
         """Return the experiment with these learners alone; of a sweep, one or all of its values."""

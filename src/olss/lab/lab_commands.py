@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from olss.util.files import write_whole
-from olss.util.terminal import Interrupted, plain_errors, say
+from olss.util.files import write_atomic
+from olss.util.terminal import Interrupted, echo, report_errors
 
 if TYPE_CHECKING:
     from olss.lab.experiment import Experiment
@@ -112,7 +112,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(data, name="data", epilog=DATA_EXAMPLES)
 
 
-@plain_errors
+@report_errors
 def demo(
     into: Annotated[Path, typer.Option("--into", help="Folder of results.")] = Path("olss-demo"),
 ) -> None:
@@ -127,7 +127,7 @@ def demo(
         raise typer.Exit(1)
 
 
-@plain_errors
+@report_errors
 def run(
     file: File,
     jobs: Jobs = 1,
@@ -176,7 +176,7 @@ def run(
         raise typer.Exit(1)
 
 
-@plain_errors
+@report_errors
 def tune(
     file: File,
     jobs: Jobs = 1,
@@ -207,12 +207,12 @@ def tune(
     out.print(f"Every trial is in {folder / 'tune.json'}", soft_wrap=True, highlight=False)
     failed = sum(trial["state"] == "fail" for one in content.values() for trial in one["trials"])
     if failed:
-        say(f"{failed} of the trials failed; the same command tries them again.", err=True)
+        echo(f"{failed} of the trials failed; the same command tries them again.", err=True)
     none = [name for name, one in content.items() if not one["chosen"]]
     if none:
-        say(f"Nothing was chosen for {', '.join(none)}.", err=True)
+        echo(f"Nothing was chosen for {', '.join(none)}.", err=True)
     if write is not None and len(none) < len(content):
-        write_whole(write, tuned(experiment, content).encode())
+        write_atomic(write, tuned(experiment, content).encode())
         out.print(f"The choice is in {write}: olss run {write}", soft_wrap=True, highlight=False)
     if failed or none:
         raise typer.Exit(1)
@@ -221,7 +221,7 @@ def tune(
 def _choices(content: dict[str, Any]) -> Any:
     from rich.table import Table
 
-    from olss.util.text import score
+    from olss.util.text import format_score
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("learner", "chosen", "on validation rows", "trials"):
@@ -230,7 +230,7 @@ def _choices(content: dict[str, Any]) -> Any:
         chosen = search["chosen"]
         values = ", ".join(f"{k}={v}" for k, v in chosen["settings"].items()) if chosen else "none"
         metric = next((t["metric"] for t in search["trials"] if "metric" in t), "accuracy")
-        reached = score({"mean": chosen["score"]}, metric) if chosen else ""
+        reached = format_score({"mean": chosen["score"]}, metric) if chosen else ""
         table.add_row(name, values, reached, str(len(search["trials"])))
     return table
 
@@ -242,7 +242,7 @@ def _say_results(progress: ExperimentProgress, folder: Path) -> None:
     out.print()
     out.print(f"Results are in {folder}; for a page of them: olss report {folder}", soft_wrap=True)
     if failed := len(progress.failed()):
-        say(f"{failed} of the runs failed; the same command tries them again.", err=True)
+        echo(f"{failed} of the runs failed; the same command tries them again.", err=True)
 
 
 def _processes(jobs: int, experiment: Experiment) -> int:
@@ -253,7 +253,7 @@ def _processes(jobs: int, experiment: Experiment) -> int:
     cores = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
     fitting = max(1, (cores or 1) // threads)
     if jobs > fitting:
-        say(
+        echo(
             f"{jobs} runs of {threads} thread(s) on {cores} cores: they wait for each other.",
             err=True,
         )
@@ -267,7 +267,7 @@ def _console() -> Any:
 
 
 @data.command("list", epilog=DATA_EXAMPLES)
-@plain_errors
+@report_errors
 def data_list() -> None:
     """Say which data sets olss knows and where each was found."""
     from rich.table import Table
@@ -283,7 +283,7 @@ def data_list() -> None:
 
 
 @data.command("get", epilog=DATA_EXAMPLES)
-@plain_errors
+@report_errors
 def data_get(
     name: Annotated[str, typer.Argument(help="As `olss data list` names it.", show_default=False)],
     into: Annotated[
@@ -293,4 +293,4 @@ def data_get(
     """Fetch a data set into the cache folder; each file is checked against its sum."""
     from olss.streams import fetch
 
-    say(f"{name} is in {fetch(name, into)}")
+    echo(f"{name} is in {fetch(name, into)}")

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from olss.util.terminal import plain_errors
-from olss.util.text import printable
+from olss.util.terminal import report_errors
+from olss.util.text import escape_controls
 
 __all__ = ["add_to"]
 
@@ -42,7 +42,7 @@ class Kind(StrEnum):
     DATASETS = "datasets"
 
 
-@plain_errors
+@report_errors
 def list_(kind: Annotated[Kind, typer.Argument(help="What to list.", show_default=False)]) -> None:
     """List policies, recipes, streams or data sets, a line each."""
     from rich.console import Console
@@ -52,7 +52,7 @@ def list_(kind: Annotated[Kind, typer.Argument(help="What to list.", show_defaul
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, words in LISTS[kind]():
-        table.add_row(printable(name), printable(words))
+        table.add_row(escape_controls(name), escape_controls(words))
     Console(markup=False, highlight=False).print(table)
 
 

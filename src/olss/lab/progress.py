@@ -14,8 +14,8 @@ from olss.lab.executors import Event
 from olss.lab.experiment import RunSpec
 from olss.lab.report.statistics import interval
 from olss.streams.record import Record
-from olss.util.terminal import say
-from olss.util.text import PLUS_MINUS, figures, printable, rough_time, score
+from olss.util.terminal import echo
+from olss.util.text import PLUS_MINUS, escape_controls, format_duration, format_number, format_score
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -122,7 +122,7 @@ class ExperimentProgress:
         for label in dict.fromkeys(spec.label for spec in self.specs):
             lines = [line for line in self.lines.values() if line.spec.label == label]
             table.add_row(
-                escape(printable(label)),
+                escape(escape_controls(label)),
                 *_scores(lines),
                 self._doing(lines) if now else _seeds(lines),
             )
@@ -171,7 +171,9 @@ def _scores(lines: Sequence[_Line]) -> tuple[str, str, str, str]:
     ]
     told = [said_score(numbers, records[0].metric) for numbers in values]
     seconds = statistics.fmean(sum(record.seconds.values()) for record in records)
-    average, first, newest, spent = (f"[{style}]{text}[/]" for text in (*told, figures(seconds)))
+    average, first, newest, spent = (
+        f"[{style}]{text}[/]" for text in (*told, format_number(seconds))
+    )
     return average, first, newest, spent
 
 
@@ -185,7 +187,7 @@ def said_score(values: Sequence[float], metric: str = "accuracy") -> str:
     >>> said_score([0.5, 0.6, 0.7])
     '60.0 ± 24.8'
     """
-    return score(interval(values).ends(), metric)
+    return format_score(interval(values).ends(), metric)
 
 
 # ------------------------------------------------------------------ progress view
@@ -224,10 +226,10 @@ class ProgressLines:
         self.progress.take(event)
         text = self._text(event)
         if text and event.kind == "failed":
-            say(text, err=True)
+            echo(text, err=True)
         elif text:
             # Whole lines whatever the width: somebody may search the log.
-            self.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+            self.console.print(escape_controls(text), markup=False, highlight=False, soft_wrap=True)
             self.spoke = time.monotonic()
 
     def _text(self, event: Event) -> str:
@@ -238,7 +240,7 @@ class ProgressLines:
             return f"{who}: another process is at it; waiting."
         left = self.progress.seconds_left()
         if event.kind == "done" and event.record is not None:
-            soon = f", about {rough_time(left)} left" if left else ""
+            soon = f", about {format_duration(left)} left" if left else ""
             return f"{who}: {_final_scores(event)} ({self.progress.counts}{soon})"
         if event.kind == "task" and event.record and time.monotonic() - self.spoke > PAUSE:
             of = "" if self.progress.tasks is None else f" of {self.progress.tasks}"
@@ -277,7 +279,7 @@ class ProgressTable:
         if event.kind in ("failed", "note"):
             colour = "red" if event.kind == "failed" else "yellow"
             who = f"{event.spec.label}, seed {event.spec.seed}"
-            text = Text.assemble((f"{printable(who)}: ", colour), printable(event.text))
+            text = Text.assemble((f"{escape_controls(who)}: ", colour), escape_controls(event.text))
             self.live.console.print(text, highlight=False)
 
     def _drawn(self) -> Any:
@@ -286,8 +288,8 @@ class ProgressTable:
 
         spent = time.monotonic() - self.progress.began
         left = self.progress.seconds_left()
-        soon = f", about {rough_time(left)} left" if left else ""
-        foot = Text(f"{self.progress.counts}, {rough_time(spent)} so far{soon}", style="dim")
+        soon = f", about {format_duration(left)} left" if left else ""
+        foot = Text(f"{self.progress.counts}, {format_duration(spent)} so far{soon}", style="dim")
         return Group(self.progress.table(), Text(), foot)
 
 

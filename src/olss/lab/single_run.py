@@ -22,7 +22,7 @@ from olss.lab.experiment import Experiment, RunSpec, safe
 from olss.streams.record import Record, damaged_part
 from olss.util import package_version
 from olss.util.checksums import read_json, write_json
-from olss.util.files import locked, whole_file
+from olss.util.files import file_lock, open_atomic
 
 if TYPE_CHECKING:
     from olss.learn.learner import Learner
@@ -102,7 +102,7 @@ def begin(folder: Path, spec: RunSpec) -> None:
 def finish(folder: Path, record: Record, memory: NDArray[np.int64] | None) -> None:
     """Write the results, the record last: what has a record.json is finished."""
     if memory is not None:
-        with whole_file(folder / "memory.npz") as file:
+        with open_atomic(folder / "memory.npz") as file:
             np.savez(file, rows=memory)  # a zip file: each byte is under a sum
     record.save(folder)
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
@@ -279,7 +279,7 @@ def run_in_folder(
     say : callable, optional
         Told what is unusual.
     """
-    with locked(folder / ".lock", wait=wait) as mine:
+    with file_lock(folder / ".lock", wait=wait) as mine:
         if not mine:
             return None
         say = say or (lambda _: None)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from olss.errors import InputError
-from olss.util.checks import nearest, number
+from olss.util import checks
+from olss.util.checks import suggest
 
 __all__ = [
     "PAPER_GRID",
@@ -39,7 +40,7 @@ def check_keys(table: Mapping[str, Any], known: Iterable[str], where: str) -> No
     names = set(known)
     for key in table:
         if key not in names:
-            raise InputError(f"{where} has no use for {key!r}. {nearest(key, names)}")
+            raise InputError(f"{where} has no use for {key!r}. {suggest(key, names)}")
 
 
 def check_values(value: Any, path: str, source: str) -> None:
@@ -140,7 +141,7 @@ def _entry(content: dict[str, Any], name: str) -> dict[str, Any]:
         raise InputError(f"--set: learners are written [[learner]], found {entries!r}.")
     found = {str(entry.get("name", entry.get("recipe"))): entry for entry in entries}
     if name not in found:
-        raise InputError(f"--set: there is no learner {name!r}. {nearest(name, found)}")
+        raise InputError(f"--set: there is no learner {name!r}. {suggest(name, found)}")
     entry: dict[str, Any] = found[name]
     return entry
 
@@ -251,7 +252,7 @@ def tune_spec(table: dict[str, Any], source: str) -> TuneSpec:
     if "seeds" in table:
         table["seeds"] = seed_list(table["seeds"])
     spec = TuneSpec(**table)
-    number("tune.share", spec.share, above=0, below=1)
+    checks.number("tune.share", spec.share, above=0, below=1)
     if spec.method not in ("grid", "random", "tpe"):
         raise InputError(f"tune.method must be grid, random or tpe, found {spec.method!r}.")
     for key in ("trials", "tasks"):
@@ -281,7 +282,7 @@ def checked_space(space: dict[str, Any], where: str) -> dict[str, Any]:
             )
         for name in values:
             if name not in RANGE:
-                raise InputError(f"the range of {key} has no {name!r}. {nearest(name, RANGE)}")
+                raise InputError(f"the range of {key} has no {name!r}. {suggest(name, RANGE)}")
         low, high = values.get("low"), values.get("high")
         numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (low, high))
         if not numbers or not low < high:  # type: ignore[operator]
@@ -294,7 +295,7 @@ def checked_space(space: dict[str, Any], where: str) -> dict[str, Any]:
             raise InputError(f"the range of {key} with log must begin above 0, found {low!r}.")
         step = values.get("step")
         if step is not None:
-            number(f"the step of {key}", step, above=0)
+            checks.number(f"the step of {key}", step, above=0)
             if values.get("log"):
                 raise InputError(f"the range of {key} has log or step, not both; leave one out.")
     return space

@@ -20,7 +20,7 @@ from olss.lab.experiment import Experiment, LearnerSpec, RunSpec, safe
 from olss.lab.progress import said_score
 from olss.lab.toml_tables import dumps
 from olss.util.checksums import write_json
-from olss.util.files import locked
+from olss.util.files import file_lock
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -230,7 +230,7 @@ def tune(experiment: Experiment, root: Path, console: Console, jobs: int = 1) ->
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     folder = root / f"{safe(experiment.name)}-tune"
     with contextlib.ExitStack() as stack:
-        if not stack.enter_context(locked(folder / ".lock")):
+        if not stack.enter_context(file_lock(folder / ".lock")):
             raise InputError(f"another olss tune is at {folder}; --jobs N does several at a time.")
         backend = optuna.storages.journal.JournalFileBackend(str(folder / "optuna.journal"))
         storage = optuna.storages.JournalStorage(backend)

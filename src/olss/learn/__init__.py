@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from olss.errors import MissingExtraError
-from olss.util import lazy_names
+from olss.util import lazy_getattr
 
 if TYPE_CHECKING:
     from olss.errors import DivergedError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DivergedError", "Learner", "Record", "recipe", "recipe_names", "run"]
 
-_find = lazy_names(
+_find = lazy_getattr(
     __name__,
     {
         "DivergedError": "olss.errors",

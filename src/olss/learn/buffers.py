@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 from olss.errors import InputError
 from olss.learn.components import imported
 from olss.learn.training import Examples, Seeds, as_tensor
-from olss.util.checks import whole
+from olss.util import checks
 
 __all__ = ["Everything", "Exemplars", "Memory", "Ring", "SketchMemory", "herd"]
 
@@ -126,7 +126,7 @@ class Ring(Memory):
     """
 
     def __init__(self, gem_rows: int = 256) -> None:
-        self.gem_rows = whole("gem_rows", gem_rows)
+        self.gem_rows = checks.integer("gem_rows", gem_rows)
 
     def _chosen(self, new: Examples, task: int, features: Features) -> Examples:
         # Shuffled, since a task's rows may come sorted by class.
@@ -146,7 +146,7 @@ class Exemplars(Memory):
     """
 
     def __init__(self, size: int = 1280) -> None:
-        self.size: int = whole("size", size)
+        self.size: int = checks.integer("size", size)
 
     def check(self, classes: int) -> None:
         """Say so if there is not a row for each class."""
@@ -194,7 +194,7 @@ class SketchMemory(Memory):
         features: str | None = None,
     ) -> None:
         if size != "task":
-            whole("size", size, more=" or 'task'")
+            checks.integer("size", size, alternative=" or 'task'")
         if features not in (None, "penultimate", "gradient"):
             raise InputError(
                 f"features must be None, 'penultimate' or 'gradient', found {features!r}."

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from olss.errors import InputError
-from olss.util.checks import nearest
+from olss.util.checks import suggest
 
 __all__ = ["imported", "part_named", "part_of_ones_own"]
 
@@ -42,7 +42,7 @@ def part_named(setting: str, value: Any, known: Mapping[str, Callable[..., Any]]
     if callable(value):
         return value
     raise InputError(
-        f"{setting}: there is no {value!r}. {nearest(str(value), known)} Yours: 'module:Name'."
+        f"{setting}: there is no {value!r}. {suggest(str(value), known)} Yours: 'module:Name'."
     )
 
 

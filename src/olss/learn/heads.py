@@ -17,7 +17,7 @@ from olss.learn.labels import COMPETING
 from olss.learn.model import Model
 from olss.learn.nets import last_linear
 from olss.learn.training import Examples
-from olss.util.checks import known_name, number, share
+from olss.util import checks
 
 __all__ = [
     "ANSWERS",
@@ -49,7 +49,7 @@ class Answer:
     needs_memory = False
 
     def __init__(self, head: str = "seen") -> None:
-        self.compete = known_name("head", head, COMPETING)
+        self.compete = checks.choice("head", head, COMPETING)
         self.words = COMPETING[head]
 
     def fit(self, model: Model, held: Examples | None) -> None:
@@ -141,7 +141,7 @@ class _OnFeatures(Fitted):
 
     def __init__(self, head_layers: str = "last") -> None:
         super().__init__()
-        self.layers = known_name("head_layers", head_layers, LAYERS)
+        self.layers = checks.choice("head_layers", head_layers, LAYERS)
 
 
 class NearestMean(_OnFeatures):
@@ -182,7 +182,7 @@ class Ridge(_Linear):
 
     def __init__(self, ridge: float = 0.1, head_layers: str = "last") -> None:
         super().__init__(head_layers)
-        self.ridge = number("ridge", ridge, above=0)
+        self.ridge = checks.number("ridge", ridge, above=0)
 
     def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
         """Solve for the weights."""
@@ -212,7 +212,7 @@ class Discriminant(_Linear):
 
     def __init__(self, shrinkage: float = 0.1, head_layers: str = "last") -> None:
         super().__init__(head_layers)
-        self.shrinkage = share("shrinkage", shrinkage)
+        self.shrinkage = checks.fraction("shrinkage", shrinkage)
 
     def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
         """Take means and the covariance around them."""
@@ -272,7 +272,7 @@ class Logistic(_Linear):
 
     def __init__(self, logistic_decay: float = 1e-4, head_layers: str = "last") -> None:
         super().__init__(head_layers)
-        self.decay = number("logistic_decay", logistic_decay, above=0)
+        self.decay = checks.number("logistic_decay", logistic_decay, above=0)
 
     def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
         """Solve for the weights."""

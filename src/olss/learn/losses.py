@@ -13,7 +13,7 @@ from olss.errors import InputError
 from olss.learn.model import Model
 from olss.learn.replay import TrainingSet
 from olss.learn.training import ROW_LOSSES, Examples, loss_of_rows
-from olss.util.checks import flag, known_name, number
+from olss.util import checks
 
 __all__ = [
     "LOSSES",
@@ -44,9 +44,9 @@ class Loss:
     def __init__(
         self, loss: str = "cross-entropy", weighted_loss: bool = False, beta: float | None = None
     ) -> None:
-        self.kind = known_name("loss", loss, ROW_LOSSES)
-        self.weighted = flag("weighted_loss", weighted_loss)
-        self.beta = None if beta is None else number("beta", beta, least=0)
+        self.kind = checks.choice("loss", loss, ROW_LOSSES)
+        self.weighted = checks.boolean("weighted_loss", weighted_loss)
+        self.beta = None if beta is None else checks.number("beta", beta, minimum=0)
 
     @property
     def regression(self) -> bool:
@@ -101,7 +101,7 @@ class LogitAdjustedLoss(Loss):
         self, tau: float = 1.0, weighted_loss: bool = False, beta: float | None = None
     ) -> None:
         super().__init__("cross-entropy", weighted_loss, beta)
-        self.tau = number("tau", tau, least=0)
+        self.tau = checks.number("tau", tau, minimum=0)
 
     def begin_task(self, model: Model, training: TrainingSet) -> TrainingSet:
         """Count the classes."""

@@ -19,7 +19,7 @@ from olss.learn.projections import AGem, Gem, Projection
 from olss.learn.regularizers import Distillation, Ewc, OnlineEwc, Penalty, Si
 from olss.learn.replay import Regime
 from olss.learn.training import Augmentation, Training
-from olss.util.checks import nearest
+from olss.util.checks import suggest
 
 __all__ = ["recipe", "recipe_names"]
 
@@ -226,7 +226,7 @@ def _names(name: str | Sequence[str]) -> list[str]:
     names = list(joined) or [""]
     for part in names:
         if not isinstance(part, str) or part not in INGREDIENTS:
-            raise InputError(f"there is no recipe {part!r}. {nearest(str(part), INGREDIENTS)}")
+            raise InputError(f"there is no recipe {part!r}. {suggest(str(part), INGREDIENTS)}")
     return names
 
 
@@ -293,7 +293,7 @@ def _unknown(names: Sequence[str], setting: str, known: Iterable[str]) -> str:
     users = [other for other, i in INGREDIENTS.items() if setting in _settings_brought(i)]
     if users:
         return f"recipe {name!r} has no use for {setting!r}, a setting of {', '.join(users)}."
-    return f"recipe {name!r} takes no setting {setting!r}. {nearest(setting, known)}"
+    return f"recipe {name!r} takes no setting {setting!r}. {suggest(setting, known)}"
 
 
 def _settings_brought(ingredient: Ingredient) -> set[str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from olss.learn.model import Model
 from olss.learn.training import Examples
-from olss.util.checks import number, whole
+from olss.util import checks
 
 __all__ = ["AGem", "Gem", "Projection", "gem_multipliers", "project_agem", "project_gem"]
 
@@ -45,8 +45,8 @@ class Gem(Projection):
     """
 
     def __init__(self, gem_rows: int = 256, gem_margin: float = 0.5) -> None:
-        self.gem_rows = whole("gem_rows", gem_rows)
-        self.margin = number("gem_margin", gem_margin, least=0)
+        self.gem_rows = checks.integer("gem_rows", gem_rows)
+        self.margin = checks.number("gem_margin", gem_margin, minimum=0)
 
     def begin_task(self, model: Model, held: Examples | None) -> None:
         """Group the remembered rows by task."""
@@ -76,7 +76,7 @@ class AGem(Projection):
     """
 
     def __init__(self, reference_rows: int = 256) -> None:
-        self.reference_rows = whole("reference_rows", reference_rows)
+        self.reference_rows = checks.integer("reference_rows", reference_rows)
 
     def begin_task(self, model: Model, held: Examples | None) -> None:
         """Take all remembered rows of past tasks."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from olss.learn.buffers import Memory
 from olss.learn.model import Flat, Model
 from olss.learn.training import Examples, loss_of_rows
-from olss.util.checks import known_name, number, share, whole
+from olss.util import checks
 
 __all__ = [
     "Distillation",
@@ -272,9 +272,9 @@ class Ewc(_Quadratic):
     def __init__(
         self, ewc_strength: float = 1.0, fisher_rows: int = 1000, fisher: str = "example"
     ) -> None:
-        self.fisher = known_name("fisher", fisher, ("example", "mean"))
-        self.strength = number("ewc_strength", ewc_strength, least=0)
-        self.fisher_rows = whole("fisher_rows", fisher_rows)
+        self.fisher = checks.choice("fisher", fisher, ("example", "mean"))
+        self.strength = checks.number("ewc_strength", ewc_strength, minimum=0)
+        self.fisher_rows = checks.integer("fisher_rows", fisher_rows)
 
     def information(self, model: Model, rows: Examples) -> Tensor:
         """Return the Fisher diagonal on some of the rows."""
@@ -311,7 +311,7 @@ class OnlineEwc(Ewc):
         ewc_decay: float = 0.9,
     ) -> None:
         super().__init__(ewc_strength, fisher_rows, fisher)
-        self.decay = share("ewc_decay", ewc_decay)
+        self.decay = checks.fraction("ewc_decay", ewc_decay)
 
     def end_task(self, model: Model, rows: Examples, memory: Memory) -> None:
         """Fold the task into the running penalty."""
@@ -331,8 +331,8 @@ class Si(_Quadratic):
     """
 
     def __init__(self, si_strength: float = 1.0, si_damping: float = 0.1) -> None:
-        self.strength = number("si_strength", si_strength, least=0)
-        self.damping = number("si_damping", si_damping, above=0)
+        self.strength = checks.number("si_strength", si_strength, minimum=0)
+        self.damping = checks.number("si_damping", si_damping, above=0)
 
     def begin_task(self, model: Model) -> None:
         """Begin the path of a task."""
@@ -381,8 +381,8 @@ class Distillation(Penalty):
     """
 
     def __init__(self, alpha: float = 0.5, distance: str = "scaled") -> None:
-        self.weight = number("alpha", alpha, least=0)
-        self.scaled = known_name("distance", distance, ("scaled", "squared")) == "scaled"
+        self.weight = checks.number("alpha", alpha, minimum=0)
+        self.scaled = checks.choice("distance", distance, ("scaled", "squared")) == "scaled"
 
     def loss(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor | None:
         """Return the distance."""

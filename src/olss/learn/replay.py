@@ -11,7 +11,7 @@ from torch import Tensor
 
 from olss.errors import InputError
 from olss.learn.training import Examples, as_tensor
-from olss.util.checks import known_name, number, whole
+from olss.util import checks
 
 __all__ = ["REGIMES", "Regime", "TrainingSet", "batches", "mix_counts"]
 
@@ -111,13 +111,15 @@ class Regime:
         replay_rows: int | None = None,
         take_in: str | None = None,
     ) -> None:
-        self.regime = known_name("regime", regime, REGIMES)
-        self.share = number("share", share, above=0, most=1)
-        self.replay_rows = None if replay_rows is None else whole("replay_rows", replay_rows)
+        self.regime = checks.choice("regime", regime, REGIMES)
+        self.share = checks.number("share", share, above=0, maximum=1)
+        self.replay_rows = (
+            None if replay_rows is None else checks.integer("replay_rows", replay_rows)
+        )
         if replay_rows is not None and regime != "replay":
             raise InputError(f"replay_rows is for regime='replay', found {regime!r}.")
         own = "before" if regime == "sketch" else "after"
-        self.take_in = own if take_in is None else known_name("take_in", take_in, TAKE_IN)
+        self.take_in = own if take_in is None else checks.choice("take_in", take_in, TAKE_IN)
         if self.take_in != own and regime != "replay":
             raise InputError(f"take_in={take_in!r} is for regime='replay', found {regime!r}.")
 

@@ -15,7 +15,8 @@ from torch.nn.functional import pad
 
 from olss.errors import InputError
 from olss.learn.nets import Net, check_net
-from olss.util.checks import flag, known_name, nearest, number, whole
+from olss.util import checks
+from olss.util.checks import suggest
 
 __all__ = [
     "AUGMENTATIONS",
@@ -280,32 +281,32 @@ class Training:
     def __post_init__(self) -> None:
         check_net(self.net)
         for name in ("epochs", "batch"):
-            whole(name, getattr(self, name))
+            checks.integer(name, getattr(self, name))
         if self.threads is not None:
-            whole("threads", self.threads)
+            checks.integer("threads", self.threads)
         for name in ("finish_epochs", "average_steps"):
-            whole(name, getattr(self, name), least=0)
+            checks.integer(name, getattr(self, name), minimum=0)
         for name in ("lr", "finish_rate"):
-            number(name, getattr(self, name), above=0)
-        known_name("schedule", self.schedule, SCHEDULES)
-        known_name("precision", self.precision, PRECISIONS)
-        flag("mirrored", self.mirrored)
+            checks.number(name, getattr(self, name), above=0)
+        checks.choice("schedule", self.schedule, SCHEDULES)
+        checks.choice("precision", self.precision, PRECISIONS)
+        checks.boolean("mirrored", self.mirrored)
         for name, above in (("input_std", 0), ("input_mean", None)):
             values = getattr(self, name)
             if isinstance(values, str) or not isinstance(values, Sequence | None):
                 raise InputError(f"{name} must be a list of numbers, found {values!r}.")
             for value in values or ():
-                number(name, value, above=above)
+                checks.number(name, value, above=above)
         self._check_optimiser()
 
     def _check_optimiser(self) -> None:
         """Raise unless the optimiser takes its settings, and a step as `Learner` gives it."""
-        number("momentum", self.momentum, least=0, below=1)
-        number("weight_decay", self.weight_decay, least=0)
+        checks.number("momentum", self.momentum, minimum=0, below=1)
+        checks.number("weight_decay", self.weight_decay, minimum=0)
         if str(self.optimizer).lower() not in OPTIMIZERS:
             raise InputError(
                 f"optimizer must be one of torch's, found {self.optimizer!r}. "
-                f"{nearest(str(self.optimizer).lower(), OPTIMIZERS)}"
+                f"{suggest(str(self.optimizer).lower(), OPTIMIZERS)}"
             )
         if not isinstance(self.optimizer_settings, dict | None):
             raise InputError(
@@ -323,7 +324,7 @@ class Training:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"optimizer {self.optimizer!r} is of no use here: {error}.") from error
-        number("momentum", optimiser.param_groups[0].get("momentum", 0), least=0, below=1)
+        checks.number("momentum", optimiser.param_groups[0].get("momentum", 0), minimum=0, below=1)
 
     def optimiser(self, theta: Tensor, steps: int, rate: float = 1.0) -> tuple[Any, Any]:
         """Return the optimiser of a task and the schedule of its learning rate.

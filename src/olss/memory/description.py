@@ -14,7 +14,7 @@ from olss.memory.absorbing import target_of
 from olss.memory.policies import says
 from olss.memory.state import Settings, State
 from olss.tables.column_kinds import Carried
-from olss.util.text import aligned, bar, escaped, storage, table
+from olss.util.text import align_columns, escape_html, format_bytes, html_bar, html_table
 
 __all__ = ["Description", "short_names"]
 
@@ -105,9 +105,9 @@ class Description:
     @property
     def memory(self) -> str:
         """Bytes held, and rows that had waited, in words."""
-        text = f"memory: rows {storage({'mean': self.row_bytes})}"
+        text = f"memory: rows {format_bytes({'mean': self.row_bytes})}"
         if self.spectrum_bytes:
-            text += f", spectrum {storage({'mean': self.spectrum_bytes})}"
+            text += f", spectrum {format_bytes({'mean': self.spectrum_bytes})}"
         return f"{text}; {self.waiting:,} rows had waited until now" if self.waiting else text
 
     def __str__(self) -> str:
@@ -119,7 +119,7 @@ class Description:
             *textwrap.wrap(f"scored: {self.scored}", LINE, subsequent_indent="  "),
             self.memory,
         ]
-        lines += aligned(self.table())
+        lines += align_columns(self.table())
         if len(self.tasks) > TASKS:
             lines.append(f"... and {len(self.tasks) - TASKS} tasks more")
         return "\n".join(lines)
@@ -133,8 +133,8 @@ class Description:
         most = max(int(counts.sum()) for counts in self.counts)
         rows = []
         for line, counts in zip(lines, self.counts, strict=False):
-            length = f'<div style="width:8em">{bar(counts.sum() / most)}</div>'
-            rows.append([escaped(line[0]), length, *map(escaped, line[1:])])
+            length = f'<div style="width:8em">{html_bar(counts.sum() / most)}</div>'
+            rows.append([escape_html(line[0]), length, *map(escape_html, line[1:])])
         words = [
             f"{self.rows:,} rows of {self.seen:,} seen",
             f"weights {low:.4g} to {high:.4g}, mean {mean:.4g}; worth "
@@ -144,8 +144,8 @@ class Description:
         ]
         if len(self.tasks) > TASKS:
             words.append(f"the first {TASKS} of {len(self.tasks):,} tasks:")
-        said = "".join(f"<div>{escaped(text)}</div>" for text in words)
-        shown = table([head[0], "", *head[1:]], rows, left=2, style=CELL)
+        said = "".join(f"<div>{escape_html(text)}</div>" for text in words)
+        shown = html_table([head[0], "", *head[1:]], rows, left=2, style=CELL)
         return f'<div style="max-width:60em;line-height:1.5">{said}</div>{shown}'
 
     def table(self) -> list[list[str]]:

@@ -31,7 +31,7 @@ from olss.core.sampling import inclusion, pivotal
 from olss.errors import InputError
 from olss.memory.novelty import TAIL, Familiar
 from olss.memory.store import Array, take
-from olss.util.checks import generator
+from olss.util import checks
 
 __all__ = ["Drift", "drift"]
 
@@ -171,7 +171,7 @@ def drift(
             f"drift needs four rows to compare with and one to compare, found {len(remembered)} "
             f"remembered and {len(rows)} new."
         )
-    rng = generator(seed)
+    rng = checks.generator(seed)
     familiar = familiar or Familiar.of(remembered, weight)
     columns = int(np.prod(rows.shape[1:]))
     names = [str(j) for j in range(columns)] if names is None else list(names)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from olss.core.estimation import Figure
 from olss.errors import InputError
-from olss.util.checks import known_name
-from olss.util.text import aligned
+from olss.util import checks
+from olss.util.text import align_columns
 
 __all__ = ["Estimate", "Estimates", "label_text"]
 
@@ -52,7 +52,7 @@ class _Numbers:
         return low + nothing, high + nothing
 
     def _figure(self, what: str) -> Figure:
-        known_name("what", what, ("count", "total", "mean"))
+        checks.choice("what", what, ("count", "total", "mean"))
         if what not in self.figures:
             raise InputError(f"there is no {what} without values; give the values to take it of.")
         return self.figures[what]
@@ -168,7 +168,7 @@ class Estimates(_Numbers):
 
     def to_frame(self, library: str = "pandas", level: float = 0.95) -> Any:
         """Return the columns of `to_dict` as a frame of "pandas" or "polars", or of "pyarrow"."""
-        known_name("library", library, ("pandas", "polars", "pyarrow"))
+        checks.choice("library", library, ("pandas", "polars", "pyarrow"))
         try:
             module = importlib.import_module(library)
         except ImportError as error:
@@ -188,7 +188,7 @@ class Estimates(_Numbers):
             names = [label_text(labels[group]) for labels in self.groups.values()]
             numbers = [text for _, *pair in one.texts() for text in pair]
             table.append([*names, f"{one.rows:,}", *numbers])
-        lines = aligned(table, left=len(self.groups))
+        lines = align_columns(table, left=len(self.groups))
         if len(self) > SHOWN:
             lines.append(f"the {SHOWN} largest of {len(self):,} groups; to_frame() has all")
         return "\n".join(lines) + _left_out(self.missing, "\n")

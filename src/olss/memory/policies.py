@@ -57,7 +57,7 @@ from olss.memory.pool import Candidates, Choice, Floats, Policy, Pool
 from olss.memory.store import Indices
 from olss.memory.surprise import surprise
 from olss.util import checks
-from olss.util.checks import nearest
+from olss.util.checks import suggest
 from olss.util.checksums import Metadata
 
 __all__ = [
@@ -152,7 +152,7 @@ class Weighted(ByProbability):
     scored: ClassVar[str] = "seen"
 
     def __post_init__(self) -> None:
-        checks.share("uniform_share", self.uniform_share)
+        checks.fraction("uniform_share", self.uniform_share)
 
     def marks(self, pool: Candidates, rng: np.random.Generator) -> Floats:
         """Return a mixture of leverage, surprise and one, each as a share of the whole."""
@@ -303,7 +303,7 @@ def named(policy: Any) -> Policy:
     if isinstance(policy, str | type) or not callable(policy):
         raise InputError(
             f"policy must be one of {', '.join(map(repr, POLICIES))} or a function of "
-            f"(pool, rng), found {policy!r}. {nearest(str(policy), POLICIES)}"
+            f"(pool, rng), found {policy!r}. {suggest(str(policy), POLICIES)}"
         )
     own: Policy = policy
     return own
@@ -325,11 +325,11 @@ def to_json(policy: Policy) -> dict[str, Any] | None:
 
 def from_json(state: Metadata) -> Policy:
     """Return the policy that `to_json` wrote, or raise `FormatError`."""
-    known = POLICIES[state.text("name", POLICIES)]
+    known = POLICIES[state.string("name", POLICIES)]
     try:
-        return replace(known, **state.raw("with"))  # type: ignore[type-var]
+        return replace(known, **state.value("with"))  # type: ignore[type-var]
     except (TypeError, InputError) as error:
-        raise state.damaged(f"a policy was made with {state.raw('with')!r:.80}") from error
+        raise state.error(f"a policy was made with {state.value('with')!r:.80}") from error
 
 
 def says(policy: Policy, attribute: str) -> Any:

@@ -10,7 +10,6 @@ from olss.errors import InputError
 from olss.memory.policies import says
 from olss.memory.state import Settings
 from olss.util import checks
-from olss.util.checks import seconds_or_number
 
 __all__ = ["checked_settings"]
 
@@ -22,7 +21,7 @@ def checked_settings(before: Settings | None = None, **given: Any) -> Settings:
     values = {name: _CHECKS[name](name, value) for name, value in given.items()}
     settings = Settings(**values) if before is None else replace(before, **values)
     lengths = {name: given[name] for name in ("half_life", "last") if given.get(name) is not None}
-    of_time = {k: value for k, value in lengths.items() if seconds_or_number(k, value)[1]}
+    of_time = {k: value for k, value in lengths.items() if checks.duration(k, value)[1]}
     if of_time and settings.time is None:
         name, value = next(iter(of_time.items()))
         raise InputError(
@@ -56,7 +55,7 @@ def _size(name: str, value: Any) -> Any:
     return (
         "task"
         if isinstance(value, str) and value == "task"
-        else checks.whole(name, value, more=" or 'task'")
+        else checks.integer(name, value, alternative=" or 'task'")
     )
 
 
@@ -64,7 +63,7 @@ def _scores(name: str, value: Any) -> str | float:
     if isinstance(value, str) and value in SCORES:
         return value
     if not isinstance(value, str) and value is not None:
-        return checks.number("scores, as a ridge,", value, least=0)
+        return checks.number("scores, as a ridge,", value, minimum=0)
     raise InputError(
         f"scores must be one of {', '.join(map(repr, SCORES))} or a number, the ridge, "
         f"found {value!r}."
@@ -82,7 +81,7 @@ def _map(name: str, value: Any) -> Any:
 
 
 def _length(name: str, value: Any) -> float | None:
-    return None if value is None else seconds_or_number(name, value)[0]
+    return None if value is None else checks.duration(name, value)[0]
 
 
 def _names(name: str, value: Any) -> tuple[str, ...] | None:
@@ -90,11 +89,11 @@ def _names(name: str, value: Any) -> tuple[str, ...] | None:
         return None
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InputError(f"{name} must be a list of names, found {value!r}.")
-    return tuple(str(checks.perhaps_a_column(name, entry)) for entry in value)
+    return tuple(str(checks.optional_column(name, entry)) for entry in value)
 
 
 def _perhaps(name: str, value: Any) -> bool | None:
-    return None if value is None else checks.flag(name, value)
+    return None if value is None else checks.boolean(name, value)
 
 
 def _shape(name: str, value: Any) -> tuple[int, ...] | None:
@@ -102,7 +101,7 @@ def _shape(name: str, value: Any) -> tuple[int, ...] | None:
         return None
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise InputError(f"{name} must be the shape of a row, such as (28, 28), found {value!r}.")
-    return tuple(checks.whole(name, size) for size in value)
+    return tuple(checks.integer(name, size) for size in value)
 
 
 _CHECKS = {
@@ -112,13 +111,13 @@ _CHECKS = {
     "features": _map,
     "half_life": _length,
     "last": _length,
-    "time": checks.perhaps_a_column,
-    "by_dates": checks.flag,
+    "time": checks.optional_column,
+    "by_dates": checks.boolean,
     "columns": _names,
     "exclude": _names,
-    "intercept": checks.flag,
-    "new_columns": checks.flag,
-    "keep_index": checks.flag,
+    "intercept": checks.boolean,
+    "new_columns": checks.boolean,
+    "keep_index": checks.boolean,
     "spectrum": _perhaps,
     "pad": _shape,
     "pad_y": _shape,

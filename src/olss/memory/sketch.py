@@ -30,7 +30,7 @@ from olss.memory.state_holder import StateHolder
 from olss.memory.store import Array, Indices, take
 from olss.memory.target_classes import classes_of
 from olss.util import checks
-from olss.util.text import escaped
+from olss.util.text import escape_html
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -477,7 +477,9 @@ class Sketch(StateHolder):
         return plot_sketch(self._settled, described, bool(says(self.policy, "mergeable")))
 
     def _repr_html_(self) -> str:
-        title = f'<div style="font-weight:600;font-family:monospace">{escaped(repr(self))}</div>'
+        title = (
+            f'<div style="font-weight:600;font-family:monospace">{escape_html(repr(self))}</div>'
+        )
         return f"<div>{title}{self.describe()._repr_html_() if len(self) else ''}</div>"
 
     def error(self) -> Certificate:
@@ -632,7 +634,7 @@ class Sketch(StateHolder):
         seed : int or numpy.random.Generator, optional
             For the order. The sketch's own randomness is not touched.
         """
-        size = checks.whole("size", size)
+        size = checks.integer("size", size)
         state = self._settled
         rows, table = state.rows, state.table
         order = np.arange(len(rows))

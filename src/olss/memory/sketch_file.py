@@ -36,8 +36,15 @@ from olss.memory.state_json import (
 )
 from olss.memory.store import Array, RowStore, is_arrow
 from olss.tables.arrow_types import arrow_array, as_type
-from olss.util.checksums import BLANK, SEAL, Metadata, Sealing, is_sealed, verify
-from olss.util.files import is_file, whole_file
+from olss.util.checksums import (
+    CHECKSUM_BLANK,
+    CHECKSUM_KEY,
+    ChecksumWriter,
+    Metadata,
+    has_checksum,
+    verify_file,
+)
+from olss.util.files import is_file, open_atomic
 
 __all__ = ["FORMAT", "KEY", "read", "table_of", "write"]
 
@@ -70,10 +77,10 @@ def write(path: str | os.PathLike[str], state: State, settings: Settings) -> Non
         for name, kind in zip(table.schema.names, table.schema.types, strict=True):
             if pa.types.is_fixed_size_list(kind) and not kind.list_size:  # written, but not read
                 raise pa.ArrowNotImplementedError(f"column {name!r}: {kind}")
-        with whole_file(Path(path)) as file:
-            sealing = Sealing(file)
+        with open_atomic(Path(path)) as file:
+            checksummed = ChecksumWriter(file)
             with pq.ParquetWriter(
-                pa.PythonFile(sealing, mode="w"),
+                pa.PythonFile(checksummed, mode="w"),
                 table.schema,
                 compression="zstd",
                 use_dictionary=[name for name in table.schema.names if name in few or state.table],
@@ -82,8 +89,8 @@ def write(path: str | os.PathLike[str], state: State, settings: Settings) -> Non
             ) as writer:
                 group = max(1, GROUP_BYTES * len(rows) // max(1, table.nbytes))
                 writer.write_table(table, row_group_size=group)
-                writer.add_key_value_metadata({SEAL: BLANK})
-            sealing.seal()
+                writer.add_key_value_metadata({CHECKSUM_KEY: CHECKSUM_BLANK})
+            checksummed.finish()
     except pa.ArrowNotImplementedError as error:
         raise DataError(
             f"{path} cannot be written: Parquet does not hold columns of every type "
@@ -117,12 +124,12 @@ def read(
     A policy or feature map of one's own must be given; tensors are put on `device`.
     """
     table, content = read_table(Path(path))
-    settings = settings_from_json(content.table("settings"), policy, features)
-    columns = content.table("columns")
+    settings = settings_from_json(content.object("settings"), policy, features)
+    columns = content.object("columns")
     read_columns: dict[str, Array] = {}
     for name in columns:
         try:
-            read_columns[name] = _from_arrow(table, name, columns.table(name), device)
+            read_columns[name] = _from_arrow(table, name, columns.object(name), device)
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             if isinstance(error, FormatError):
                 raise
@@ -131,9 +138,9 @@ def read(
                 "program has changed it. Take a copy of the original."
             ) from error
     rows = RowStore(_completed(str(path), read_columns, table.num_rows))
-    state = state_from_json(content.table("state"), rows, settings)
+    state = state_from_json(content.object("state"), rows, settings)
     if "source" in rows and not (rows["source"] < len(state.files)).all():
-        raise content.damaged("rows come from files that are not listed")
+        raise content.error("rows come from files that are not listed")
     return state, settings
 
 
@@ -152,8 +159,8 @@ def read_table(path: Path) -> tuple[Any, Metadata]:
                 f"'{KEY.decode()}'. To sketch the table itself, give it to update or compress; to "
                 "put a sketch into its place, start over with --fresh (fresh=True)."
             )
-        if is_sealed(path):
-            verify(path)
+        if has_checksum(path):
+            verify_file(path)
         table = pq.read_table(path, partitioning=None, page_checksum_verification=True)
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -167,13 +174,13 @@ def read_table(path: Path) -> tuple[Any, Metadata]:
 
 
 def _content(path: Path, text: bytes) -> Metadata:
-    if not is_sealed(path):
+    if not has_checksum(path):
         raise FormatError(
             f"{path} was a sketch and has been written by another program, which cannot seal it; "
             "take a copy of the original."
         )
-    content = Metadata.parsed(str(path), text)
-    version = content.whole("format", least=1)
+    content = Metadata.from_json(str(path), text)
+    version = content.integer("format", minimum=1)
     if version > FORMAT:
         raise FormatError(
             f"{path} is of format {version}, this olss reads format {FORMAT}; "
@@ -254,14 +261,14 @@ def _to_arrow(name: str, column: Array, state: State) -> dict[str, Any]:
 
 
 def _from_arrow(table: Any, name: str, kind: Metadata, device: Any) -> Array:
-    library = kind.text("library", ["numpy", "torch", "sparse", "table"])
+    library = kind.string("library", ["numpy", "torch", "sparse", "table"])
     if library == "table":
-        return _columns_from_arrow(table, kind.text("schema"))
+        return _columns_from_arrow(table, kind.string("schema"))
     name = _file_name(name)
-    shape = tuple(kind.items("shape"))
+    shape = tuple(kind.array("shape"))
     if not all(isinstance(k, int) and 0 < k < 2**31 for k in shape):
         raise ValueError(f"rows of shape {shape}")
-    dtype = kind.text("dtype")
+    dtype = kind.string("dtype")
     if library == "sparse":
         return _sparse_from_arrow(table, name, _checked_dtype(dtype, NUMBERS), shape)
     column = table[name].combine_chunks()

@@ -235,10 +235,10 @@ class Spectrum:
         try:
             line, _, rest = data.partition(b"\n")
             head = json.loads(line)
-            rows = checks.whole("rows", head["rows"], least=0)
-            weight = checks.number("weight", head["weight"], least=0)
-            columns = checks.whole("columns", head["columns"], least=0)
-            height, width = (checks.whole("shape", n, least=0) for n in head["shape"])
+            rows = checks.integer("rows", head["rows"], minimum=0)
+            weight = checks.number("weight", head["weight"], minimum=0)
+            columns = checks.integer("columns", head["columns"], minimum=0)
+            height, width = (checks.integer("shape", n, minimum=0) for n in head["shape"])
             if 8 * height * width != len(rest):
                 raise ValueError(f"{len(rest)} bytes are not {height} x {width} numbers")
             array = np.frombuffer(rest, dtype="<f8").reshape(height, width).astype(np.float64)
@@ -268,7 +268,7 @@ def ridge_rule(scores: str | float, size: int | None) -> RidgeRule:
     """Return how the ridge is set for "exact", "sketched", "ridge" or a number."""
     if not isinstance(scores, str):
         return RidgeRule(scores)
-    checks.known_name("scores", scores, ["exact", "ridge", "sketched"])
+    checks.choice("scores", scores, ["exact", "ridge", "sketched"])
     return RidgeRule("auto" if scores == "ridge" else None, size)
 
 

@@ -38,13 +38,13 @@ def settings_from_json(
     content: Metadata, policy: Policy | None, features: Callable[[Array], Array] | None
 ) -> Settings:
     """Return settings, with a policy and a feature map of one's own in their places."""
-    known = from_json(content.table("policy")) if "policy" in content else _missing("policy")
-    own = features or (_missing("features") if content.flag("features") else None)
-    given = {field.name: content.raw(field.name) for field in fields(Settings)}
+    known = from_json(content.object("policy")) if "policy" in content else _missing("policy")
+    own = features or (_missing("features") if content.boolean("features") else None)
+    given = {field.name: content.value(field.name) for field in fields(Settings)}
     try:
         return checked_settings(**given | {"policy": policy or known, "features": own})
     except InputError as error:
-        raise content.damaged(str(error)) from error
+        raise content.error(str(error)) from error
 
 
 def _missing(name: str) -> Callable[..., Any]:
@@ -91,61 +91,61 @@ def state_from_json(content: Metadata, rows: RowStore, settings: Settings) -> St
     """Return the state that `state_to_json` wrote, or raise `FormatError`."""
     try:
         return State(
-            generator=_generator_from_json(content.table("generator")),
+            generator=_generator_from_json(content.object("generator")),
             rows=rows,
-            seen=content.whole("seen", least=len(rows)),
+            seen=content.integer("seen", minimum=len(rows)),
             task=_task(content),
             now=content.number("now"),
-            classes=content.flag("classes") if "classes" in content else None,
+            classes=content.boolean("classes") if "classes" in content else None,
             numbers=Numbers(
                 features=settings.features,
-                plan=Plan.from_json(content.raw("plan")) if "plan" in content else None,
-                gaps=ArrayGaps.from_json(content.raw("gaps")) if "gaps" in content else None,
+                plan=Plan.from_json(content.value("plan")) if "plan" in content else None,
+                gaps=ArrayGaps.from_json(content.value("gaps")) if "gaps" in content else None,
                 intercept=settings.intercept,
             ),
             spectrum=_spectrum(content) if "spectrum" in content else None,
-            blurred=content.flag("blurred") if "blurred" in content else False,
-            table=_table(content.table("table")) if "table" in content else None,
-            files=tuple(_file(content, line) for line in content.items("files")),
-            runs=content.whole("runs"),
-            removed=content.whole("removed"),
+            blurred=content.boolean("blurred") if "blurred" in content else False,
+            table=_table(content.object("table")) if "table" in content else None,
+            files=tuple(_file(content, line) for line in content.array("files")),
+            runs=content.integer("runs"),
+            removed=content.integer("removed"),
         )
     except (InputError, ValueError, TypeError, KeyError) as error:
         if isinstance(error, FormatError):
             raise
-        raise content.damaged(str(error)) from error
+        raise content.error(str(error)) from error
 
 
 def _spectrum(content: Metadata) -> Spectrum:
-    return Spectrum.from_bytes(base64.b64decode(content.text("spectrum"), validate=True))
+    return Spectrum.from_bytes(base64.b64decode(content.string("spectrum"), validate=True))
 
 
 def _table(content: Metadata) -> TableKind:
     return TableKind(
-        FrameKind.from_json(content.raw("rows")),
-        FrameKind.from_json(content.raw("y")) if "y" in content else None,
-        content.text("target") if "target" in content else None,
-        content.text("task") if "task" in content else None,
+        FrameKind.from_json(content.value("rows")),
+        FrameKind.from_json(content.value("y")) if "y" in content else None,
+        content.string("target") if "target" in content else None,
+        content.string("task") if "task" in content else None,
     )
 
 
 def _file(content: Metadata, line: Any) -> dict[str, Any]:
     entry = Metadata(content.place, line, "files")
     return {
-        "address": entry.text("address"),
-        "fingerprint": entry.text("fingerprint"),
-        "bytes": entry.whole("bytes"),
-        "modified": entry.whole("modified"),
-        "inode": entry.whole("inode"),
-        "rows": entry.whole("rows"),
-        "run": entry.whole("run"),
+        "address": entry.string("address"),
+        "fingerprint": entry.string("fingerprint"),
+        "bytes": entry.integer("bytes"),
+        "modified": entry.integer("modified"),
+        "inode": entry.integer("inode"),
+        "rows": entry.integer("rows"),
+        "run": entry.integer("run"),
     }
 
 
 def _task(content: Metadata) -> int | str:
-    if isinstance(content.raw("task"), str):
-        return content.text("task")
-    return content.whole("task", least=-(2**63))
+    if isinstance(content.value("task"), str):
+        return content.string("task")
+    return content.integer("task", minimum=-(2**63))
 
 
 def _generator_to_json(state: dict[str, Any]) -> dict[str, Any]:
@@ -159,13 +159,13 @@ def _generator_to_json(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _generator_from_json(packed: Metadata) -> dict[str, Any]:
-    words = {name: packed.text(name) for name in ("state", "inc")}
+    words = {name: packed.string(name) for name in ("state", "inc")}
     for name, word in words.items():
         if not re.fullmatch("[0-9a-f]{32}", word):
-            raise packed.damaged(f"generator.{name} is no state of random bits")
+            raise packed.error(f"generator.{name} is no state of random bits")
     return {
         "bit_generator": "PCG64",
         "state": {name: int(word, 16) for name, word in words.items()},
-        "has_uint32": packed.whole("has_uint32", most=1),
-        "uinteger": packed.whole("uinteger", most=2**32 - 1),
+        "has_uint32": packed.integer("has_uint32", maximum=1),
+        "uinteger": packed.integer("uinteger", maximum=2**32 - 1),
     }

@@ -132,7 +132,7 @@ def rotated(
     data = dataset_of(dataset)
     if data.X.ndim < 3:
         raise InputError(f"rotated needs images, found rows of shape {data.X.shape[1:]}.")
-    checks.known_name("resample", resample, ("bilinear", "nearest"))
+    checks.choice("resample", resample, ("bilinear", "nearest"))
     degrees = _degrees(angles, task_count(tasks), checks.seed(seed))
     config = {
         "name": "rotated",
@@ -261,7 +261,7 @@ def _listed(order: Any) -> list[Any]:
 
 
 def _label(label: Any) -> int:
-    return checks.whole("order: a class", label, least=0)
+    return checks.integer("order: a class", label, minimum=0)
 
 
 def _tasks_dividing(classes: int, tasks: int | None) -> int:
@@ -389,15 +389,15 @@ def with_rows(
     """Return the config with rows and seed, checked."""
     return {
         **config,
-        "train_rows": None if train_rows is None else checks.whole("train_rows", train_rows),
-        "test_rows": None if test_rows is None else checks.whole("test_rows", test_rows),
+        "train_rows": None if train_rows is None else checks.integer("train_rows", train_rows),
+        "test_rows": None if test_rows is None else checks.integer("test_rows", test_rows),
         "seed": checks.seed(seed),
     }
 
 
 def task_count(tasks: Any) -> int:
     """Return a number of tasks; each has a name, so there is a most."""
-    return checks.whole("tasks", tasks, most=MOST_TASKS)
+    return checks.integer("tasks", tasks, maximum=MOST_TASKS)
 
 
 # A fraction of a pixel is held in this many bits. Two of them and eight bits of grey fit

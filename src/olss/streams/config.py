@@ -18,7 +18,7 @@ from olss.streams.corruptions import (
 )
 from olss.streams.own_data import from_files
 from olss.streams.stream import Stream
-from olss.util.checks import nearest
+from olss.util.checks import suggest
 
 __all__ = ["BUILDERS", "STEPS", "from_config"]
 
@@ -81,12 +81,12 @@ def from_config(config: Mapping[str, Any]) -> Stream:
 def _named(name: Any, known: Mapping[str, Callable[..., Stream]], what: str) -> Any:
     if name in known:
         return known[name]
-    raise InputError(f"a {what} has no name {name!r}. {nearest(str(name), known)}")
+    raise InputError(f"a {what} has no name {name!r}. {suggest(str(name), known)}")
 
 
 def _call(function: Callable[..., Stream], options: Mapping[str, Any], what: str) -> Stream:
     known = inspect.signature(function).parameters
     for key in options:
         if key not in known:
-            raise InputError(f"{what} has no option {key!r}. {nearest(key, known)}")
+            raise InputError(f"{what} has no option {key!r}. {suggest(key, known)}")
     return function(**options)

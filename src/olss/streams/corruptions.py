@@ -57,7 +57,7 @@ def imbalanced(stream: Stream, ratio: float = 10.0, seed: int = 0) -> Stream:
     """
     _check_classes(stream, "imbalanced")
     options: dict[str, Any] = {
-        "ratio": checks.number("ratio", ratio, least=1),
+        "ratio": checks.number("ratio", ratio, minimum=1),
         "seed": checks.seed(seed),
     }
     return _step(imbalanced, stream, options, partial(_long_tail, stream, **options))
@@ -87,11 +87,11 @@ def unequal(
     [1000, 10, 100]
     """
     if rows is not None:
-        rows = [checks.whole("rows: each", count) for count in rows]
+        rows = [checks.integer("rows: each", count) for count in rows]
         if len(rows) != len(stream):
             raise InputError(f"rows must hold {len(stream)} numbers, found {rows!r}.")
     options: dict[str, Any] = {
-        "ratio": checks.number("ratio", ratio, least=1),
+        "ratio": checks.number("ratio", ratio, minimum=1),
         "seed": checks.seed(seed),
     }
     options["rows"] = rows
@@ -117,8 +117,8 @@ def returning(stream: Stream, task: int = 0, at: int | None = None) -> Stream:
     ('0 degrees', '90 degrees', '180 degrees', '0 degrees again')
     """
     last = len(stream)
-    task = checks.whole("task", task, least=0)
-    at = last if at is None else checks.whole("at", at)
+    task = checks.integer("task", task, minimum=0)
+    at = last if at is None else checks.integer("at", at)
     if not task < at <= last:
         raise InputError(
             f"task must come before at, and at be at most {last}; found task={task} and at={at}."
@@ -152,7 +152,7 @@ def interleaved(stream: Stream, share: float = 1.0, seed: int = 0) -> Stream:
 
 def _chosen(share: float, seed: int) -> dict[str, Any]:
     """Return the options of a step that changes a share of the rows."""
-    share = checks.number("share", share, above=0, most=1)
+    share = checks.number("share", share, above=0, maximum=1)
     return {"share": share, "seed": checks.seed(seed)}
 
 

@@ -93,7 +93,7 @@ class Dataset:
 
     def hold_out(self, share: float, seed: int) -> Dataset:
         """Return a data set whose test rows are held-out training rows, by class."""
-        size = max(1, round(checks.number("share", share, above=0, most=0.9) * len(self.y)))
+        size = max(1, round(checks.number("share", share, above=0, maximum=0.9) * len(self.y)))
         rows = np.arange(len(self.y))
         held = sample_stratified(self.y, rows, size, task_generator(seed, "validation"))
         kept = np.delete(rows, held)

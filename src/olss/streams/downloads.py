@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import DataError, FormatError, InputError, MissingExtraError
-from olss.util.checks import nearest
+from olss.util.checks import suggest
 
 __all__ = [
     "DATASETS",
@@ -206,7 +206,7 @@ def entry_of(name: str) -> DatasetEntry:
     """Return what is known of a data set, or an error offering the nearest name."""
     if name in DATASETS:
         return DATASETS[name]
-    raise InputError(f"there is no dataset {name!r}. {nearest(str(name), DATASETS)}")
+    raise InputError(f"there is no dataset {name!r}. {suggest(str(name), DATASETS)}")
 
 
 def find_dataset(name: str) -> list[Path] | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from olss.errors import DataError, FormatError, InputError
-from olss.util.text import without_empty_text
+from olss.util.text import empty_strings_to_null
 
 __all__ = ["ENDINGS", "batches", "column_names"]
 
@@ -65,7 +65,7 @@ def _csv(path: Path) -> Opened:
     # Without, blocks are cut at the next line break, inside a quoted text, too.
     reader = csv.open_csv(str(path), parse_options=csv.ParseOptions(newlines_in_values=True))
     return reader.schema.names, lambda columns: (
-        without_empty_text(batch.select(columns)) for batch in reader
+        empty_strings_to_null(batch.select(columns)) for batch in reader
     )
 
 

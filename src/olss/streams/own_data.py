@@ -19,7 +19,7 @@ from olss.errors import DataError, FormatError, InputError
 from olss.streams.stream import Stream, Task, hash_arrays, sample_stratified, task_generator
 from olss.streams.table_rows import PERIODS, FileTable
 from olss.util import checks
-from olss.util.files import DAMAGED_ARRAYS
+from olss.util.files import ARRAY_FILE_ERRORS
 
 __all__ = ["LabelCodes", "TaskRows", "from_arrays", "from_files", "own_stream"]
 
@@ -272,7 +272,7 @@ def _read_npz(path: Path) -> TaskRows:
             return TaskRows(*(stored[name] for name in names[: 4 if "X_test" in stored else 2]))
     except KeyError as error:
         raise FormatError(f"{path} must hold X and y, and y_test with X_test: {error}.") from error
-    except DAMAGED_ARRAYS as error:
+    except ARRAY_FILE_ERRORS as error:
         raise FormatError(f"{path} is not an npz file of plain arrays: {error}.") from error
 
 
@@ -385,7 +385,7 @@ class LabelCodes:
 
 def target_kind(kind: str, targets: Sequence[Array]) -> str:
     """Return "classes" or "values": as asked for, or as the targets look."""
-    checks.known_name("kind", kind, ("auto", "classes", "values"))
+    checks.choice("kind", kind, ("auto", "classes", "values"))
     discrete = all(y.dtype.kind in "iubU" and y.ndim == 1 for y in targets)
     if kind == "auto":
         return "classes" if discrete else "values"
@@ -422,7 +422,7 @@ def own_stream(
         The targets of all tasks, to know the labels of the stream from the start.
     """
     checks.seed(config["seed"])
-    checks.number("test", config["test"], above=0, most=0.9)
+    checks.number("test", config["test"], above=0, maximum=0.9)
     if config["scale"] is not None:
         checks.number("scale", config["scale"], above=0)
     if not names:
@@ -442,7 +442,7 @@ def _width(shapes: Sequence[tuple[int, ...]], names: Sequence[str], pad: bool | 
     if pad is True:
         return max(shape[0] for shape in shapes)
     if pad is not False:
-        return checks.whole("pad", pad, more=", True or False")
+        return checks.integer("pad", pad, alternative=", True or False")
     for shape, name in zip(shapes, names, strict=True):
         if shape != shapes[0]:
             raise DataError(

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import FormatError
-from olss.util.checksums import read_json, sealed, unsealed, write_json
+from olss.util.checksums import add_checksum, read_json, verify_checksum, write_json
 
 __all__ = ["PHASES", "Record", "damaged_part", "write_json"]
 
 FORMAT = "olss-record"
 VERSION = 2
-SEALED = 2  # the first version whose files carry a sum
+CHECKSUMMED = 2  # the first version whose files carry a sum
 METRICS = ("accuracy", "r2")
 MEASURED = (
     "accuracy",
@@ -154,8 +154,8 @@ class Record:
         """Write ``record.json`` and ``timing.json``, each whole or not at all."""
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "timing.json", sealed(self.timing()))
-        write_json(folder / "record.json", sealed(self.content()))
+        write_json(folder / "timing.json", add_checksum(self.timing()))
+        write_json(folder / "record.json", add_checksum(self.content()))
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> Record:
@@ -227,7 +227,7 @@ def damaged_part(folder: Path) -> Path | None:
         try:
             content = read_json(path)
             if isinstance(content, dict) and content.get("format") == FORMAT:
-                unsealed(content, path, since=SEALED)
+                verify_checksum(content, path, since=CHECKSUMMED)
         except FormatError:
             return path
     return None
@@ -269,7 +269,7 @@ def _read(path: Path) -> Any:
     except FileNotFoundError as error:
         raise FormatError(f"{path.parent} holds no {path.name}: not a saved record.") from error
     _check_format(content, path)
-    return unsealed(content, path, since=SEALED)
+    return verify_checksum(content, path, since=CHECKSUMMED)
 
 
 def _check_types(content: Any) -> None:

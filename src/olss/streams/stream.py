@@ -258,7 +258,7 @@ class Stream:
         if "validation" in self._config:
             raise InputError("validation was asked for twice: this stream is one for tuning.")
         seed = self.seed if seed is None else checks.seed(seed)
-        return self._hold_out(checks.number("share", share, above=0, most=0.9), seed)
+        return self._hold_out(checks.number("share", share, above=0, maximum=0.9), seed)
 
     def describe(self) -> str:
         """Return a table of the tasks: name, rows, classes. Makes every task once.
@@ -303,9 +303,9 @@ class Stream:
         -------
         matplotlib.figure.Figure
         """
-        shown = min(checks.whole("tasks", tasks), len(self))
+        shown = min(checks.integer("tasks", tasks), len(self))
         numbers = np.unique(np.linspace(0, len(self) - 1, shown).round().astype(int)).tolist()
-        examples = checks.whole("examples", examples)
+        examples = checks.integer("examples", examples)
         figure = draw_preview(numbers, self.__getitem__, self.class_names, examples)
         if path is not None:
             figure.savefig(path)

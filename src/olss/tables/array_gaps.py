@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from olss.errors import DataError, InputError
 from olss.tables.gaps import Floats, center
-from olss.util.checks import number, whole
+from olss.util import checks
 
 __all__ = ["ArrayGaps"]
 
@@ -127,8 +127,8 @@ class ArrayGaps:
             isinstance(state.get(name), list) for name in ("fill", "marked")
         ):
             raise InputError(f"gaps must be an object of two lists, found {state!r:.80}.")
-        fill = [number("fill", value) for value in state["fill"]]
-        marked = [whole("marked", value, least=0) for value in state["marked"]]
+        fill = [checks.number("fill", value) for value in state["fill"]]
+        marked = [checks.integer("marked", value, minimum=0) for value in state["marked"]]
         if marked != sorted(set(marked)) or (marked and marked[-1] >= len(fill)):
             raise InputError(f"marked must name columns in their order, found {marked!r:.80}.")
         return cls(np.asarray(fill, dtype=np.float64), np.asarray(marked, dtype=np.int64))

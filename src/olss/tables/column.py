@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from olss.errors import InputError
 from olss.tables.arrow_types import value_type
 from olss.tables.gaps import Floats
-from olss.util.checks import whole
+from olss.util import checks
 
 __all__ = ["WIDTH_LIMIT", "Carried", "Column", "bounded", "decoded", "identity"]
 
@@ -149,7 +149,7 @@ def identity(state: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def bounded(name: str, value: Any) -> int:
     """Return a positive whole number that a file may ask for."""
-    found = whole(name, value)
+    found = checks.integer(name, value)
     if found > WIDTH_LIMIT:
         raise InputError(f"{name} must be at most {WIDTH_LIMIT:,}, found {found:,}.")
     return found

@@ -14,7 +14,7 @@ from olss.errors import InputError
 from olss.tables.column import Carried, Column, decoded
 from olss.tables.number_columns import Date, Number, Vector
 from olss.tables.text_columns import TextByHash, TextByValue
-from olss.util.checks import known_name
+from olss.util import checks
 
 __all__ = [
     "KINDS",
@@ -62,4 +62,4 @@ def column_from_json(state: Any) -> Column:
     """Return the column that `Column.to_json` wrote, or raise `ValueError`."""
     if not isinstance(state, dict):
         raise InputError(f"a column must be a JSON object, found {state!r:.80}.")
-    return KINDS[known_name("use", state.get("use"), KINDS)].from_json(state)
+    return KINDS[checks.choice("use", state.get("use"), KINDS)].from_json(state)

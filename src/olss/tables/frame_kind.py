@@ -15,7 +15,7 @@ from typing import Any
 
 from olss.errors import InputError
 from olss.tables.arrow_types import as_type, plain_type, value_type
-from olss.util.checks import known_name
+from olss.util import checks
 
 __all__ = ["LIBRARIES", "OBJECT_NAN", "Categories", "FrameKind"]
 
@@ -202,7 +202,7 @@ class FrameKind:
 
         if not isinstance(state, dict):
             raise InputError(f"the kind of a table must be a JSON object, found {state!r:.80}.")
-        library = known_name("library", state.get("library"), LIBRARIES)
+        library = checks.choice("library", state.get("library"), LIBRARIES)
         try:
             schema = pa.ipc.read_schema(pa.py_buffer(_bytes("schema", state.get("schema"))))
         except (pa.ArrowException, OSError) as error:

@@ -13,7 +13,7 @@ from olss.errors import InputError
 from olss.tables.arrow_types import numpy_array
 from olss.tables.column import Column, bounded, decoded, identity
 from olss.tables.gaps import Floats, center, fill_gaps, first_beyond, spread
-from olss.util.checks import known_name, number
+from olss.util import checks
 
 __all__ = ["Date", "Number", "Vector"]
 
@@ -127,8 +127,8 @@ class Number(Column):
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Self:
         """Return the column that `to_json` wrote, or raise `ValueError`."""
-        shift = number("shift", state.get("shift"))
-        scale = number("scale", state.get("scale"), above=0)
+        shift = checks.number("shift", state.get("shift"))
+        scale = checks.number("scale", state.get("scale"), above=0)
         missing = state.get("missing")
         if not isinstance(missing, bool):
             raise InputError(f"missing must be true or false, found {missing!r}.")
@@ -199,7 +199,7 @@ class Date(Number):
         column = super().from_json(state)
         if abs(column.shift) >= 2.0**63:
             raise InputError(f"shift must be a number of 64 bits, found {column.shift!r}.")
-        unit = known_name("unit", state.get("unit"), NANOSECONDS)
+        unit = checks.choice("unit", state.get("unit"), NANOSECONDS)
         return replace(column, unit=unit)
 
 
@@ -261,7 +261,7 @@ class Vector(Column):
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Self:
         """Return the column that `to_json` wrote, or raise `ValueError`."""
-        scale = number("scale", state.get("scale"), above=0)
+        scale = checks.number("scale", state.get("scale"), above=0)
         length = bounded("length", state.get("length"))
         return cls(*identity(state), scale, length)
 

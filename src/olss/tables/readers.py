@@ -20,7 +20,7 @@ from olss.errors import DataError, FormatError
 from olss.tables.arrow_types import is_number, plain_table, plain_type, value_type
 from olss.tables.schemas import check_names, conform, unified
 from olss.tables.sources import Source, named
-from olss.util.text import without_empty_text
+from olss.util.text import empty_strings_to_null
 
 __all__ = ["Piece", "survey"]
 
@@ -258,7 +258,7 @@ def _with_leading_zeros(source: Source, schema: Any, known: Any) -> list[int]:
 def _read_csv(source: Source, group: int | None, schema: Any, columns: Names, most: int) -> Batches:
     with source.open() as file:
         for batch in _open_csv(file, source, schema):
-            yield from _sliced(without_empty_text(batch), most)
+            yield from _sliced(empty_strings_to_null(batch), most)
 
 
 def _json_blocks(source: Source, schema: Any) -> Batches:

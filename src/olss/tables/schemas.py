@@ -13,7 +13,7 @@ from typing import Any
 
 from olss.errors import DataError
 from olss.tables.arrow_types import as_type, is_text, value_type
-from olss.util.checks import nearest
+from olss.util.checks import suggest
 
 __all__ = ["check_names", "conform", "unified"]
 
@@ -161,7 +161,7 @@ def _names_text(place: str, missing: Sequence[str], extra: Sequence[str]) -> str
         parts.append(f"has {_listed(extra)} not known before")
     text = f"{place} {' and '.join(parts)}."
     if missing and extra:
-        near = nearest(extra[0], missing)
+        near = suggest(extra[0], missing)
         text += f" {near}" if near.startswith("Did") else ""
     remedy = "Rename columns or leave them out" if extra else "Add it, null where it is unknown"
     return f"{text} {remedy}"

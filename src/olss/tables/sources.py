@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from olss.errors import DataError, FormatError, InputError, MissingExtraError
-from olss.util.files import DAMAGED_ARRAYS
+from olss.util.files import ARRAY_FILE_ERRORS
 
 __all__ = ["Source", "find", "named"]
 
@@ -230,7 +230,7 @@ def named(place: str) -> Iterator[None]:
         yield
     except (DataError, FormatError, InputError):
         raise
-    except (pa.ArrowException, *DAMAGED_ARRAYS) as error:
+    except (pa.ArrowException, *ARRAY_FILE_ERRORS) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise FormatError(
             f"{place}: cannot be read ({reason.rstrip('.')}). Mend or take out the file, or ask "

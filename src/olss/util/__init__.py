@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["lazy_names", "package_version"]
+__all__ = ["lazy_getattr", "package_version"]
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+def lazy_getattr(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a package that finds its names in the modules they live in.
 
     Parameters
@@ -21,7 +21,7 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 
     Examples
     --------
-    >>> find = lazy_names("here", {"sqrt": "math"})
+    >>> find = lazy_getattr("here", {"sqrt": "math"})
     >>> find("sqrt")(9.0)
     3.0
     >>> find("root")

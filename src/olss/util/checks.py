@@ -1,4 +1,7 @@
-"""Checks of arguments: each returns the value, converted, or raises `InputError`."""
+"""Check arguments: each function returns the value, converted, or raises `InputError`.
+
+Messages name the argument, say what is allowed and show the value found.
+"""
 
 from __future__ import annotations
 
@@ -16,42 +19,51 @@ import numpy as np
 from olss.errors import InputError
 
 __all__ = [
+    "boolean",
+    "choice",
     "column",
-    "flag",
+    "duration",
+    "fraction",
     "generator",
-    "known_name",
-    "nearest",
+    "integer",
     "number",
-    "perhaps_a_column",
-    "seconds_or_number",
+    "optional_column",
     "seed",
-    "share",
-    "whole",
+    "suggest",
 ]
 
+SUGGESTIONS = 40
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
-def whole(name: str, value: Any, least: int = 1, more: str = "", *, most: int | None = None) -> int:
-    """Return a whole number from `least` to `most`; `more` says what else the argument may be.
+
+def integer(
+    name: str,
+    value: Any,
+    minimum: int = 1,
+    alternative: str = "",
+    *,
+    maximum: int | None = None,
+) -> int:
+    """Return an integer within bounds; the message ends with `alternative`, if there is one.
 
     Examples
     --------
-    >>> whole("size", np.int64(5))
+    >>> integer("size", np.int64(5))
     5
-    >>> whole("size", 0, more=" or 'task'")
+    >>> integer("size", 0, alternative=" or 'task'")
     Traceback (most recent call last):
-    olss.errors.InputError: size must be a positive whole number or 'task', found 0.
+    olss.errors.InputError: size must be a positive integer or 'task', found 0.
     """
     try:
-        found = least - 1 if isinstance(value, bool | np.bool_) else operator.index(value)
+        found = minimum - 1 if isinstance(value, bool | np.bool_) else operator.index(value)
     except TypeError:
-        found = least - 1
-    if found < least or (most is not None and found > most):
-        kind = {0: "a whole number, not negative", 1: "a positive whole number"}.get(
-            least, f"a whole number of {least} or more"
-        )
-        if most is not None:
-            kind = f"a whole number from {least} to {most}"
-        raise InputError(f"{name} must be {kind}{more}, found {_shown(value)}.")
+        found = minimum - 1
+    if found < minimum or (maximum is not None and found > maximum):
+        if maximum is not None:
+            allowed = f"an integer from {minimum} to {maximum}"
+        else:
+            allowed = "a positive integer" if minimum == 1 else f"an integer of at least {minimum}"
+        raise InputError(f"{name} must be {allowed}{alternative}, found {_shorten(value)}.")
     return found
 
 
@@ -60,18 +72,18 @@ def number(
     value: Any,
     *,
     above: float | None = None,
-    least: float | None = None,
+    minimum: float | None = None,
     below: float | None = None,
-    most: float | None = None,
+    maximum: float | None = None,
 ) -> float:
-    """Return a finite number inside the bounds asked for.
+    """Return a finite number within bounds.
 
     Examples
     --------
-    >>> number("ridge", -1, least=0)
+    >>> number("ridge", -1, minimum=0)
     Traceback (most recent call last):
-    olss.errors.InputError: ridge must be a number of 0 or more, found -1.
-    >>> number("share", 0, above=0, most=0.9)
+    olss.errors.InputError: ridge must be a number of at least 0, found -1.
+    >>> number("share", 0, above=0, maximum=0.9)
     Traceback (most recent call last):
     olss.errors.InputError: share must be a number above 0 and at most 0.9, found 0.
     """
@@ -83,92 +95,91 @@ def number(
     inside = (
         math.isfinite(found)
         and (above is None or found > above)
-        and (least is None or found >= least)
+        and (minimum is None or found >= minimum)
         and (below is None or found < below)
-        and (most is None or found <= most)
+        and (maximum is None or found <= maximum)
     )
     if not inside:
-        raise InputError(
-            f"{name} must be {_kind(above, least, below, most)}, found {_shown(value)}."
-        )
+        bounds = {"above": above, "of at least": minimum, "below": below, "at most": maximum}
+        allowed = " and ".join(f"{word} {x:g}" for word, x in bounds.items() if x is not None)
+        if minimum is not None and maximum is not None:
+            allowed = f"from {minimum:g} to {maximum:g}"
+        kind = f"a number {allowed}" if allowed else "a finite number"
+        raise InputError(f"{name} must be {kind}, found {_shorten(value)}.")
     return found
 
 
-def _kind(above: float | None, least: float | None, below: float | None, most: float | None) -> str:
-    """Return the words for a number inside bounds."""
-    if least is not None and most is not None:
-        return f"a number from {least:g} to {most:g}"
-    words = {
-        "above {:g}": above,
-        "of {:g} or more": least,
-        "below {:g}": below,
-        "at most {:g}": most,
-    }
-    bounds = [text.format(bound) for text, bound in words.items() if bound is not None]
-    return f"a number {' and '.join(bounds)}" if bounds else "a finite number"
-
-
-def _shown(value: Any) -> str:
-    """Return a value as it is written, cut short: it may be a whole array."""
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:96]} ..."
-
-
-def share(name: str, value: Any) -> float:
+def fraction(name: str, value: Any) -> float:
     """Return a number from 0 to 1.
 
     Examples
     --------
-    >>> share("test_share", 2)
+    >>> fraction("test_share", 2)
     Traceback (most recent call last):
     olss.errors.InputError: test_share must be a number from 0 to 1, found 2.
     """
-    return number(name, value, least=0, most=1)
+    return number(name, value, minimum=0, maximum=1)
 
 
-def flag(name: str, value: Any) -> bool:
-    """Return True or False, or raise `InputError`; other values are not taken for either."""
+def boolean(name: str, value: Any) -> bool:
+    """Return True or False; other values are not converted to either."""
     if not isinstance(value, bool):
-        raise InputError(f"{name} must be True or False, found {value!r}.")
-    return value
-
-
-def perhaps_a_column(option: str, value: Any) -> str | None:
-    """Return the name of a column, or None, or raise `InputError`."""
-    if value is not None and (not isinstance(value, str) or not value):
-        raise InputError(f"{option} must be the name of a column, found {value!r}.")
+        raise InputError(f"{name} must be True or False, found {_shorten(value)}.")
     return value
 
 
 def seed(value: Any, name: str = "seed") -> int:
-    """Return a seed: a whole number, not negative."""
-    return whole(name, value, least=0)
+    """Return a seed: an integer of at least 0."""
+    return integer(name, value, minimum=0)
 
 
 def generator(value: Any, name: str = "seed") -> np.random.Generator:
-    """Return a generator: that given, or a new one from a seed, or from none."""
+    """Return the generator given, or a new one from a seed (None: unpredictable)."""
     if isinstance(value, np.random.Generator):
         return value
     return np.random.default_rng(None if value is None else seed(value, name))
 
 
-def known_name(name: str, value: Any, known: Iterable[str]) -> str:
-    """Return one of the names there are, or raise with those near to it.
+def duration(name: str, value: Any) -> tuple[float, bool]:
+    """Return a length of time in seconds and True, or a plain number and False.
 
     Examples
     --------
-    >>> known_name("policy", "wieghted", ["weighted", "paper"])
+    >>> duration("half_life", "30d"), duration("half_life", 100_000)
+    ((2592000.0, True), (100000.0, False))
+    """
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", value)
+        if not match:
+            raise InputError(
+                f"{name} must be a number or a length of time such as '30d', '12h' or '90m', "
+                f"found {_shorten(value)}."
+            )
+        return number(name, float(match[1]) * UNITS[match[2]], above=0), True
+    if isinstance(value, datetime.timedelta):
+        return number(name, value.total_seconds(), above=0), True
+    if isinstance(value, np.timedelta64):
+        return number(name, float(value / np.timedelta64(1, "s")), above=0), True
+    return number(name, value, above=0), False
+
+
+def choice(name: str, value: Any, choices: Iterable[str]) -> str:
+    """Return one of the choices; for another value the message suggests similar ones.
+
+    Examples
+    --------
+    >>> choice("policy", "wieghted", ["weighted", "paper"])
     Traceback (most recent call last):
     olss.errors.InputError: policy: there is no 'wieghted'. Did you mean 'weighted'?
     """
-    names = list(known)
+    names = list(choices)
     if not isinstance(value, str) or value not in names:
-        raise InputError(f"{name}: there is no {_shown(value)}. {nearest(str(value), names)}")
+        raise InputError(f"{name}: there is no {_shorten(value)}. {suggest(str(value), names)}")
     return value
 
 
-def column(option: str, name: Any, columns: Iterable[str]) -> str:
-    """Return the name of a column that there is; for one that there is not, those near it.
+def column(name: str, value: Any, columns: Iterable[str]) -> str:
+    """Return the name of one of the columns; for another name the message suggests similar ones.
 
     Examples
     --------
@@ -177,53 +188,38 @@ def column(option: str, name: Any, columns: Iterable[str]) -> str:
     olss.errors.InputError: by: there is no column 'carier'. Did you mean 'carrier'?
     """
     names = list(columns)
-    if not isinstance(name, str) or name not in names:
-        raise InputError(f"{option}: there is no column {name!r}. {nearest(str(name), names)}")
-    return name
+    if not isinstance(value, str) or value not in names:
+        found = f"there is no column {_shorten(value)}"
+        raise InputError(f"{name}: {found}. {suggest(str(value), names)}")
+    return value
 
 
-SHOWN = 40
+def optional_column(name: str, value: Any) -> str | None:
+    """Return the name of a column, or None; whether there is such a column is not checked."""
+    if value is not None and (not isinstance(value, str) or not value):
+        raise InputError(f"{name} must be the name of a column, found {_shorten(value)}.")
+    return value
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return words on which names are near, or which there are.
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return a sentence with the known names similar to a mistyped one, or with all of them.
 
     Examples
     --------
-    >>> nearest("ecw", ["sgd", "ewc", "si"])
+    >>> suggest("ecw", ["sgd", "ewc", "si"])
     "Did you mean 'ewc'?"
-    >>> nearest("completely", ["sgd", "ewc"])
-    'There are: ewc, sgd.'
+    >>> suggest("completely", ["sgd", "ewc"])
+    'Choose one of: ewc, sgd.'
     """
     names = sorted(known)
     close = get_close_matches(name[:100], names, n=3, cutoff=0.5)
     if close:
         return f"Did you mean {' or '.join(repr(other) for other in close)}?"
-    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
-    return f"There are: {', '.join(names[:SHOWN])}{more}."
+    more = f" and {len(names) - SUGGESTIONS:,} more" if len(names) > SUGGESTIONS else ""
+    return f"Choose one of: {', '.join(names[:SUGGESTIONS])}{more}."
 
 
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-
-
-def seconds_or_number(name: str, value: Any) -> tuple[float, bool]:
-    """Return a length of time in seconds and True, or a plain number and False.
-
-    Examples
-    --------
-    >>> seconds_or_number("half_life", "30d"), seconds_or_number("half_life", 100_000)
-    ((2592000.0, True), (100000.0, False))
-    """
-    if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", value)
-        if not match:
-            raise InputError(
-                f"{name} must be a number, or a length of time such as '30d', '12h' or '90m', "
-                f"found {value!r}."
-            )
-        return number(name, float(match[1]) * UNITS[match[2]], above=0), True
-    if isinstance(value, datetime.timedelta):
-        return number(name, value.total_seconds(), above=0), True
-    if isinstance(value, np.timedelta64):
-        return number(name, float(value / np.timedelta64(1, "s")), above=0), True
-    return number(name, value, above=0), False
+def _shorten(value: Any) -> str:
+    """Return the repr of a value, cut short because it may be an array."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:96]} ..."

@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from olss.errors import FormatError
-from olss.util.files import whole_file
+from olss.util.files import open_atomic
 
 __all__ = [
-    "BLANK",
-    "SEAL",
+    "CHECKSUM_BLANK",
+    "CHECKSUM_KEY",
+    "ChecksumWriter",
     "Metadata",
-    "Sealing",
-    "is_sealed",
+    "add_checksum",
+    "has_checksum",
     "read_json",
-    "sealed",
-    "unsealed",
-    "verify",
+    "verify_checksum",
+    "verify_file",
     "write_json",
 ]
 
@@ -31,16 +31,16 @@ SUM = "sha256"
 
 def write_json(path: Path, content: Any) -> None:
     """Write JSON with sorted keys, so equal content is equal bytes; whole or not at all."""
-    with whole_file(path) as file:
+    with open_atomic(path) as file:
         file.write(_text(content).encode())
 
 
-def sealed(content: dict[str, Any]) -> dict[str, Any]:
+def add_checksum(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content with the sum of all of it beside it.
 
     Examples
     --------
-    >>> sealed({"a": 1})["sha256"][:8]
+    >>> add_checksum({"a": 1})["sha256"][:8]
     'b606a40d'
     """
     return {**content, SUM: _sum(content)}
@@ -54,7 +54,7 @@ def read_json(path: Path) -> Any:
         raise FormatError(f"{path} is damaged ({error}); delete it and run again.") from error
 
 
-def unsealed(content: dict[str, Any], source: object, *, since: int = 0) -> dict[str, Any]:
+def verify_checksum(content: dict[str, Any], source: object, *, since: int = 0) -> dict[str, Any]:
     """Return sealed content without its sum, or raise a `FormatError` if the sum is another.
 
     Content of a "version" before `since` may have none.
@@ -80,17 +80,17 @@ def _text(content: Any) -> str:
     return json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n"
 
 
-SEAL = "olss_sha256"
-BLANK = "0" * 64
+CHECKSUM_KEY = "olss_sha256"
+CHECKSUM_BLANK = "0" * 64
 # Behind the key, Parquet's footer has two bytes: the kind of what follows, and its length.
-PATTERN = re.compile(SEAL.encode() + rb".{2}([0-9a-f]{64})", re.DOTALL)
+PATTERN = re.compile(CHECKSUM_KEY.encode() + rb".{2}([0-9a-f]{64})", re.DOTALL)
 CHUNK = 1 << 20
 
 
-class Sealing:
+class ChecksumWriter:
     """A file to write to, which sees what it must be sealed with.
 
-    Write the key and `BLANK` once, in one call, among the last things; then call `seal`.
+    Write the key and `BLANK` once, in one call, among the last things; then call `finish`.
     """
 
     closed = False
@@ -119,7 +119,7 @@ class Sealing:
     def flush(self) -> None:
         """Do nothing: the file is flushed when it is whole."""
 
-    def seal(self) -> None:
+    def finish(self) -> None:
         """Put the sum into its place."""
         if self._place is None:
             raise ValueError("no place for the seal was written")
@@ -127,12 +127,12 @@ class Sealing:
         self._file.write(self._sum.hexdigest().encode())
 
 
-def is_sealed(path: Path) -> bool:
+def has_checksum(path: Path) -> bool:
     """Whether a file has a seal, right or wrong."""
     return _find(path) is not None
 
 
-def verify(path: Path) -> None:
+def verify_file(path: Path) -> None:
     """Raise `FormatError` if a file is not byte for byte what was sealed."""
     found = _find(path)
     if found is None:
@@ -186,10 +186,10 @@ class Metadata:
 
     Examples
     --------
-    >>> state = Metadata.parsed("a.parquet", b'{"seen": 7, "policy": "paper"}')
-    >>> state.whole("seen"), state.text("policy", ["paper", "recent"])
+    >>> state = Metadata.from_json("a.parquet", b'{"seen": 7, "policy": "paper"}')
+    >>> state.integer("seen"), state.string("policy", ["paper", "recent"])
     (7, 'paper')
-    >>> state.whole("policy")
+    >>> state.integer("policy")
     Traceback (most recent call last):
     olss.errors.FormatError: a.parquet: its metadata are damaged: policy is 'paper' where a whole
     number from 0 to ... belongs. Take a copy of the original, or make it anew.
@@ -199,11 +199,11 @@ class Metadata:
         self.place = place
         self._inside = inside
         if not isinstance(content, dict):
-            raise self.damaged(f"{inside or 'all'} is {_short(content)} where a table belongs")
+            raise self.error(f"{inside or 'all'} is {_short(content)} where a table belongs")
         self._content: dict[str, Any] = content
 
     @classmethod
-    def parsed(cls, place: str, text: bytes | str) -> Metadata:
+    def from_json(cls, place: str, text: bytes | str) -> Metadata:
         """Return what JSON text says."""
         try:
             content = json.loads(text)
@@ -217,54 +217,54 @@ class Metadata:
     def __iter__(self) -> Iterator[str]:
         return iter(self._content)
 
-    def raw(self, name: str) -> Any:
+    def value(self, name: str) -> Any:
         """Return an entry as it is."""
         if name not in self._content:
-            raise self.damaged(f"{self._name(name)} is missing")
+            raise self.error(f"{self._name(name)} is missing")
         return self._content[name]
 
-    def whole(self, name: str, least: int = 0, most: int = 2**63 - 1) -> int:
+    def integer(self, name: str, minimum: int = 0, maximum: int = 2**63 - 1) -> int:
         """Return a whole number within bounds."""
-        value = self.raw(name)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise self._wrong(name, f"a whole number from {least} to {most}")
+        value = self.value(name)
+        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+            raise self._wrong(name, f"a whole number from {minimum} to {maximum}")
         return value
 
-    def number(self, name: str, least: float | None = None) -> float:
+    def number(self, name: str, minimum: float | None = None) -> float:
         """Return a finite number, not below a bound."""
-        value = self.raw(name)
+        value = self.value(name)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         # JSON has whole numbers that no float can hold.
-        if not is_number or not abs(value) <= LARGEST or (least is not None and value < least):
+        if not is_number or not abs(value) <= LARGEST or (minimum is not None and value < minimum):
             raise self._wrong(name, "a finite number")
         return float(value)
 
-    def flag(self, name: str) -> bool:
+    def boolean(self, name: str) -> bool:
         """Return true or false."""
-        value = self.raw(name)
+        value = self.value(name)
         if not isinstance(value, bool):
             raise self._wrong(name, "true or false")
         return value
 
-    def text(self, name: str, among: Collection[str] | None = None) -> str:
+    def string(self, name: str, among: Collection[str] | None = None) -> str:
         """Return text, one of some if they are given."""
-        value = self.raw(name)
+        value = self.value(name)
         if not isinstance(value, str) or (among is not None and value not in among):
             raise self._wrong(name, "text" if among is None else f"one of {', '.join(among)}")
         return value
 
-    def items(self, name: str) -> list[Any]:
+    def array(self, name: str) -> list[Any]:
         """Return a list."""
-        value = self.raw(name)
+        value = self.value(name)
         if not isinstance(value, list) or len(value) > MOST_ITEMS:
             raise self._wrong(name, "a list")
         return value
 
-    def table(self, name: str) -> Metadata:
+    def object(self, name: str) -> Metadata:
         """Return an object inside this one."""
-        return Metadata(self.place, self.raw(name), self._name(name))
+        return Metadata(self.place, self.value(name), self._name(name))
 
-    def damaged(self, why: str) -> FormatError:
+    def error(self, why: str) -> FormatError:
         """Return the error that says why."""
         return FormatError(
             f"{self.place}: its metadata are damaged: {why}. Take a copy of the original, or make "
@@ -273,7 +273,7 @@ class Metadata:
 
     def _wrong(self, name: str, wanted: str) -> FormatError:
         found = _short(self._content[name])
-        return self.damaged(f"{self._name(name)} is {found} where {wanted} belongs")
+        return self.error(f"{self._name(name)} is {found} where {wanted} belongs")
 
     def _name(self, name: str) -> str:
         return f"{self._inside}.{name}" if self._inside else name

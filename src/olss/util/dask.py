@@ -17,7 +17,7 @@ from typing import Any
 
 from olss.errors import InputError, MissingExtraError, OlssError
 
-__all__ = ["LOOK_SECONDS", "ClusterLostError", "ClusterWatch", "connect", "load_distributed"]
+__all__ = ["LOOK_SECONDS", "ClusterLostError", "ClusterWatch", "connect", "import_distributed"]
 
 CONNECT_SECONDS = 10.0  # until a scheduler that does not answer is given up
 LOOK_SECONDS = 2.0  # between two looks at a cluster that is waited for
@@ -34,7 +34,7 @@ class ClusterLostError(OlssError):
     """The scheduler or all workers of a Dask cluster are gone."""
 
 
-def load_distributed(purpose: str) -> Any:
+def import_distributed(purpose: str) -> Any:
     """Return the package dask.distributed, or say how to get it."""
     try:
         return import_module("distributed")
@@ -57,7 +57,7 @@ def connect(address: str, purpose: str = "working on a cluster") -> Any:
     Traceback (most recent call last):
     olss.errors.InputError: scheduler must be an address such as tcp://10.0.0.5:8786, found 'here'.
     """
-    distributed = load_distributed(purpose)
+    distributed = import_distributed(purpose)
     # What goes wrong is said below, in one line instead of Dask's forty.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     if not address.startswith("inproc://"):  # a cluster inside this process

@@ -24,14 +24,14 @@ from typing import IO, Any, BinaryIO
 from olss.errors import InputError
 
 __all__ = [
-    "DAMAGED_ARRAYS",
-    "Holder",
-    "holder",
+    "ARRAY_FILE_ERRORS",
+    "LockHolder",
+    "file_lock",
     "is_file",
-    "locked",
-    "place_of",
-    "whole_file",
-    "write_whole",
+    "lock_holder",
+    "open_atomic",
+    "resolve_output",
+    "write_atomic",
 ]
 
 KINDS = {
@@ -44,7 +44,7 @@ KINDS = {
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def open_atomic(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file beside `path` for writing bytes; moved into its place in one step at the end.
 
     After an error `path` is as it was. A symbolic link stays, and what it points to is replaced.
@@ -71,14 +71,14 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     _sync_folder(place.parent)
 
 
-def place_of(path: str | os.PathLike[str]) -> Path:
+def resolve_output(path: str | os.PathLike[str]) -> Path:
     """Return the file that writing to `path` replaces, links followed, or raise `InputError`.
 
     For what works long before it writes, to be refused at once.
 
     Examples
     --------
-    >>> place_of("/dev/null")
+    >>> resolve_output("/dev/null")
     Traceback (most recent call last):
     olss.errors.InputError: /dev/null is a device; give the path of a file.
     """
@@ -139,9 +139,9 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
-    with whole_file(path) as file:
+    with open_atomic(path) as file:
         file.write(content)
 
 
@@ -162,7 +162,7 @@ else:
 
 
 @dataclass(frozen=True)
-class Holder:
+class LockHolder:
     """Who holds a lock; as text, words for a message.
 
     Attributes
@@ -185,7 +185,7 @@ class Holder:
 
 
 @contextlib.contextmanager
-def locked(
+def file_lock(
     path: Path,
     *,
     wait: bool | float = False,
@@ -212,7 +212,7 @@ def locked(
     with contextlib.ExitStack() as stack:
         file, got = _opened(path, stack)
         if wait and not got and waiting is not None:
-            waiting(str(holder(path) or "another process"))
+            waiting(str(lock_holder(path) or "another process"))
         end = time.monotonic() + (math.inf if wait is True else wait)
         while not got and time.monotonic() < end:
             time.sleep(POLL)
@@ -229,7 +229,7 @@ def locked(
         # Closing the file lets go.
 
 
-def holder(path: Path) -> Holder | None:
+def lock_holder(path: Path) -> LockHolder | None:
     """Return who holds a lock, or None where nobody does or it is not known.
 
     Ask when the lock was not got: a process that was killed could not take its name away.
@@ -237,7 +237,7 @@ def holder(path: Path) -> Holder | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         since = datetime.fromtimestamp(content["since"], UTC)
-        return Holder(int(content["pid"]), since, str(content["machine"]))
+        return LockHolder(int(content["pid"]), since, str(content["machine"]))
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
 
@@ -277,7 +277,7 @@ def _sign(file: IO[Any]) -> None:
         file.flush()
 
 
-DAMAGED_ARRAYS: tuple[type[Exception], ...] = (
+ARRAY_FILE_ERRORS: tuple[type[Exception], ...] = (
     ValueError,
     EOFError,
     OSError,

@@ -16,33 +16,33 @@ from types import FrameType
 from typing import ParamSpec, TypeVar
 
 from olss.errors import OlssError
-from olss.util.text import printable
+from olss.util.text import escape_controls
 
 __all__ = [
     "STOPPED",
     "Interrupted",
-    "leave_at_ctrl_c",
-    "plain_errors",
-    "say",
-    "show_log",
+    "echo",
+    "exit_on_early_ctrl_c",
+    "log_to_stderr",
+    "report_errors",
 ]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def say(text: object, *, err: bool = False) -> None:
+def echo(text: object, *, err: bool = False) -> None:
     """Print a text for people, whatever is in it."""
     import typer
 
-    typer.echo(printable(str(text)), err=err)
+    typer.echo(escape_controls(str(text)), err=err)
 
 
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C, with words on what was saved and how to go on."""
 
 
-def plain_errors(function: Callable[P, R]) -> Callable[P, R]:
+def report_errors(function: Callable[P, R]) -> Callable[P, R]:
     """Turn what olss raises into one line on stderr and exit code 1; Ctrl-C into 130.
 
     Errors nobody expected keep their traceback: they are bugs, and it belongs in the report.
@@ -51,9 +51,9 @@ def plain_errors(function: Callable[P, R]) -> Callable[P, R]:
     --------
     >>> import typer
     >>> from olss.errors import InputError
-    >>> @plain_errors
+    >>> @report_errors
     ... def command() -> None:
-    ...     raise InputError("size must be a positive whole number, found 0.")
+    ...     raise InputError("size must be a positive integer, found 0.")
     >>> try:
     ...     command()
     ... except typer.Exit as end:
@@ -68,10 +68,10 @@ def plain_errors(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except (OlssError, OSError) as error:
-            say(f"Error: {_line(error)}", err=True)
+            echo(f"Error: {_line(error)}", err=True)
             raise typer.Exit(1) from error
         except KeyboardInterrupt as stop:
-            say(str(stop) or STOPPED, err=True)
+            echo(str(stop) or STOPPED, err=True)
             raise typer.Exit(130) from stop
 
     return wrapped
@@ -88,7 +88,7 @@ def _line(error: Exception) -> str:
 STOPPED = "Stopped. The same command starts again."
 
 
-def leave_at_ctrl_c() -> None:
+def exit_on_early_ctrl_c() -> None:
     """Let Ctrl-C end the process at once while modules are imported, in a line and with 130.
 
     Before a command has begun there is nothing to save, and an interrupt raised inside an import
@@ -107,7 +107,7 @@ def _on_ctrl_c(number: int, frame: FrameType | None) -> None:
     signal.default_int_handler(number, frame)
 
 
-def show_log() -> None:
+def log_to_stderr() -> None:
     """Write what is logged to stderr, a line each."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S"))

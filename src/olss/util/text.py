@@ -11,20 +11,20 @@ from typing import Any
 __all__ = [
     "MISSING",
     "PLUS_MINUS",
-    "aligned",
-    "amount",
-    "bar",
-    "duration",
-    "escaped",
-    "figures",
-    "printable",
-    "ratio",
-    "rough_time",
-    "score",
-    "spread",
-    "storage",
-    "table",
-    "without_empty_text",
+    "align_columns",
+    "empty_strings_to_null",
+    "escape_controls",
+    "escape_html",
+    "format_bytes",
+    "format_count",
+    "format_duration",
+    "format_interval",
+    "format_number",
+    "format_ratio",
+    "format_score",
+    "format_seconds",
+    "html_bar",
+    "html_table",
 ]
 
 MISSING = "—"
@@ -34,14 +34,14 @@ PLUS_MINUS = "± is half a 95% interval over seeds"  # to be said once wherever 
 Value = Mapping[str, Any]
 
 
-def spread(value: Value, digits: int, factor: float = 1, *, signed: bool = False) -> str:
+def format_interval(value: Value, digits: int, factor: float = 1, *, signed: bool = False) -> str:
     """Return a number with half its 95% interval.
 
     Examples
     --------
-    >>> spread({"mean": -1.26, "low": -2.0, "high": -0.52}, digits=1)
+    >>> format_interval({"mean": -1.26, "low": -2.0, "high": -0.52}, digits=1)
     '−1.3 ± 0.7'
-    >>> spread({"mean": 1.26}, digits=1, signed=True)
+    >>> format_interval({"mean": 1.26}, digits=1, signed=True)
     '+1.3'
     """
     if value["mean"] is None:
@@ -52,36 +52,36 @@ def spread(value: Value, digits: int, factor: float = 1, *, signed: bool = False
     return f"{text} ± {factor * (value['high'] - value['low']) / 2:,.{digits}f}"
 
 
-def score(value: Value, metric: str = "accuracy") -> str:
+def format_score(value: Value, metric: str = "accuracy") -> str:
     """Return an accuracy in per cent, or R squared, with half its interval.
 
     Examples
     --------
-    >>> score({"mean": 0.8731, "low": 0.8669, "high": 0.8793})
+    >>> format_score({"mean": 0.8731, "low": 0.8669, "high": 0.8793})
     '87.3 ± 0.6'
-    >>> score({"mean": -0.05}, "r2")
+    >>> format_score({"mean": -0.05}, "r2")
     '−0.050'
     """
-    return spread(value, 1, 100) if metric == "accuracy" else spread(value, 3)
+    return format_interval(value, 1, 100) if metric == "accuracy" else format_interval(value, 3)
 
 
-def duration(value: Value) -> str:
+def format_seconds(value: Value) -> str:
     """Return seconds, with half their interval.
 
     Examples
     --------
-    >>> duration({"mean": 12.34, "low": 11.9, "high": 12.78})
+    >>> format_seconds({"mean": 12.34, "low": 11.9, "high": 12.78})
     '12.3 ± 0.4'
     """
-    return MISSING if value["mean"] is None else spread(value, _digits(value["mean"]))
+    return MISSING if value["mean"] is None else format_interval(value, _digits(value["mean"]))
 
 
-def ratio(value: Value) -> str:
+def format_ratio(value: Value) -> str:
     """Return a ratio with its interval, which is not the same to both sides.
 
     Examples
     --------
-    >>> ratio({"mean": 3.142, "low": 3.0, "high": 3.3})
+    >>> format_ratio({"mean": 3.142, "low": 3.0, "high": 3.3})
     '3.14 (3.00–3.30)'
     """
     if value["mean"] is None:
@@ -94,34 +94,34 @@ def ratio(value: Value) -> str:
     return f"{text} ({low:,.{digits}f}–{high:,.{digits}f})"
 
 
-def figures(value: float) -> str:
+def format_number(value: float) -> str:
     """Return a number with three figures, or all before the point.
 
     Examples
     --------
-    >>> figures(3.14159), figures(12_345.6)
+    >>> format_number(3.14159), format_number(12_345.6)
     ('3.14', '12,346')
     """
     return f"{value:,.{_digits(value)}f}".replace("-", MINUS)
 
 
-def amount(value: Value) -> str:
+def format_count(value: Value) -> str:
     """Return a count, rounded to whole numbers.
 
     Examples
     --------
-    >>> amount({"mean": 2000.0})
+    >>> format_count({"mean": 2000.0})
     '2,000'
     """
     return MISSING if value["mean"] is None else f"{value['mean']:,.0f}"
 
 
-def storage(value: Value) -> str:
+def format_bytes(value: Value) -> str:
     """Return bytes in the unit that suits them.
 
     Examples
     --------
-    >>> storage({"mean": 124960.0})
+    >>> format_bytes({"mean": 124960.0})
     '125 kB'
     """
     mean = value["mean"]
@@ -129,16 +129,16 @@ def storage(value: Value) -> str:
         return MISSING
     for power, unit in ((3, "GB"), (2, "MB"), (1, "kB")):
         if mean >= 1000**power:
-            return f"{figures(mean / 1000**power)} {unit}"
+            return f"{format_number(mean / 1000**power)} {unit}"
     return f"{mean:.0f} B"
 
 
-def rough_time(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a time as people say it.
 
     Examples
     --------
-    >>> rough_time(42.4), rough_time(780), rough_time(7_300)
+    >>> format_duration(42.4), format_duration(780), format_duration(7_300)
     ('42 s', '13 min', '2.0 h')
     """
     if seconds < 90:
@@ -155,12 +155,12 @@ def _digits(value: float) -> int:
     return min(3, max(0, 2 - math.floor(math.log10(abs(value)))))
 
 
-def aligned(table: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+def align_columns(table: Sequence[Sequence[str]], left: int = 0) -> list[str]:
     r"""Return a table as lines: its first `left` columns to the left, the others to the right.
 
     Examples
     --------
-    >>> print(*aligned([["city", "rows"], ["Ulm", "4"]], left=1), sep="\n")
+    >>> print(*align_columns([["city", "rows"], ["Ulm", "4"]], left=1), sep="\n")
     city  rows
     Ulm      4
     """
@@ -175,7 +175,7 @@ def aligned(table: Sequence[Sequence[str]], left: int = 0) -> list[str]:
 UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn")  # Unicode's categories of what shows nothing by itself
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     r"""Return a text that a terminal only shows: what would steer it is written out.
 
     Names of columns, learners and files come from anywhere; an escape code in one of them could
@@ -183,9 +183,9 @@ def printable(text: str) -> str:
 
     Examples
     --------
-    >>> print(printable("a\x1b[2Jb"))
+    >>> print(escape_controls("a\x1b[2Jb"))
     a\x1b[2Jb
-    >>> printable("two\nlines, Zürich ✓")
+    >>> escape_controls("two\nlines, Zürich ✓")
     'two\nlines, Zürich ✓'
     """
     return "".join(
@@ -196,26 +196,26 @@ def printable(text: str) -> str:
     )
 
 
-def escaped(text: object) -> str:
+def escape_html(text: object) -> str:
     """Return a text as HTML shows it; what would steer a terminal, or turn letters, written out.
 
     Examples
     --------
-    >>> escaped("<b>&")
+    >>> escape_html("<b>&")
     '&lt;b&gt;&amp;'
     """
-    return html.escape(printable(str(text)))
+    return html.escape(escape_controls(str(text)))
 
 
-def bar(share: float, colour: str = "#0072B2") -> str:
+def html_bar(share: float, colour: str = "#0072B2") -> str:
     """Return a bar as long as this share of its place."""
     return (
         f'<span style="display:block;height:.75em;border-radius:2px;min-width:2px;'
-        f'background:{escaped(colour)};width:{100 * min(max(share, 0.0), 1.0):.1f}%"></span>'
+        f'background:{escape_html(colour)};width:{100 * min(max(share, 0.0), 1.0):.1f}%"></span>'
     )
 
 
-def table(
+def html_table(
     head: Sequence[object], rows: Sequence[Sequence[str]], *, left: int = 1, style: str = ""
 ) -> str:
     """Return a table; the head is text, cells are HTML. The first `left` columns are to the left.
@@ -228,7 +228,7 @@ def table(
         scope = ' scope="col"' if tag == "th" else ""
         return f'<{tag}{scope} style="text-align:{side};{style}">{content}</{tag}>'
 
-    top = "".join(cell("th", escaped(name), place) for place, name in enumerate(head))
+    top = "".join(cell("th", escape_html(name), place) for place, name in enumerate(head))
     lines = [
         "<tr>" + "".join(cell("td", content, place) for place, content in enumerate(row)) + "</tr>"
         for row in rows
@@ -236,7 +236,7 @@ def table(
     return f"<table><thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
-def without_empty_text(batch: Any) -> Any:
+def empty_strings_to_null(batch: Any) -> Any:
     """Return a batch of a CSV file in which an empty text is missing, as an empty number is."""
     import pyarrow as pa
     import pyarrow.compute as pc

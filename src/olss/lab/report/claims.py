@@ -17,7 +17,7 @@ from itertools import pairwise
 from olss.lab.report.collect import Group, Method
 from olss.lab.report.statistics import MEASURES, Interval, difference, interval, log_ratio, seconds
 from olss.streams.record import Record
-from olss.util.text import ratio, spread
+from olss.util.text import format_interval, format_ratio
 
 __all__ = [
     "MARGIN",
@@ -134,7 +134,7 @@ def share_claim(
     """Claim that a share, given for each seed, is over one half."""
     value, measured = interval(shares), words
     if value.count:
-        measured = f"{spread(value.ends(), 0, 100)} % {words}, {_seeds(value)}"
+        measured = f"{format_interval(value.ends(), 0, 100)} % {words}, {_seeds(value)}"
     bounds = over(0.5)
     # A share cannot leave [0, 1], whatever Student says of few seeds.
     bounded = replace(value, low=max(value.low, 0.0), high=min(value.high, 1.0))
@@ -158,11 +158,11 @@ def _compared(
 
 
 def _points(value: Interval) -> str:
-    return f"{spread(value.ends(), 1, 100, signed=True)} points"
+    return f"{format_interval(value.ends(), 1, 100, signed=True)} points"
 
 
 def _times(value: Interval) -> str:
-    return f"× {ratio(value.ends())}"
+    return f"× {format_ratio(value.ends())}"
 
 
 def _seeds(value: Interval) -> str:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from olss.lab.report.statistics import FEW
-from olss.util.files import whole_file
-from olss.util.text import figures
+from olss.util.files import open_atomic
+from olss.util.text import format_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -292,7 +292,7 @@ def _time(stream: Stream) -> Figure | None:
         left += width
     for place, total, method in zip(y, left, methods, strict=True):
         times = method["values"]["ratio"]["mean"]
-        text = f"{figures(total)} s" + (f", × {figures(times)}" if times else "")
+        text = f"{format_number(total)} s" + (f", × {format_number(times)}" if times else "")
         axes.annotate(
             text, (total, place), (3, 0), textcoords="offset points", va="center", fontsize=7
         )
@@ -475,10 +475,10 @@ def draw_figures(stream: dict[str, Any], folder: Path) -> list[str]:
             if figure is None:
                 continue
             stem = f"{stream['id']}-{name}"
-            with whole_file(folder / f"{stem}.svg") as file:
+            with open_atomic(folder / f"{stem}.svg") as file:
                 figure.savefig(file, format="svg", metadata={"Date": None})
             figure.set_layout_engine("none")  # laid out once is enough
-            with whole_file(folder / f"{stem}.png") as file:
+            with open_atomic(folder / f"{stem}.png") as file:
                 figure.savefig(file, format="png", dpi=200, metadata={"Software": None})
             names.append(stem)
     return names

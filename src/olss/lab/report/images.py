@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from olss.errors import OlssError
 from olss.lab.report.collect import Group, Method
 from olss.streams import Dataset, Stream, from_config, permuted
-from olss.util.files import DAMAGED_ARRAYS, write_whole
+from olss.util.files import ARRAY_FILE_ERRORS, write_atomic
 
 __all__ = ["draw_images"]
 
@@ -44,7 +44,7 @@ def draw_images(group: Group, folder: Path) -> list[dict[str, str]]:
         tasks, image = sheet
         name = f"{group.slug}-images-{len(pictures) + 1}.png"
         # Files are enlarged by whole factors, so that no viewer blurs them; the page does its own.
-        write_whole(folder / name, _png(image, max(1, round(900 / image.shape[1]))))
+        write_atomic(folder / name, _png(image, max(1, round(900 / image.shape[1]))))
         pictures.append(_picture(method, tasks, _png(image, 1), name))
     return pictures
 
@@ -71,7 +71,7 @@ def _held(path: Path) -> NDArray[np.int64] | None:
     try:
         with np.load(path, allow_pickle=False) as file:
             held = dict(file).get("rows", np.empty((0, 2), np.int64))
-    except DAMAGED_ARRAYS:
+    except ARRAY_FILE_ERRORS:
         return None
     return held if held.ndim == 2 and held.shape[1] == 2 and len(held) else None
 

@@ -35,7 +35,7 @@ from olss.lab.report.tables import (
     to_markdown,
 )
 from olss.util.checksums import write_json
-from olss.util.files import write_whole
+from olss.util.files import write_atomic
 from olss.util.text import PLUS_MINUS
 
 __all__ = ["render", "write"]
@@ -277,7 +277,7 @@ def write(collection: Collection, out: Path) -> Path:
     if content["claims"]:
         beside += _save(claim_table(content), "claims", out)
     page = out / "index.html"
-    write_whole(page, render(content, by_stream, pictures, beside).encode())
+    write_atomic(page, render(content, by_stream, pictures, beside).encode())
     return page
 
 
@@ -294,5 +294,5 @@ def _save(table: ReportTable, name: str, out: Path) -> list[str]:
     written = []
     for form, give in FORMS.items():
         written.append(f"tables/{name}.{form}")
-        write_whole(out / written[-1], give(table).encode())
+        write_atomic(out / written[-1], give(table).encode())
     return written

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from olss.util.terminal import plain_errors, say
+from olss.util.terminal import echo, report_errors
 from olss.util.text import PLUS_MINUS
 
 __all__ = ["add_to"]
@@ -30,7 +30,7 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog=EXAMPLES)(report)
 
 
-@plain_errors
+@report_errors
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders that hold records.")],
     out: Annotated[Path, typer.Option(help="Folder to write the report into.")] = Path("report"),
@@ -41,5 +41,5 @@ def report(
     page = write_report(runs, out)
     content = json.loads((out / "report.json").read_text(encoding="utf-8"))
     for stream in content["streams"]:
-        say(stream["winner"])
-    say(f"{PLUS_MINUS}. The report is in {page}")
+        echo(stream["winner"])
+    echo(f"{PLUS_MINUS}. The report is in {page}")

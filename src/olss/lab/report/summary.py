@@ -32,7 +32,7 @@ from olss.lab.report.statistics import (
     seconds,
 )
 from olss.streams.record import PHASES, Record
-from olss.util.text import score, spread
+from olss.util.text import format_interval, format_score
 
 __all__ = ["plain", "summarise", "winner"]
 
@@ -52,7 +52,7 @@ def winner(group: Group) -> str:
         return f"{group.title}: no method has an average over all tasks."
     ranked = sorted(known, key=_mean, reverse=True)
     best = ranked[0]
-    reached = score(interval(list(_averages(best).values())).ends(), group.metric)
+    reached = format_score(interval(list(_averages(best).values())).ends(), group.metric)
     unit = "%" if group.metric == "accuracy" else "R²"
     ends = f"{group.title}: {best.label} ends highest, {reached} {unit} over all tasks"
     if len(ranked) == 1:
@@ -65,9 +65,9 @@ def _lead(best: Method, second: Method, metric: str) -> str:
     factor, digits, unit = (100, 1, " points") if metric == "accuracy" else (1, 3, "")
     if round(gap.mean, 9) < 0:  # it has other seeds besides, which are better to it
         lost = difference(_averages(second), _averages(best)).ends()
-        below = f"{spread(lost, digits, factor)}{unit} below {second.label}"
+        below = f"{format_interval(lost, digits, factor)}{unit} below {second.label}"
         return f"but {below} on the {gap.count} seed{'s' * (gap.count != 1)} both have"
-    lead = f"{spread(gap.ends(), digits, factor)}{unit} above {second.label}"
+    lead = f"{format_interval(gap.ends(), digits, factor)}{unit} above {second.label}"
     if math.isnan(gap.low):
         return f"{lead} (too few seeds to say whether that is chance)"
     if gap.low > 0:

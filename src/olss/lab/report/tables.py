@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from olss.util.text import amount, duration, ratio, score, storage
+from olss.util.text import format_bytes, format_count, format_ratio, format_score, format_seconds
 
 __all__ = [
     "ReportTable",
@@ -65,11 +65,11 @@ def stream_tables(stream: dict[str, Any]) -> list[ReportTable]:
         _curve_table(stream, "final", "each task after the last", "final", each),
         _matrix_table(
             stream, "matrices", f"each task after each task, mean {_unit(stream)}", "accuracy",
-            lambda cell: score({"mean": cell}, stream["metric"]),
+            lambda cell: format_score({"mean": cell}, stream["metric"]),
         ),
         _matrix_table(
             stream, "memory", "rows of each task held after each task, mean", "memory_rows",
-            lambda cell: amount({"mean": cell}),
+            lambda cell: format_count({"mean": cell}),
         ),
         _settings(stream),
     ]  # fmt: skip
@@ -97,7 +97,7 @@ def _results(stream: dict[str, Any]) -> ReportTable:
     metric = stream["metric"]
 
     def points(value: dict[str, Any]) -> str:
-        return score(value, metric)
+        return format_score(value, metric)
 
     shown: list[tuple[str, str, Callable[[dict[str, Any]], str]]] = [
         ("average", "Average", points),
@@ -107,11 +107,11 @@ def _results(stream: dict[str, Any]) -> ReportTable:
         ("forgetting", "Forgetting", points),
         ("backward", "Backward transfer", points),
         ("forward", "Forward transfer", points),
-        ("stored", "Stored examples", amount),
-        ("bytes", "Stored", storage),
+        ("stored", "Stored examples", format_count),
+        ("bytes", "Stored", format_bytes),
     ]
     if any(m["values"]["disturbed"]["mean"] for m in stream["methods"]):
-        shown.append(("disturbed", "Noise held", lambda value: score(value, "accuracy")))
+        shown.append(("disturbed", "Noise held", lambda value: format_score(value, "accuracy")))
     table = _by_method(stream, "results", f"{stream['title']}: {_unit(stream)}", shown)
     for column, (key, _, _) in enumerate(shown[:7], start=2):
         sign = -1 if key == "forgetting" else 1
@@ -124,13 +124,13 @@ def _results(stream: dict[str, Any]) -> ReportTable:
 
 def _times(stream: dict[str, Any]) -> ReportTable:
     shown: list[tuple[str, str, Callable[[dict[str, Any]], str]]] = [
-        ("seconds", "Select + train", duration),
-        ("ratio", "Ratio to SGD", ratio),
-        ("select", "Select", duration),
-        ("train", "Train", duration),
-        ("evaluate", "Evaluate", duration),
-        ("steps", "Steps", amount),
-        ("peak", "Peak memory", storage),
+        ("seconds", "Select + train", format_seconds),
+        ("ratio", "Ratio to SGD", format_ratio),
+        ("select", "Select", format_seconds),
+        ("train", "Train", format_seconds),
+        ("evaluate", "Evaluate", format_seconds),
+        ("steps", "Steps", format_count),
+        ("peak", "Peak memory", format_bytes),
     ]
     return _by_method(stream, "time", f"{stream['title']}: seconds", shown)
 
@@ -154,10 +154,10 @@ def _by_method(
 
 def _costs(stream: dict[str, Any]) -> ReportTable:
     shown: list[tuple[str, str, Callable[[dict[str, Any]], str]]] = [
-        ("average", "Average", lambda value: score(value, stream["metric"])),
-        ("seconds", "Seconds, select + train", duration),
-        ("stored", "Stored examples", amount),
-        ("bytes", "Stored", storage),
+        ("average", "Average", lambda value: format_score(value, stream["metric"])),
+        ("seconds", "Seconds, select + train", format_seconds),
+        ("stored", "Stored examples", format_count),
+        ("bytes", "Stored", format_bytes),
     ]
     return _by_method(stream, "costs", f"{stream['title']}: score against costs", shown)
 
@@ -169,7 +169,7 @@ def _curve_table(
     for method in stream["methods"]:
         ends = {end: method["curves"][curve][end] for end in ("mean", "low", "high")}
         points = [dict(zip(ends, point, strict=True)) for point in zip(*ends.values(), strict=True)]
-        rows.append([method["label"], *(score(point, stream["metric"]) for point in points)])
+        rows.append([method["label"], *(format_score(point, stream["metric"]) for point in points)])
         values += [
             {"method": method["label"], "task": i + 1, "name": stream["tasks"][i], **point}
             for i, point in enumerate(points)
