@@ -216,7 +216,7 @@ BAD = {
     "size": ({"size": 0}, "size must be"),
     "policy": ({"policy": "best"}, "policy must be one of .* found 'best'"),
     "scores": ({"scores": "good"}, "scores must be .* found 'good'"),
-    "ridge": ({"scores": -1.0}, "scores, as a ridge, must be a number of 0 or more"),
+    "ridge": ({"scores": -1.0}, "scores, as a ridge, must be"),
     "seed": ({"seed": -1}, "seed must be"),
     "target": ({"target": "price"}, "target: there is no column 'price'"),
     "task": ({"task": "price"}, "task: there is no column 'price'"),

@@ -136,7 +136,7 @@ def test_shared_data_stay_as_they_are() -> None:
 
 
 def test_bad_number_of_tasks_is_named() -> None:
-    with pytest.raises(InputError, match=r"whole number from 1 to 1000000, found 2\.5"):
+    with pytest.raises(InputError, match="must be an integer"):
         permuted("digits", tasks=2.5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="found 9223372036854775808"):
         permuted("digits", tasks=2**63)
@@ -213,9 +213,9 @@ def test_angles_do_not_depend_on_rows_but_on_the_seed() -> None:
         ({"angles": [1, 2], "tasks": 3}, "each of the 3 tasks, found 2"),
         ({"angles": [float("nan")], "tasks": 1}, "angles must be a finite number, found nan"),
         ({"angles": 5}, "angles must be a list of degrees"),
-        ({"tasks": 0}, "tasks must be a whole number from 1 to 1000000, found 0"),
+        ({"tasks": 0}, "tasks must be"),
         ({"resample": "cubic"}, "resample: there is no 'cubic'"),
-        ({"train_rows": -5}, "train_rows must be a positive whole number, found -5"),
+        ({"train_rows": -5}, "train_rows must be"),
         ({"seed": -1}, "seed must be"),
     ],
 )

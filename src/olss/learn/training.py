@@ -117,7 +117,7 @@ class Seeds:
     """
 
     def __init__(self, seed: int) -> None:
-        self.seed = whole("seed", seed, least=0)
+        self.seed = checks.seed(seed)
 
     def rng(self, purpose: str, task: int = 0) -> np.random.Generator:
         """Return the generator for a purpose in a task."""
@@ -159,8 +159,8 @@ class Augmentation:
     """
 
     def __init__(self, augment: str = "none", crop_padding: int = 4) -> None:
-        self.augment = known_name("augment", augment, AUGMENTATIONS)
-        self.padding = whole("crop_padding", crop_padding) if "crop" in augment else 0
+        self.augment = checks.choice("augment", augment, AUGMENTATIONS)
+        self.padding = checks.integer("crop_padding", crop_padding) if "crop" in augment else 0
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise unless rows of this shape are images, or nothing is to be done."""
