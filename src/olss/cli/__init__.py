@@ -11,9 +11,7 @@ from typing import Annotated
 import typer
 
 import olss
-from olss.cli import compress, sketches
-from olss.lab import lab_commands, list_command
-from olss.lab.report import report_command
+from olss.cli import catalog, compress, lab, report, sketches
 from olss.util.terminal import echo, log_to_stderr
 
 __all__ = ["app"]
@@ -24,7 +22,7 @@ app = typer.Typer(
     help="Keep a constant-size training set of everything seen so far, and train on it.",
 )
 
-for part in (lab_commands, report_command, compress, sketches, list_command):
+for part in (lab, report, compress, sketches, catalog):
     part.add_to(app)
 
 

@@ -10,10 +10,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from olss.cli.lab import add_to
 from olss.errors import OlssError
 from olss.lab.executors import Event
 from olss.lab.experiment import RunSpec, load
-from olss.lab.lab_commands import add_to
 from olss.lab.single_run import check, run_in_folder
 from olss.streams.record import Record
 from tests.lab.small import write_experiment
@@ -119,7 +119,6 @@ def test_changed_settings_are_noticed(folder: Path) -> None:
         (("run", "small.toml", "--set", "stream.dataset=minst"), 1, "Did you mean 'mnist'?"),
         (("run", "small.toml", "--device", "nowhere"), 1, "device must be one torch can use"),
         (("run", "small.toml", "--set", "train.threads=two"), 1, "threads must be a positive"),
-        (("data", "get", "minst"), 1, "Did you mean 'mnist'?"),
     ],
 )
 def test_mistakes_end_with_a_code_and_a_line(
@@ -166,19 +165,6 @@ def test_tensorboard_by_a_flag(folder: Path) -> None:
     pytest.importorskip("tensorboard")
     assert call("run", "small.toml", "--only", "sgd", "--tensorboard").exit_code == 0
     assert len(list(folder.glob("runs/small/sgd/seed-0/events.out.tfevents.*"))) == 1
-
-
-def test_data_list_says_where_things_are(folder: Path) -> None:
-    result = call("data", "list")
-    assert result.exit_code == 0
-    assert "inside scikit-learn" in result.output
-    assert "cifar100" in result.output
-
-
-def test_data_get_of_what_is_there(folder: Path) -> None:
-    result = call("data", "get", "digits")
-    assert result.exit_code == 0
-    assert result.output.startswith("digits is in ")
 
 
 def test_what_tune_reached_is_shown_as_the_metric_it_is(

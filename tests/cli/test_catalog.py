@@ -33,3 +33,23 @@ def test_what_cannot_be_listed_is_named() -> None:
     result = CliRunner().invoke(app, ["list", "things"])
     assert result.exit_code == 2
     assert "policies" in result.stderr
+
+
+def test_data_list_says_where_things_are() -> None:
+    result = CliRunner().invoke(app, ["data", "list"])
+    assert result.exit_code == 0
+    assert "inside scikit-learn" in result.output
+    assert "cifar100" in result.output
+
+
+def test_data_get_of_what_is_there() -> None:
+    result = CliRunner().invoke(app, ["data", "get", "digits"])
+    assert result.exit_code == 0
+    assert result.output.startswith("digits is in ")
+
+
+def test_data_get_of_an_unknown_name_offers_the_nearest() -> None:
+    result = CliRunner().invoke(app, ["data", "get", "minst"])
+    assert result.exit_code == 1
+    assert "Did you mean 'mnist'?" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1

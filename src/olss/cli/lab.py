@@ -1,4 +1,4 @@
-"""The commands of the laboratory: run, tune, demo, data."""
+"""The commands of the laboratory: demo, run, tune."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from olss.lab.progress import ExperimentProgress
 
 __all__ = ["add_to"]
-
-data = typer.Typer(no_args_is_help=True, help="Data sets: where they are, fetch them.")
 
 EXAMPLES = """\
 **First steps**
@@ -60,16 +58,6 @@ DEMO_EXAMPLES = """\
 `olss demo --into /tmp/demo`  go elsewhere
 """
 
-DATA_EXAMPLES = """\
-**Examples**
-
-`olss data list`  which data sets there are and where each was found
-
-`olss data get mnist`  fetch one into the cache folder
-
-`olss data get mnist --into data`  or into a folder of your own: set OLSS_DATA=data to use it
-"""
-
 TUNE_EXAMPLES = """\
 **Examples**
 
@@ -109,7 +97,6 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog=DEMO_EXAMPLES)(demo)
     app.command(epilog=RUN_EXAMPLES)(run)
     app.command(epilog=TUNE_EXAMPLES)(tune)
-    app.add_typer(data, name="data", epilog=DATA_EXAMPLES)
 
 
 @report_errors
@@ -264,33 +251,3 @@ def _console() -> Any:
     from rich.console import Console
 
     return Console()
-
-
-@data.command("list", epilog=DATA_EXAMPLES)
-@report_errors
-def data_list() -> None:
-    """Say which data sets olss knows and where each was found."""
-    from rich.table import Table
-
-    from olss.streams import list_datasets
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("name", "what", "where"):
-        table.add_column(heading, overflow="fold")
-    for status in list_datasets():
-        table.add_row(status.name, status.what, status.where or f"olss data get {status.name}")
-    _console().print(table)
-
-
-@data.command("get", epilog=DATA_EXAMPLES)
-@report_errors
-def data_get(
-    name: Annotated[str, typer.Argument(help="As `olss data list` names it.", show_default=False)],
-    into: Annotated[
-        Path | None, typer.Option("--into", help="Data folder instead of the cache folder.")
-    ] = None,
-) -> None:
-    """Fetch a data set into the cache folder; each file is checked against its sum."""
-    from olss.streams import fetch
-
-    echo(f"{name} is in {fetch(name, into)}")

@@ -1,4 +1,4 @@
-"""The command ``olss list``: what there is to choose from, a line each."""
+"""What there is to choose from: ``olss list``, ``olss data``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import inspect
 import re
 from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from olss.util.terminal import report_errors
+from olss.util.terminal import echo, report_errors
 from olss.util.text import escape_controls
 
 __all__ = ["add_to"]
@@ -28,8 +29,22 @@ EXAMPLES = """\
 """
 
 
+DATA_EXAMPLES = """\
+**Examples**
+
+`olss data list`  which data sets there are and where each was found
+
+`olss data get mnist`  fetch one into the cache folder
+
+`olss data get mnist --into data`  or into a folder of your own: set OLSS_DATA=data to use it
+"""
+
+data = typer.Typer(no_args_is_help=True, help="Data sets: where they are, fetch them.")
+
+
 def add_to(app: typer.Typer) -> None:
-    """Register ``olss list``."""
+    """Register ``olss list`` and ``olss data``."""
+    app.add_typer(data, name="data", epilog=DATA_EXAMPLES)
     app.command("list", epilog=EXAMPLES)(list_)
 
 
@@ -105,3 +120,34 @@ LISTS: dict[Kind, Callable[[], list[tuple[str, str]]]] = {
     Kind.STREAMS: _streams,
     Kind.DATASETS: _datasets,
 }
+
+
+@data.command("list", epilog=DATA_EXAMPLES)
+@report_errors
+def data_list() -> None:
+    """Say which data sets olss knows and where each was found."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from olss.streams import list_datasets
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("name", "what", "where"):
+        table.add_column(heading, overflow="fold")
+    for status in list_datasets():
+        table.add_row(status.name, status.what, status.where or f"olss data get {status.name}")
+    Console().print(table)
+
+
+@data.command("get", epilog=DATA_EXAMPLES)
+@report_errors
+def data_get(
+    name: Annotated[str, typer.Argument(help="As `olss data list` names it.", show_default=False)],
+    into: Annotated[
+        Path | None, typer.Option("--into", help="Data folder instead of the cache folder.")
+    ] = None,
+) -> None:
+    """Fetch a data set into the cache folder; each file is checked against its sum."""
+    from olss.streams import fetch
+
+    echo(f"{name} is in {fetch(name, into)}")

@@ -10,10 +10,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from olss.cli.report import add_to
 from olss.errors import MissingExtraError
 from olss.lab.report import write_report
 from olss.lab.report.figures import PLOTS
-from olss.lab.report.report_command import add_to
 from tests.lab.report.made import made, saved
 
 
@@ -68,7 +68,7 @@ def test_reporting_needs_no_torch(tmp_path):
     saved(tmp_path / "runs", "sgd", 0, tasks=2)
     script = (
         "import sys; sys.modules['torch'] = None; from pathlib import Path;"
-        "import olss.lab.report.report_command;"
+        "import olss.cli.report;"
         "assert 'matplotlib' not in sys.modules and 'jinja2' not in sys.modules;"
         "from olss.lab.report import figures, write_report;"
         "figures.PLOTS = {'curves': figures.PLOTS['curves']};"
