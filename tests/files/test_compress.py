@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import duckdb
 import numpy as np
@@ -15,7 +16,9 @@ from olss import leverage_scores
 from olss.core.sampling import inclusion
 from olss.errors import DataError, FormatError, InputError
 from olss.files import compress, inspect
+from olss.files.inspection_page import write_page
 from olss.memory.policies import POLICIES
+from olss.memory.sketch import Sketch
 
 
 def make(n=3000, seed=0, shift=0.0):
@@ -437,3 +440,33 @@ def test_codes_with_leading_zeros_in_csv_files_stay_text(tmp_path):
     table = pd.read_parquet(tmp_path / "out.parquet").sort_values("n")
     assert table["zip"].tolist() == ["00001", "10115", "00017", "00018", "00019", "00020"]
     assert table["n"].tolist() == [1, 2, 3, 4, 5.5, 6]
+
+
+LATIN = os.fsdecode(b"caf\xe9")  # a name that is not UTF-8
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are any bytes on Linux alone")
+def test_names_of_files_need_not_be_utf_8(tmp_path):
+    frame, into = make(60)[["a", "kind"]], tmp_path / f"{LATIN}.sketch.parquet"
+    frame.to_csv(tmp_path / f"{LATIN}.csv", index=False)
+    (tmp_path / f"{LATIN}.parquet").write_bytes(frame.iloc[:40].to_parquet())
+    with (tmp_path / f"{LATIN}.arrow").open("wb") as file:
+        frame.iloc[:30].to_feather(file, compression="uncompressed")
+    for kind, rows in {"csv": 60, "parquet": 40, "arrow": 30}.items():
+        path = tmp_path / f"{LATIN}.{kind}"
+        assert compress(path, into=into, size=20, seed=0).new == rows
+        assert compress(path, into=into).new == 0
+    found = inspect(into, against=tmp_path / f"{LATIN}.csv")
+    write_page(found, tmp_path / f"{LATIN}.html")
+    assert [line["address"] for line in found.files] == [
+        f"{tmp_path}/caf\\xe9.{kind}" for kind in ("csv", "parquet", "arrow")
+    ]
+    assert set(found.sketch.task) <= {line["address"] for line in found.files}
+
+
+def test_a_path_with_a_nul_is_refused(tmp_path):
+    make(60).to_csv(tmp_path / "day.csv")
+    with pytest.raises(InputError, match="no path"):
+        compress(tmp_path / "day.csv", into=f"{tmp_path}/a\0b.parquet", size=20)
+    with pytest.raises(InputError, match="no path"):
+        Sketch(9).update(np.eye(3)).save(f"{tmp_path}/a\0b.parquet")

@@ -155,3 +155,18 @@ def test_a_few_rows_that_lack_what_came_before_are_refused_at_once():
     with pytest.raises(DataError, match="masked"):
         labelled.update(np.ones((2, 3)), np.ma.array([1.0, 99.0], mask=[0, 1]))
     assert labelled.y.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_first_missing_value_may_come_when_all_rows_were_removed(tmp_path, saved):
+    rng = np.random.default_rng(0)
+    sketch = Sketch(20, seed=0).update(rng.standard_normal((3_000, 3)))
+    sketch.remove(index=sketch.index)
+    if saved:
+        sketch.save(tmp_path / "empty.parquet")
+        sketch = Sketch.load(tmp_path / "empty.parquet")
+    X = rng.standard_normal((3_000, 3))
+    X[5, 1] = np.nan
+    sketch.update(X)
+    assert len(sketch) == 20
+    assert sketch.X.shape == (20, 3)

@@ -362,3 +362,15 @@ def test_categories_of_whole_numbers_become_those_of_fractions(tmp_path):
     for held in (sketch, Sketch.load(tmp_path / "s.parquet")):
         assert held.X["c"].cat.categories.tolist() == [1.0, 2.0, 1.5]
         assert held.X["c"].isna().tolist() == [False, False, False, True]
+
+
+def test_dicts_of_later_rows_have_the_same_keys_or_are_refused():
+    first, same = {"d": [{"a": 1}, None]}, {"d": [{"a": 2}]}
+    for make in (pd.DataFrame, dict):
+        sketch = Sketch(9, "reservoir").update(make({"d": [None, None]}))
+        sketch.update(make(first)).update(make(same))
+        with pytest.raises(DataError, match="column 'd'"):
+            sketch.update(make({"d": [{"a": 1, "b": 2}]}))
+        assert list(sketch.frame["d"]) == [None, None, {"a": 1}, None, {"a": 2}]
+    arrow = Sketch(9, "reservoir").update(pa.table(first)).update(pa.table({"d": [{"b": 1}]}))
+    assert arrow.frame["d"].to_pylist()[2] == {"a": None, "b": 1}

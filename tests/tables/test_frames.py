@@ -26,6 +26,7 @@ from olss.tables.schemas import conform, unified
 
 WORDS = ["red", "green", "", "ünï", "red "]
 DAY = dt.datetime(2026, 3, 1)
+NANOSECOND = pd.Timestamp("2026-03-01 00:00:00.000000001")
 UUID = uuid.UUID(int=4711)
 CELLS = {
     "whole": lambda r: int(r.integers(-100, 100)),
@@ -339,6 +340,19 @@ def test_row_numbers_are_no_index_that_matters(recwarn):
         (pd.DataFrame({"c": pd.cut([1, 2], 2)}), r"column 'c' .* interval.*astype\(str\)"),
         (pd.DataFrame({"c": pd.Categorical([pd.Period("2026")])}), "column 'c' .*are period"),
         ({"u": [UUID]}, "column 'u' cannot be read.* text"),
+        (pd.DataFrame({"t": pd.Series([NANOSECOND], dtype=object)}), "column 't' of dtype object"),
+        (pd.DataFrame({"t": pd.Series([NANOSECOND - DAY], dtype=object)}), "column 't'.*object"),
+        (pd.DataFrame({"t": [[NANOSECOND]]}), "column 't' of dtype object"),
+        (pd.DataFrame({"d": [{"a": 1}, {"b": 2}]}), "column 'd' of dtype object"),
+        (pd.DataFrame({"d": [[{"a": 1}], [{"b": 2}]]}), "column 'd' of dtype object"),
+        (pd.DataFrame({"s": [{1, 2}, {3}]}), "column 's' of dtype object"),
+        (pd.DataFrame({"b": [b"x", "x"]}), "column 'b' of dtype object"),
+        (pd.DataFrame({"t": [DAY.date(), DAY]}, dtype=object), "column 't' of dtype object"),
+        ({"t": [NANOSECOND]}, "column 't'"),
+        ({"d": [{"a": 1}, {"b": 2}]}, "column 'd'"),
+        ({"s": np.array([{1, 2}, {3}])}, "column 's'"),
+        (pl.DataFrame({"v": pl.Series([[]], dtype=pl.Array(pl.Float64, 0))}), "column 'v'"),
+        ({"v": np.zeros((3, 0))}, "column 'v'"),
         (pd.DataFrame({"s": pd.arrays.SparseArray([0, 1])}), "column 's' of dtype Sparse"),
         (pl.DataFrame({"x": [1]}).lazy(), "LazyFrame.*collect"),
         (pl.DataFrame({"a": [1], "x": pl.Series([{}], dtype=pl.Object)}), "column 'x'.*Object"),

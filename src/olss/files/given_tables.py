@@ -50,7 +50,7 @@ def _source(item: Any, number: int, folder: Path) -> str | Source:
         raise InputError(
             f"inputs must be paths, tables, or iterators of tables, found {type(item).__name__}."
         )
-    return Source(name, "arrow", path.stat().st_size, path=str(path))
+    return Source(name, "arrow", path.stat().st_size, path=str(path), given=True)
 
 
 def _is_data_set(item: Any) -> bool:

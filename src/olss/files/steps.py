@@ -191,7 +191,7 @@ def surveyed(job: Job, inputs: Sequence[str | Source], skip_bad: bool) -> Job:
     for source in find(inputs):
         if "://" not in source.place and _same_file(source.place, job.path):
             continue
-        if source.path:
+        if source.given:
             tables += 1
             source = replace(source, address=f"table-{tables}")
         before = addresses.get(source.address)

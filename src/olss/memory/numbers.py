@@ -84,10 +84,11 @@ class Numbers:
                 )
             return found
         if self.gaps is None and not sp.issparse(new) and _has_gaps(new):
-            if held is None or not len(held):
+            if held is None:
                 return replace(self, gaps=ArrayGaps.decide(to_numpy(new)))
-            # No column says where: there was none when the first rows were scored.
-            rule = ArrayGaps.decide(to_numpy(held))
+            # No column says where: there was none when the first rows, which may all have been
+            # removed since, were scored.
+            rule = ArrayGaps.decide(to_numpy(held if len(held) else new))
             return replace(self, gaps=replace(rule, marked=np.zeros(0, np.int64)))
         return self
 

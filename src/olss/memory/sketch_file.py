@@ -153,7 +153,9 @@ def read_table(path: Path) -> tuple[Any, Metadata]:
         raise FileNotFoundError(2, "there is no sketch file", str(path))
     try:
         # Of a foreign file, which may be large, no more than this is read.
-        if KEY not in (pq.read_schema(path).metadata or {}):
+        with path.open("rb") as file:  # Arrow opens no name that is not UTF-8
+            metadata = pq.read_schema(file).metadata
+        if KEY not in (metadata or {}):
             raise FormatError(
                 f"{path} is a Parquet file, but not one of a sketch: its metadata has no entry "
                 f"'{KEY.decode()}'. To sketch the table itself, give it to update or compress; to "
@@ -161,7 +163,8 @@ def read_table(path: Path) -> tuple[Any, Metadata]:
             )
         if has_checksum(path):
             verify_file(path)
-        table = pq.read_table(path, partitioning=None, page_checksum_verification=True)
+        with path.open("rb") as file:
+            table = pq.read_table(file, partitioning=None, page_checksum_verification=True)
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, FormatError):

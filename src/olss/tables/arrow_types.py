@@ -7,6 +7,7 @@ Tables are kept with types that can. The original types are remembered elsewhere
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ __all__ = [
     "arrow_array",
     "as_numbers",
     "as_type",
-    "check_no_uuids",
+    "check_kept",
+    "has_empty_lists",
+    "have_same_keys",
     "is_number",
     "is_text",
     "numpy_array",
@@ -119,10 +122,69 @@ def is_text(kind: Any) -> bool:
     return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind))
 
 
-def check_no_uuids(kind: Any) -> None:
-    """Raise `TypeError` for UUIDs of Python, which would come back as bytes."""
-    if getattr(value_type(kind), "extension_name", "") == "arrow.uuid":
+def check_kept(array: Any, values: Any) -> None:
+    """Raise `TypeError` if Python objects would come back from Arrow as something else.
+
+    UUIDs would as bytes, sets as lists, dicts with keys they did not have, and Timestamps and
+    Timedeltas of pandas without their nanoseconds. Tuples may become lists, and any missing value
+    another kind of one.
+    """
+    import pyarrow.types as kinds
+
+    kind = value_type(array.type)
+    if getattr(kind, "extension_name", "") == "arrow.uuid":
         raise TypeError("UUIDs would come back as bytes; make them text")
+    objects = isinstance(values, list | tuple) or str(getattr(values, "dtype", "")) == "object"
+    if not objects or is_text(kind) or (kinds.is_primitive(kind) and not kinds.is_temporal(kind)):
+        return
+    for kept, given in zip(array.to_pylist(), values, strict=True):
+        if not _is_same(kept, given):
+            raise TypeError(f"{given!r:.80} would come back as {kept!r:.80}")
+
+
+def _is_same(kept: Any, given: Any) -> bool:
+    """Whether Arrow gives an object back as it was."""
+    if isinstance(given, Mapping):
+        return (
+            isinstance(kept, dict)
+            and kept.keys() == given.keys()
+            and all(_is_same(kept[key], value) for key, value in given.items())
+        )
+    if isinstance(given, list | tuple | np.ndarray):
+        return (
+            isinstance(kept, list) and len(kept) == len(given) and all(map(_is_same, kept, given))
+        )
+    if kept is None or kept != kept:
+        return given is None or type(given).__name__ == "NAType" or given != given
+    return bool(kept == given)
+
+
+def have_same_keys(one: Any, other: Any) -> bool:
+    """Whether the structs in two Arrow types, if both have some in a place, have the same names."""
+    import pyarrow.types as kinds
+
+    if not (kinds.is_nested(one) and kinds.is_nested(other)):
+        return True
+    if kinds.is_struct(one) and kinds.is_struct(other):
+        names = {field.name for field in one}
+        return names == {field.name for field in other} and all(
+            have_same_keys(one.field(name).type, other.field(name).type) for name in names
+        )
+    pairs = zip(_inside(one), _inside(other), strict=False)
+    return all(have_same_keys(a, b) for a, b in pairs)
+
+
+def _inside(kind: Any) -> list[Any]:
+    return [kind.field(i).type for i in range(kind.num_fields)]
+
+
+def has_empty_lists(kind: Any) -> bool:
+    """Whether an Arrow type is, or has inside, one of lists of the fixed length 0."""
+    import pyarrow.types as kinds
+
+    if kinds.is_fixed_size_list(kind) and kind.list_size == 0:
+        return True
+    return kinds.is_nested(kind) and any(map(has_empty_lists, _inside(kind)))
 
 
 def plain_type(kind: Any) -> Any:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from olss.errors import InputError
-from olss.tables.arrow_types import as_type, plain_type, value_type
+from olss.errors import DataError, InputError
+from olss.tables.arrow_types import as_type, have_same_keys, plain_type, value_type
 from olss.util import checks
 
 __all__ = ["LIBRARIES", "OBJECT_NAN", "Categories", "FrameKind"]
@@ -154,6 +154,7 @@ class FrameKind:
         fields, dtypes, categories = [], {}, dict[str, Categories]()
         for column in schema:
             name = column.name
+            self._check_keys(other, name)
             source = self if self.knows(name, column.type) else other
             if not source.knows(name, column.type):
                 fields.append(column)
@@ -183,6 +184,20 @@ class FrameKind:
             names,
             self.index,
         )
+
+    def _check_keys(self, other: FrameKind, name: str) -> None:
+        """Raise `DataError` if dicts of either table would gain keys that only the other's have."""
+        objects = self.library in ("pandas", "mapping") and "object" in self.dtypes.get(
+            name, "object"
+        )
+        if not objects or name not in self.fields or name not in other.fields:
+            return
+        mine, yours = self.fields[name].type, other.fields[name].type
+        if not have_same_keys(mine, yours):
+            raise DataError(
+                f"column {name!r} holds dicts of other keys than before, {yours} after {mine}, and "
+                "cannot be kept as it is. Make them text, e.g. with json.dumps."
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Return what `from_json` reads."""

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from olss.errors import DataError
-from olss.tables.arrow_types import as_type, check_no_uuids, plain_table
+from olss.tables.arrow_types import as_type, check_kept, has_empty_lists, plain_table
 from olss.tables.frame_kind import FrameKind
 from olss.tables.schemas import check_names
 
@@ -92,6 +92,12 @@ def to_arrow(rows: Any, *, keep_index: bool = False, place: str = "rows") -> tup
     check_names(table.schema.names, place)
     if not table.num_columns:
         raise DataError(f"{place} has no columns.")
+    for field in table.schema:
+        if has_empty_lists(field.type):
+            raise DataError(
+                f"{place}: column {field.name!r} of type {field.type} cannot be kept: its lists "
+                "have length 0 and hold nothing. Drop it."
+            )
     try:
         return plain_table(table), kind
     except pa.ArrowException as error:
@@ -218,7 +224,7 @@ def _column(values: Any) -> Any:
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
         raise TypeError(f"{type(values).__name__}, not a column")
     array = values if isinstance(values, pa.ChunkedArray) else pa.array(values)
-    check_no_uuids(array.type)
+    check_kept(array, values)
     return array
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from olss.errors import DataError, OlssWarning
-from olss.tables.arrow_types import as_type, check_no_uuids, value_type
+from olss.tables.arrow_types import as_type, check_kept, value_type
 from olss.tables.frame_kind import OBJECT_NAN, Categories, FrameKind
 from olss.tables.schemas import check_names
 
@@ -105,7 +105,7 @@ def _arrow_column(series: Any, name: str, place: str) -> tuple[Any, str, Categor
     try:
         array = pa.array(series, from_pandas=True)
         if dtype != "arrow":
-            check_no_uuids(array.type)
+            check_kept(array, series)
         if isinstance(value_type(array.type), pa.BaseExtensionType) and dtype == "category":
             raise TypeError(f"its categories are {series.dtype.categories.dtype}")
     except (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError) as error:

@@ -8,6 +8,7 @@ among others perhaps, and the most rows a block may have.
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -154,13 +155,14 @@ def _survey_parquet(source: Source, known: Any) -> Survey:
 def _read_parquet(
     source: Source, group: int | None, schema: Any, columns: Names, most: int
 ) -> Batches:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with source.open() as handle:
-        # Arrow reads a local file faster by its name than through a Python object.
-        local = "://" not in source.address
+    # Arrow reads a local file faster by its name than through a Python object.
+    local = "://" not in source.place
+    with pa.OSFile(os.fsencode(source.place)) if local else source.open() as handle:
         file = pq.ParquetFile(
-            source.address if local else handle,
+            handle,
             buffer_size=BUFFER_BYTES,
             pre_buffer=False,
             page_checksum_verification=True,
@@ -342,7 +344,7 @@ def _arrow_file(source: Source) -> Iterator[Any]:
     import pyarrow as pa
 
     local = "://" not in source.place
-    with pa.memory_map(source.place) if local else source.open() as file:
+    with pa.memory_map(os.fsencode(source.place)) if local else source.open() as file:
         # Seen as a buffer, the map has an end that damaged offsets cannot reach beyond.
         yield pa.ipc.open_file(pa.BufferReader(file.read_buffer()) if local else file)
 

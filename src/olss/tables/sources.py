@@ -46,7 +46,7 @@ def find(inputs: Sequence[str | os.PathLike[str] | Source]) -> list[Source]:
     found: dict[str, Source] = {}
     for item in inputs:
         for source in [item] if isinstance(item, Source) else _found(os.fspath(item)):
-            found.setdefault(source.address, source)
+            found.setdefault(source.place, source)
     return list(found.values())
 
 
@@ -139,7 +139,10 @@ class Source:
     number : int
         Its place among all files taken in, now and before.
     path : str
-        Where it is read, if that is not its address: of a table that was handed over.
+        Where it is read, if that is not its address: of a table that was handed over, or a name
+        that is not UTF-8.
+    given : bool
+        Whether it is a table that was handed over.
     """
 
     address: str
@@ -149,13 +152,17 @@ class Source:
     inode: int = 0
     number: int = 0
     path: str = ""
+    given: bool = False
 
     @classmethod
     def local(cls, name: str, format: str) -> Source:
         """Return a file of this machine."""
         status = os.stat(name)
         place = Path(name).as_posix()
-        return cls(place, format, status.st_size, status.st_mtime_ns, status.st_ino)
+        # What is not UTF-8 is written out, as in caf\xe9.csv.
+        address = os.fsencode(place).decode("utf-8", "backslashreplace")
+        path = "" if address == place else place
+        return cls(address, format, status.st_size, status.st_mtime_ns, status.st_ino, path=path)
 
     @property
     def place(self) -> str:
@@ -192,10 +199,10 @@ class Source:
 
     def check_unchanged(self) -> None:
         """Raise `DataError` if the file is not as it was when it was found."""
-        if "://" in self.address or self.path:
+        if "://" in self.address or self.given:
             return
         try:
-            now = Source.local(self.address, self.format)
+            now = Source.local(self.place, self.format)
         except OSError as error:
             raise DataError(f"{self.address} has gone while it was read ({error}).") from error
         if (now.bytes, now.modified) != (self.bytes, self.modified):

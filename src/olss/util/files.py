@@ -87,9 +87,11 @@ def resolve_output(path: str | os.PathLike[str]) -> Path:
 
 def _found(path: str | os.PathLike[str]) -> tuple[Path, os.stat_result | None]:
     """Return the path with links followed, and the state of the file there if there is one."""
-    place = Path(os.path.realpath(path))
     try:
+        place = Path(os.path.realpath(path))
         state = place.stat()
+    except ValueError as error:
+        raise InputError(f"{path!r} is no path of a file ({error}).") from error
     except FileNotFoundError:
         return place, None
     except NotADirectoryError as error:
