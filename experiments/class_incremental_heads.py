@@ -23,17 +23,17 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from olss.learn import heads, recipe
-from olss.learn.heads import ANSWERS, Answer
+from olss.learn.heads import HEADS, Head
 from olss.streams import incremental
 
 
-def by_leverage(name: str, power: float) -> Answer:
+def by_leverage(name: str, power: float) -> Head:
     """Return a head whose rows count by a power of their leverage among remembered features.
 
     Classes go on counting alike.
     """
 
-    class Weighted(ANSWERS[name]):  # type: ignore[misc]
+    class Weighted(HEADS[name]):  # type: ignore[misc]
         def learn(self, model: object, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
             rows = normalize(hidden)
             gram = rows.T @ rows
@@ -47,12 +47,12 @@ def by_leverage(name: str, power: float) -> Answer:
     return Weighted()
 
 
-HEADS = {name: ANSWERS[name]() for name in ("seen", "nearest-mean", "ridge", "discriminant")}
-HEADS |= {name: ANSWERS[name]() for name in ("logistic", "weight-aligned", "bias-corrected")}
-HEADS["discriminant 0.3"] = ANSWERS["discriminant"](shrinkage=0.3)
-HEADS["product"] = ANSWERS["product"]()
-HEADS["discriminant, stages"] = ANSWERS["discriminant"](head_layers="stages")
-HEADS["product, stages"] = ANSWERS["product"](head_layers="stages")
+HEADS = {name: HEADS[name]() for name in ("seen", "nearest-mean", "ridge", "discriminant")}
+HEADS |= {name: HEADS[name]() for name in ("logistic", "weight-aligned", "bias-corrected")}
+HEADS["discriminant 0.3"] = HEADS["discriminant"](shrinkage=0.3)
+HEADS["product"] = HEADS["product"]()
+HEADS["discriminant, stages"] = HEADS["discriminant"](head_layers="stages")
+HEADS["product, stages"] = HEADS["product"](head_layers="stages")
 HEADS |= {
     f"{name}, leverage^{power}": by_leverage(name, power)
     for name in ("ridge", "discriminant", "logistic")
@@ -89,10 +89,10 @@ def main() -> None:
         print(number + 1, *(f"{100 * score:.1f}" for score in scores), sep="\t", flush=True)
 
 
-def accuracy(learner: object, head: Answer, stream: object, tasks: int) -> float:
+def accuracy(learner: object, head: Head, stream: object, tasks: int) -> float:
     """Return the mean over the first tasks of the accuracy of a head."""
     model = learner.model
-    head.fit(model, learner.memory.held)
+    head.fit(model, learner.buffer.held)
     found = []
     for number in range(tasks):
         task = stream[number]

@@ -45,7 +45,7 @@ def test_mistakes_are_found_before_anything_runs(workers: ProcessExecutor, tmp_p
         workers.check(wrong)
     with pytest.raises(InputError, match="Did you mean 'mnist'"):
         workers.check([replace(specs[0], stream={"name": "permuted", "dataset": "minst"})])
-    own = {"penalty": "fractions:Fraction", "numerator": "x", "denominator": 1}
+    own = {"regularizer": "fractions:Fraction", "numerator": "x", "denominator": 1}
     with pytest.raises(InputError, match="TypeError: both arguments should be Rational"):
         workers.check([replace(specs[0], settings=own)])
     assert not (workers.root / specs[0].folder).exists()

@@ -72,7 +72,7 @@ def test_the_memory_s_rows_are_rows_of_their_tasks() -> None:
     assert memory is not None
     learner = learner_of(spec)
     run(stream_of(spec), learner, spec.seed)
-    held = learner.memory.held
+    held = learner.buffer.held
     assert held is not None
     stream = stream_of(spec).stream
     tasks = [stream[number] for number in range(3)]

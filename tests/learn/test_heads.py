@@ -1,44 +1,259 @@
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge as RidgeRegression
+from torch.nn.functional import normalize
 
 from olss.errors import InputError
-from olss.learn.labels import Head
+from olss.learn import recipe
+from olss.learn.heads import HEADS, Discriminant, Logistic, Product, Ridge, nearest_mean
 
-INF = float("inf")
+from .tasks import class_stream, learned
 
-
-def opened(mode, *tasks):
-    head = Head(mode, 4)
-    for classes in tasks:
-        head.open(torch.tensor(classes))
-    return head
+ON_FEATURES = ["nearest-mean", "ridge", "discriminant", "product", "logistic"]
+FITTED = [*ON_FEATURES, "weight-aligned", "bias-corrected"]
 
 
-def test_all_classes_seen_so_far_compete():
-    head = opened("seen", [0, 2])
-    assert head.mask(torch.ones(1, 4), None).tolist() == [[1, -INF, 1, -INF]]
-    head.open(torch.tensor([3]))
-    assert head.mask(torch.ones(1, 4), None).tolist() == [[1, -INF, 1, 1]]
+@pytest.mark.parametrize("head", FITTED)
+def test_a_fitted_head_answers_well_for_all_classes(head):
+    learner, stream = learned(head)
+    for task in stream:
+        assert (learner.predict(task.X_test) == task.y_test).mean() > 0.6
 
 
-def test_only_the_classes_of_each_rows_task_compete():
-    head = opened("task", [0, 1], [2, 3])
-    z = head.mask(torch.ones(2, 4), torch.tensor([1, 0]))
-    assert z.tolist() == [[-INF, -INF, 1, 1], [1, 1, -INF, -INF]]
-    assert head.mask(torch.ones(1, 4), 0).tolist() == [[1, 1, -INF, -INF]]
-    with pytest.raises(InputError, match="task must be given"):
-        head.mask(torch.ones(1, 4), None)
+@pytest.mark.parametrize("head", FITTED)
+def test_fitted_heads_do_not_change_the_net_and_go_on_from_a_checkpoint(head, tmp_path):
+    learner, stream = learned(head)
+    plain, _ = learned()
+    assert torch.equal(learner.model.params.theta, plain.model.params.theta)
+    learner.save(tmp_path / "state")
+    settings = {"net": "mlp-16", "batch": 20, "lr": 0.05, "epochs": 5, "size": 60}
+    other = recipe("er", head=head, **settings).load(tmp_path / "state")
+    X = stream[0].X_test
+    np.testing.assert_array_equal(learner.predict(X), other.predict(X))
 
 
-def test_every_output_competes():
-    assert opened("all", [0]).mask(torch.ones(1, 4), None).tolist() == [[1, 1, 1, 1]]
+def images(tasks=2):
+    """Tasks of two classes of images that are not their own mirror images."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((2 * tasks, 3, 8, 8))
+    for task in range(tasks):
+        y = np.repeat([2 * task, 2 * task + 1], 40)
+        yield SimpleNamespace(X=(centres[y] + rng.standard_normal((80, 3, 8, 8))).astype("f4"), y=y)
 
 
-def test_outputs_shut_out_get_no_gradient():
-    z = torch.randn(3, 4, requires_grad=True)
-    head = opened("seen", [0, 2])
-    loss = torch.nn.functional.cross_entropy(head.mask(z, None), torch.tensor([0, 2, 0]))
-    loss.backward()
-    assert loss.isfinite()
-    assert (z.grad[:, [1, 3]] == 0).all()
-    assert (z.grad[:, [0, 2]] != 0).all()
+@pytest.mark.parametrize("head", ["seen", *FITTED])
+def test_mirrored_an_image_and_its_mirror_image_get_one_answer(head):
+    settings = {"net": "resnet18-4", "batch": 20, "lr": 0.05, "size": 40, "head": head}
+    learner = recipe("er", mirrored=True, **settings).start(range(4))
+    for task in images():
+        learner.fit_task(task)
+    model, X = learner.model, torch.from_numpy(np.concatenate([task.X for task in images()]))
+    one, other = (learner._answers(rows, None) for rows in (X, X.flip(-1)))
+    torch.testing.assert_close(one, other)
+    if head == "seen":
+        torch.testing.assert_close(one, (model.outputs(X) + model.outputs(X.flip(-1))) / 2)
+    assert not torch.allclose(model.outputs(X), model.outputs(X.flip(-1)))
+    learner.model.training = dataclasses.replace(learner.model.training, mirrored=False)
+    assert not torch.allclose(learner._answers(X, None), one)
+
+
+@pytest.mark.parametrize("head", ON_FEATURES)
+def test_heads_on_features_can_look_at_the_last_stages(head):
+    settings = {"net": "resnet18-4", "batch": 20, "lr": 0.05, "size": 40, "head": head}
+    learner = recipe("er", head_layers="stages", **settings).start(range(4))
+    for task in images():
+        learner.fit_task(task)
+    X = torch.from_numpy(np.concatenate([task.X for task in images()]))
+    y = np.concatenate([task.y for task in images()])
+    assert learner.model.hidden(X, "stages")[0].shape == (160, 32 + 4 * (16 + 8))
+    assert (learner.predict(X) == y).mean() > 0.6
+    with pytest.raises(InputError, match="head_layers: there is no 'all'"):
+        recipe("er", head=head, head_layers="all")
+
+
+def test_mirrored_is_for_images_and_says_so_each_time():
+    learner = recipe("er", mirrored=True, net="mlp-16").start(range(2))
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"mirrored=True is for images.*shape \(8,\)"):
+            learner.fit_task(next(iter(class_stream(1))))
+
+
+def test_fitted_heads_are_for_classes_and_need_a_memory():
+    with pytest.raises(InputError, match="head='ridge' is for classes"):
+        recipe("er", head="ridge", loss="l2")
+    with pytest.raises(InputError, match="head='ridge' needs remembered rows, and 'sgd' has none"):
+        recipe("sgd", head="ridge")
+
+
+class Rows:
+    """Remembered features, as a net would give them, with a class that has none."""
+
+    out = 4
+
+    def __init__(self, per_class=(50, 50, 50)):
+        rng = np.random.default_rng(0)
+        self.y = torch.from_numpy(np.repeat(np.arange(3), per_class))
+        centres = rng.standard_normal((3, 6))
+        self.X = torch.from_numpy(centres[self.y] + rng.standard_normal((len(self.y), 6)))
+        self.weight = None
+
+    def hidden(self, X, layers):
+        return X, torch.zeros(len(X), 4)
+
+    def views(self, X):
+        return [X]
+
+
+def sklearn_view(rows):
+    return normalize(rows.X).numpy(), rows.y.numpy()
+
+
+def test_ridge_is_ridge_regression_on_the_classes_indicators():
+    rows = Rows()
+    head = Ridge(ridge=0.1)
+    head.fit(rows, rows)
+    unit, y = sklearn_view(rows)
+    level = (unit - unit.mean(0)).var(0).mean() * len(y)
+    model = RidgeRegression(alpha=0.1 * level).fit(unit, np.eye(3)[y])
+    found = head(rows, rows.X, None)
+    np.testing.assert_allclose(found[:, :3], model.predict(unit), atol=1e-8)
+    assert (found[:, 3] == -torch.inf).all()
+
+
+def test_the_discriminant_is_sklearns_with_a_shrunk_covariance():
+    rows = Rows()
+    head = Discriminant(shrinkage=0.4)
+    head.fit(rows, rows)
+    unit, y = sklearn_view(rows)
+    model = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.4).fit(unit, y)
+    found = head(rows, rows.X, None)[:, :3]
+    # Scores are equal up to a number for each row.
+    expected = model.decision_function(unit)
+    np.testing.assert_allclose(
+        found - found.mean(1, keepdim=True), expected - expected.mean(1, keepdims=True), atol=1e-3
+    )
+
+
+def test_logistic_regression_is_sklearns():
+    rows = Rows()
+    head = Logistic(logistic_decay=0.01)
+    head.fit(rows, rows)
+    unit, y = sklearn_view(rows)
+    model = LogisticRegression(C=1 / (0.01 * len(y)), tol=1e-10, max_iter=1000).fit(unit, y)
+    found = head(rows, rows.X, None).softmax(1)[:, :3]
+    np.testing.assert_allclose(found, model.predict_proba(unit), atol=1e-4)
+
+
+def leave_fold_out(rows, shrinkage=0.1):
+    """Scores of sklearn's discriminant for rows it was not fitted on, in five folds."""
+    unit, y = sklearn_view(rows)
+    fold, scores = np.concatenate([np.arange(n) for n in np.bincount(y)]) % 5, np.empty((len(y), 3))
+    for k in range(5):
+        out = fold == k
+        model = LinearDiscriminantAnalysis("lsqr", shrinkage, priors=[1 / 3] * 3)
+        scores[out] = model.fit(unit[~out], y[~out]).decision_function(unit[out])
+    return scores, y
+
+
+def test_the_product_adds_a_discriminant_as_sharp_as_rows_left_out_allow():
+    rows = Rows()
+    head = Product()
+    head.fit(rows, rows)
+    scores, y = leave_fold_out(rows)
+
+    def unlikely(sharpness):
+        return -log_softmax(sharpness * scores, axis=1)[np.arange(len(y)), y].mean()
+
+    best = minimize_scalar(unlikely, bounds=(0, 10), method="bounded", options={"xatol": 1e-6})
+    assert head.sharpness == pytest.approx(best.x, rel=1e-4)  # both stop near the minimum
+    plain = Discriminant()
+    plain.fit(rows, rows)
+    X, z = rows.X[:7], torch.randn(7, 4, dtype=torch.float64)
+    rows.hidden = lambda X, layers: (X, z)
+    expected = z + head.sharpness * plain(rows, X, None)
+    torch.testing.assert_close(head(rows, X, None), expected)
+
+
+def test_the_product_leaves_it_to_the_net_where_rows_left_out_tell_nothing():
+    rows = Rows((1, 1, 1))
+    head = Product()
+    head.fit(rows, rows)
+    assert head.sharpness == 0
+    rows = Rows((40, 40, 40))
+    rows.y = torch.from_numpy(np.random.default_rng(1).permutation(rows.y))
+    head.fit(rows, rows)
+    assert head.sharpness < 0.05
+    uneven = Rows((40, 1, 5))
+    head.fit(uneven, uneven)
+    assert 0 < head.sharpness < 10
+
+
+@pytest.mark.parametrize("head", [Ridge, Discriminant, Product, Logistic])
+def test_classes_count_alike_however_many_rows_are_remembered_of_each(head):
+    few = Rows()
+    many = Rows()
+    again = torch.cat([torch.arange(150), torch.arange(50), torch.arange(50)])
+    many.X, many.y = many.X[again], many.y[again]
+    scores = []
+    for rows in (few, many):
+        answer = head()
+        answer.fit(rows, rows)
+        scores.append(answer(rows, few.X, None)[:, :3])
+    torch.testing.assert_close(*scores, rtol=1e-3, atol=1e-3)
+
+
+def test_nearest_mean_against_a_loop():
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(10, 5, generator=generator)
+    remembered = torch.randn(12, 5, generator=generator)
+    labels = torch.tensor([0, 2] * 6)
+    found = nearest_mean(features, remembered, labels, 3)
+    for i, f in enumerate(features):
+        distances = []
+        for label in (0, 2):
+            mean = sum(r / r.norm() for r in remembered[labels == label]) / 6
+            distances.append(((f / f.norm() - mean / mean.norm()) ** 2).sum())
+        torch.testing.assert_close(-found[i, [0, 2]], torch.stack(distances), rtol=1e-4, atol=1e-5)
+    assert (found[:, 1] == -torch.inf).all()
+
+
+def biased():
+    """A learner whose newest classes answer too often: their weights are too long."""
+    learner, stream = learned("weight-aligned")
+    layer = learner.model.net[-1]
+    with torch.no_grad():
+        layer.weight[4:] *= 3
+        layer.bias[4:] += 2
+    return learner, stream
+
+
+def test_weights_of_new_classes_are_made_as_long_as_the_old_ones():
+    learner, stream = biased()
+    learner.parts.head.fit(learner.model, learner.buffer.held)
+    X = learner.model.tensor(stream[0].X_test)
+    norms = learner.model.net[-1].weight.norm(dim=1)
+    factor = norms[:4].mean() / norms[4:].mean()
+    expected = learner.model.net(X)
+    bias = learner.model.net[-1].bias
+    expected[:, 4:] = (expected[:, 4:] - bias[4:]) * factor + bias[4:]
+    torch.testing.assert_close(learner._answers(X, None).float(), expected)
+
+
+def test_bias_correction_undoes_a_bias_towards_new_classes():
+    learner, stream = biased()
+    old = stream[0]
+    scores = []
+    for answer in (HEADS["seen"]("seen"), HEADS["bias-corrected"]()):
+        answer.fit(learner.model, learner.buffer.held)
+        found = answer(learner.model, learner.model.tensor(old.X_test), None).argmax(1)
+        scores.append((found.numpy() == old.y_test).mean())
+    before, after = scores
+    assert after > before + 0.1

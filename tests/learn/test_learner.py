@@ -18,7 +18,7 @@ def make(name="sgd", **settings):
 
 
 def weights(learner):
-    return learner.model.flat.theta.clone()
+    return learner.model.params.theta.clone()
 
 
 def test_a_users_own_loop():
@@ -56,7 +56,7 @@ def test_sgd_is_a_plain_pytorch_loop():
             loss.backward()
             optimiser.step()
     plain = torch.cat([p.detach().flatten() for p in net.parameters()])
-    torch.testing.assert_close(learner.model.flat.theta, plain, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(learner.model.params.theta, plain, rtol=1e-4, atol=1e-6)
 
 
 def test_steps_cover_every_row_once_an_epoch():
@@ -182,7 +182,7 @@ def test_replay_is_the_mean_over_current_and_remembered_rows():
     first, second = stream(2)
     learner.fit_task(first)
     current, _ = learner._examples(second)
-    batch = current.take(torch.arange(20)).join(learner.memory.held.take(torch.arange(20)))
+    batch = current.take(torch.arange(20)).join(learner.buffer.held.take(torch.arange(20)))
     expected = nn.functional.cross_entropy(learner.model.net(batch.X), batch.y)
     torch.testing.assert_close(learner._loss(batch, 20), expected)
 
@@ -194,11 +194,11 @@ def test_weights_count_in_the_loss_only_when_asked():
     for learner in (plain, weighted):
         for task in stream(3):
             learner.fit_task(task)
-    held = weighted.memory.held
+    held = weighted.buffer.held
     assert held.weight.std() > 0
     rows = nn.functional.cross_entropy(weighted.model.net(held.X), held.y, reduction="none")
     torch.testing.assert_close(weighted._loss(held), (rows * held.weight).sum() / held.weight.sum())
-    held = plain.memory.held
+    held = plain.buffer.held
     rows = nn.functional.cross_entropy(plain.model.net(held.X), held.y, reduction="none")
     torch.testing.assert_close(plain._loss(held), rows.mean())
 
@@ -210,8 +210,8 @@ def test_scores_may_be_of_what_the_net_sees(features):
     for task in stream(3):
         learner.fit_task(task)
         plain.fit_task(task)
-    assert len(learner.memory.held) == 60
-    assert set(learner.memory.held.index.tolist()) != set(plain.memory.held.index.tolist())
+    assert len(learner.buffer.held) == 60
+    assert set(learner.buffer.held.index.tolist()) != set(plain.buffer.held.index.tolist())
 
 
 def test_gradient_features_keep_inner_products():
@@ -246,7 +246,7 @@ def test_a_finish_goes_over_the_memory_at_a_part_of_the_rate():
     efforts = [learner.fit_task(task) for learner in (plain, finished)]
     assert [(e.steps, e.row_passes) for e in efforts] == [(6, 120), (6 + 6, 120 + 120)]
     # By hand: two epochs of the 60 rows held, at a tenth of the rate.
-    held, rng = plain.memory.held, plain.model.seeds.rng("order", 0)
+    held, rng = plain.buffer.held, plain.model.seeds.rng("order", 0)
     rng.permutation(120)  # the task's own epoch
     optimiser = torch.optim.SGD(plain.model.net.parameters(), lr=0.01)
     for _ in range(2):
@@ -261,9 +261,9 @@ def test_a_finish_goes_over_the_memory_at_a_part_of_the_rate():
 def test_a_finish_with_er_ace_has_all_classes_compete():
     learner = make("er-ace", size=60, finish_epochs=1)
     run(class_stream(), learner)
-    loss, head, held = learner.parts.loss, learner.model.head, learner.memory.held
+    loss, head, held = learner.parts.loss, learner.model.mask, learner.buffer.held
     z = torch.randn(len(held), learner.model.out)
-    plain = nn.functional.cross_entropy(head.mask(z, None), held.y)
+    plain = nn.functional.cross_entropy(head.apply(z, None), held.y)
     assert loss(learner.model, z, held, 0).item() == pytest.approx(plain.item(), rel=1e-6)
 
 
@@ -284,7 +284,7 @@ def test_gdumb_starts_from_the_first_weights_for_every_task():
     tasks = stream(3)
     for task in tasks:
         learner.fit_task(task)
-    rows = learner.memory.held
+    rows = learner.buffer.held
     fresh = make("sgd")
     fresh.start(range(3))
     fresh.model.tasks = 2
@@ -308,16 +308,16 @@ def test_a_loss_that_is_no_number_stops_with_a_hint_and_leaves_the_learner_as_it
     learner = make(name, **({"size": 60} if name in ("er", "icarl", "olss") else {}))
     first, second = stream(2)
     learner.fit_task(first)
-    before, table = weights(learner), learner.model.head.table.clone()
-    held = None if learner.memory.held is None else learner.memory.held.index.clone()
+    before, table = weights(learner), learner.model.mask.table.clone()
+    held = None if learner.buffer.held is None else learner.buffer.held.index.clone()
     bad = dataclasses.replace(second, X=second.X * 1e30)
     with pytest.raises(DivergedError, match=r"task 2 at step \d+.*lr=0\.1"):
         learner.fit_task(bad)
     assert torch.equal(weights(learner), before)
-    assert torch.equal(learner.model.head.table, table)
+    assert torch.equal(learner.model.mask.table, table)
     assert learner.model.tasks == 1
     if held is not None:
-        assert torch.equal(learner.memory.held.index, held)
+        assert torch.equal(learner.buffer.held.index, held)
     again = make(name, **({"size": 60} if name in ("er", "icarl", "olss") else {}))
     again.fit_task(first)
     again.fit_task(second)
@@ -330,10 +330,10 @@ def test_a_loss_that_is_no_number_stops_with_a_hint_and_leaves_the_learner_as_it
     [
         (
             {"name": "olss+ewc", "regime": "replay"},
-            lambda learner: learner.parts.penalties[0].end_task,
+            lambda learner: learner.parts.regularizers[0].end_task,
         ),
-        ({"name": "ewc+si+er"}, lambda learner: learner.parts.penalties[1].end_task),
-        ({"name": "der++"}, lambda learner: learner.memory.store_outputs),
+        ({"name": "ewc+si+er"}, lambda learner: learner.parts.regularizers[1].end_task),
+        ({"name": "der++"}, lambda learner: learner.buffer.store_outputs),
     ],
 )
 def test_stopped_at_the_very_end_of_a_task_the_learner_is_as_it_was(
@@ -354,8 +354,8 @@ def test_stopped_at_the_very_end_of_a_task_the_learner_is_as_it_was(
     for one in (learner, again):
         one.fit_task(second)
     assert torch.equal(weights(learner), weights(again))
-    assert torch.equal(learner.memory.held.index, again.memory.held.index)
-    for mine, other in zip(learner.parts.penalties, again.parts.penalties, strict=True):
+    assert torch.equal(learner.buffer.held.index, again.buffer.held.index)
+    for mine, other in zip(learner.parts.regularizers, again.parts.regularizers, strict=True):
         assert all(torch.equal(mine.state[name], other.state[name]) for name in other.state)
 
 
@@ -531,5 +531,5 @@ def test_weight_aligning_refuses_nets_that_change_what_their_last_layer_gives():
 def test_distillation_beside_er_ace_counts_as_asked():
     """The labels' two means count 1 each, and distillation alpha, in a mean of all."""
     learner = recipe("er-ace+der++", net="mlp-16", batch=20, size=40, alpha=0.5)
-    loss, penalty = learner.parts.loss, learner.parts.penalties[0]
+    loss, penalty = learner.parts.loss, learner.parts.regularizers[0]
     assert (loss.weight(20), penalty.weight) == (1.0, 0.5)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from olss.learn.labels import Head
+from olss.learn.labels import ClassMask
 from olss.learn.losses import (
     AsymmetricLoss,
     LogitAdjustedLoss,
@@ -20,10 +20,10 @@ from olss.learn.training import ROW_LOSSES, Examples, loss_of_rows
 
 
 def model(*tasks, outputs=4):
-    head = Head("seen", outputs)
+    head = ClassMask("seen", outputs)
     for classes in tasks:
         head.open(torch.tensor(classes))
-    return SimpleNamespace(head=head, out=outputs)
+    return SimpleNamespace(mask=head, out=outputs)
 
 
 def labelled(*labels, weight=None):

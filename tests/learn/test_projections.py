@@ -70,23 +70,23 @@ def step(name, **settings):
     first, second = stream(2)
     learner = recipe(name, net="mlp-16", batch=120, lr=0.1, **settings)
     learner.fit_task(first)
-    before = learner.model.flat.theta.clone()
+    before = learner.model.params.theta.clone()
     learner.fit_task(second)
-    return (before - learner.model.flat.theta) / 0.1, learner
+    return (before - learner.model.params.theta) / 0.1, learner
 
 
 def test_gems_memory_is_a_constraint_and_not_replayed():
     # The step is g + G'v for the gradients of the two tasks, v being 0 or the solution.
     sgd, _ = step("sgd")
     gem, learner = step("gem", gem_rows=32)
-    assert learner.memory.counts(2) == [32, 32]
+    assert learner.buffer.counts(2) == [32, 32]
     again = recipe("sgd", net="mlp-16", batch=120, lr=0.1)
     again.fit_task(stream(1)[0])
-    again.model.flat.gradient.zero_()
-    past = learner.memory.held.take((learner.memory.held.task == 0).nonzero().flatten())
-    again.model.head.open(torch.arange(3))
+    again.model.params.gradient.zero_()
+    past = learner.buffer.held.take((learner.buffer.held.task == 0).nonzero().flatten())
+    again.model.mask.open(torch.arange(3))
     again.model.label_loss(past).backward()
-    expected = project_gem(sgd, again.model.flat.gradient[None], 0.5)
+    expected = project_gem(sgd, again.model.params.gradient[None], 0.5)
     torch.testing.assert_close(gem, expected, rtol=1e-3, atol=1e-5)
 
 
@@ -103,4 +103,4 @@ def test_gem_takes_its_rows_from_the_sketch_of_olss():
     for task in stream(3):
         learner.fit_task(task)
     assert [len(rows) for rows in learner.parts.projection.past] == [10, 10]
-    assert len(learner.memory.held) == 90
+    assert len(learner.buffer.held) == 90

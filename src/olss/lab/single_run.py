@@ -250,8 +250,8 @@ def run_once(
         protocol=spec.protocol,
         say=say,
     )
-    held = learner.memory.held
-    if held is None or learner.memory.keeps_all:  # all rows: nothing to tell
+    held = learner.buffer.held
+    if held is None or learner.buffer.keeps_all:  # all rows: nothing to tell
         return record, None
     starts = np.cumsum([0, *stream.rows])
     task, index = held.task.cpu().numpy(), held.index.cpu().numpy()

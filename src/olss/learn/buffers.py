@@ -19,13 +19,13 @@ from olss.learn.components import imported
 from olss.learn.training import Examples, Seeds, as_tensor
 from olss.util import checks
 
-__all__ = ["Everything", "Exemplars", "Memory", "Ring", "SketchMemory", "herd"]
+__all__ = ["Buffer", "FullBuffer", "HerdingBuffer", "PolicyBuffer", "RingBuffer", "herd"]
 
 Features = Callable[..., Tensor]
 """Returns the features (n, k) of rows, and of which kind, under the net as it is."""
 
 
-class Memory:
+class Buffer:
     """Remembers nothing: the base of what remembers something.
 
     Attributes
@@ -51,7 +51,7 @@ class Memory:
         self.device = device
         self.held = None
 
-    def take_in(self, new: Examples, task: int, features: Features) -> None:
+    def update(self, new: Examples, task: int, features: Features) -> None:
         """Remember what is worth it of a task's rows; stored outputs stay with their rows."""
         before = self.held
         if before is None or before.outputs is None:
@@ -107,7 +107,7 @@ class Memory:
         self.held = Examples(**load_file(path, str(self.device))) if path.exists() else None
 
 
-class Everything(Memory):
+class FullBuffer(Buffer):
     """Remembers every row: what joint training needs."""
 
     keeps_all = True
@@ -116,7 +116,7 @@ class Everything(Memory):
         return new if self.held is None else self.held.join(new)
 
 
-class Ring(Memory):
+class RingBuffer(Buffer):
     """The last rows of each task, in a shuffled order: GEM's memory (Lopez-Paz & Ranzato 2017).
 
     Parameters
@@ -135,7 +135,7 @@ class Ring(Memory):
         return last if self.held is None else self.held.join(last)
 
 
-class Exemplars(Memory):
+class HerdingBuffer(Buffer):
     """Herded rows of each class within one budget: iCaRL's memory (Rebuffi et al. 2017).
 
     Parameters
@@ -170,7 +170,7 @@ class Exemplars(Memory):
         return pool.take(torch.cat(keep))
 
 
-class SketchMemory(Memory):
+class PolicyBuffer(Buffer):
     """An `olss.Sketch` as the memory of a learner.
 
     Parameters

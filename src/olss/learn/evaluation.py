@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from olss.errors import DamagedCheckpointError, DataError, InputError, OlssWarning
 from olss.learn.checkpoint import save_whole, verify
 from olss.learn.labels import Labels, distinct
-from olss.learn.learner import Clock, Effort, Learner
+from olss.learn.learner import Clock, Learner, TaskCost
 from olss.streams.record import Record
 from olss.streams.stream import hash_arrays
 from olss.util import package_version
@@ -117,8 +117,8 @@ def _scores_ahead(learner: Learner, task: Any) -> tuple[float, float]:
     X, y, present = model.checked(task, task.X_test, task.y_test, "_test")
     with model.looking_ahead(present):
         ahead = learner.score(task.X_test, task.y_test, model.tasks)
-        model.flat.load(model.first)
-        return ahead, model.score(model.head.mask(model.outputs(X), model.tasks), y)
+        model.params.load(model.first)
+        return ahead, model.score(model.mask.apply(model.outputs(X), model.tasks), y)
 
 
 def _save(folder: Path, learner: Learner, record: Record) -> None:
@@ -183,7 +183,7 @@ def _blank(stream: Any, learner: Learner, seed: int, protocol: str, threads: int
         versions={
             name: package_version(name) for name in ("python", "olss", "numpy", "scipy", "torch")
         },
-        protocol=protocol or ("" if regression else learner.parts.answer.words),
+        protocol=protocol or ("" if regression else learner.parts.head.words),
         metric="r2" if regression else "accuracy",
     )
 
@@ -208,7 +208,7 @@ def _extended(
     learner: Learner,
     scores: list[float],
     ahead: tuple[float, float],
-    effort: Effort,
+    effort: TaskCost,
     clock: Clock,
     disturbed: list[NDArray[np.bool_]],
 ) -> Record:
@@ -217,8 +217,8 @@ def _extended(
     accuracy = np.full((count, count), np.nan)
     memory_rows = np.zeros((count, count), np.int64)
     accuracy[:-1, :-1], accuracy[-1] = record.accuracy, scores
-    memory_rows[:-1, :-1], memory_rows[-1] = record.memory_rows, learner.memory.counts(count)
-    held = learner.memory.held
+    memory_rows[:-1, :-1], memory_rows[-1] = record.memory_rows, learner.buffer.counts(count)
+    held = learner.buffer.held
     noisy = 0 if held is None else np.concatenate(disturbed)[held.index.cpu().numpy()].sum()
     return Record(
         accuracy=accuracy,
@@ -253,8 +253,8 @@ def _stored_bytes(learner: Learner) -> int:
 
     The remembered rows, what penalties hold, and the weights that are averaged.
     """
-    held = learner.memory.held
-    states = [learner.model.average.state, *(p.state for p in learner.parts.penalties)]
+    held = learner.buffer.held
+    states = [learner.model.average.state, *(p.state for p in learner.parts.regularizers)]
     kept = sum(value.nbytes for state in states for value in state.values())
     return kept + (0 if held is None else held.nbytes)
 

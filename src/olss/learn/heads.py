@@ -20,11 +20,11 @@ from olss.learn.training import Examples
 from olss.util import checks
 
 __all__ = [
-    "ANSWERS",
-    "Answer",
+    "HEADS",
     "BiasCorrected",
     "Discriminant",
-    "Fitted",
+    "FittedHead",
+    "Head",
     "Logistic",
     "NearestMean",
     "Product",
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-class Answer:
+class Head:
     """The net's own outputs answer: the base of other answers.
 
     Parameters
@@ -57,11 +57,11 @@ class Answer:
 
     def __call__(self, model: Model, X: Tensor, task: int | None) -> Tensor:
         """Return a score for each output, (n, outputs); minus infinity where it may not answer."""
-        return model.head.mask(_mean(map(model.outputs, model.views(X))), task)
+        return model.mask.apply(_mean(map(model.outputs, model.views(X))), task)
 
 
-class Fitted(Answer):
-    """Fitted on remembered rows whenever a task was learned; all classes seen compete.
+class FittedHead(Head):
+    """A head fitted on remembered rows whenever a task was learned; all classes seen compete.
 
     As long as there are none, the net's own outputs answer.
     """
@@ -136,7 +136,7 @@ LAYERS = ("last", "stages")
 FOLDS = 5
 
 
-class _OnFeatures(Fitted):
+class _OnFeatures(FittedHead):
     """Answers from features."""
 
     def __init__(self, head_layers: str = "last") -> None:
@@ -335,7 +335,7 @@ def _rank_in_class(labels: Tensor) -> Tensor:
     return rank
 
 
-class WeightAligned(Fitted):
+class WeightAligned(FittedHead):
     """The net with the weights of new classes made as long as the old ones (Zhao et al. 2020).
 
     The outputs of the newest task's classes are scaled by the mean norm of the old classes'
@@ -346,8 +346,8 @@ class WeightAligned(Fitted):
         """Compare the lengths of the weights."""
         layer = self._layer(model)
         norms = layer.weight.detach()[: model.out].double().norm(dim=1)
-        new = model.head.table[-1]
-        old = model.head.seen & ~new
+        new = model.mask.table[-1]
+        old = model.mask.seen & ~new
         self.factor, self.bias = torch.ones_like(norms), torch.zeros_like(norms)
         if layer.bias is not None:
             self.bias = layer.bias.detach()[: model.out].double()
@@ -371,7 +371,7 @@ class WeightAligned(Fitted):
         return (outputs - self.bias) * self.factor + self.bias
 
 
-class BiasCorrected(Fitted):
+class BiasCorrected(FittedHead):
     """The net with a scale and a bias for new classes, fitted on remembered rows (Wu et al. 2019).
 
     ``a z_c + b`` for the classes c of the newest task, z_c for the others; a and b minimise the
@@ -380,14 +380,14 @@ class BiasCorrected(Fitted):
 
     def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
         """Fit the scale and the bias."""
-        self.new = model.head.table[-1]
+        self.new = model.mask.table[-1]
         self.scale_bias = torch.tensor([1.0, 0.0], dtype=outputs.dtype, device=outputs.device)
-        if not (model.head.seen & ~self.new).any():
+        if not (model.mask.seen & ~self.new).any():
             return
         rows, fitted = class_weights(labels), self.scale_bias.clone().requires_grad_()
 
         def loss() -> Tensor:
-            scores = model.head.mask(self._corrected(outputs, fitted), None)
+            scores = model.mask.apply(self._corrected(outputs, fitted), None)
             losses = functional.cross_entropy(scores, labels, reduction="none")
             return (rows * losses).sum()
 
@@ -402,8 +402,8 @@ class BiasCorrected(Fitted):
         return torch.where(self.new, outputs * scale_bias[0] + scale_bias[1], outputs)
 
 
-ANSWERS: dict[str, Callable[..., Answer]] = {
-    **dict.fromkeys(COMPETING, Answer),
+HEADS: dict[str, Callable[..., Head]] = {
+    **dict.fromkeys(COMPETING, Head),
     "nearest-mean": NearestMean,
     "ridge": Ridge,
     "discriminant": Discriminant,

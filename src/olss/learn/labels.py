@@ -11,7 +11,7 @@ from torch import Tensor
 
 from olss.errors import DataError, InputError
 
-__all__ = ["COMPETING", "Head", "Labels", "distinct"]
+__all__ = ["COMPETING", "ClassMask", "Labels", "distinct"]
 
 
 def distinct(labels: Any, name: str = "y") -> NDArray[Any]:
@@ -88,7 +88,7 @@ COMPETING = {
 }
 
 
-class Head:
+class ClassMask:
     """Which outputs of the net may answer, in training and in the test alike.
 
     Parameters
@@ -120,7 +120,7 @@ class Head:
         self.shut = torch.zeros_like(shut, dtype=torch.float32).masked_fill(shut, -torch.inf)
         self.open_to_all = self.mode == "all" or not shut.any()
 
-    def mask(self, outputs: Tensor, task: Tensor | int | None) -> Tensor:
+    def apply(self, outputs: Tensor, task: Tensor | int | None) -> Tensor:
         """Set outputs that may not answer to minus infinity.
 
         `task` is the task of each row, or of all rows; only the head "task" reads it.

@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from olss.errors import DataError, DivergedError, InputError
-from olss.learn.buffers import Memory
+from olss.learn.buffers import Buffer
 from olss.learn.checkpoint import check_replaceable, read_state, save_whole, write_state
-from olss.learn.heads import Answer
+from olss.learn.heads import Head
 from olss.learn.labels import Labels
 from olss.learn.losses import Loss
 from olss.learn.model import Model
 from olss.learn.projections import Projection
-from olss.learn.regularizers import Penalty
-from olss.learn.replay import Regime, TrainingSet
+from olss.learn.regularizers import Regularizer
+from olss.learn.replay import ReplayStrategy, TrainingSet
 from olss.learn.training import Augmentation, Examples, Training, step_length
 
-__all__ = ["Clock", "Effort", "Learner", "Parts"]
+__all__ = ["Clock", "Learner", "Parts", "TaskCost"]
 
 
 class Clock:
@@ -57,15 +57,15 @@ class Parts:
         The net, its optimiser, steps and epochs.
     loss : Loss
         What is learned from labels.
-    answer : Answer
+    head : Head
         How it answers.
     augmentation : Augmentation
         What is done to images in a step.
-    memory : Memory
+    buffer : Buffer
         What is remembered.
-    regime : Regime
+    replay : ReplayStrategy
         What is trained on.
-    penalties : sequence of Penalty
+    regularizers : sequence of Regularizer
         What is added to the loss.
     projection : Projection
         What is done to the gradient.
@@ -75,17 +75,17 @@ class Parts:
 
     training: Training
     loss: Loss
-    answer: Answer
+    head: Head
     augmentation: Augmentation
-    memory: Memory
-    regime: Regime
-    penalties: Sequence[Penalty] = ()
+    buffer: Buffer
+    replay: ReplayStrategy
+    regularizers: Sequence[Regularizer] = ()
     projection: Projection = field(default_factory=Projection)
     restart: bool = False
 
 
 @dataclass(frozen=True)
-class Effort:
+class TaskCost:
     """What a task cost.
 
     Attributes
@@ -113,8 +113,8 @@ class Learner:
     config : dict
         All of its settings.
     parts : Parts
-    memory : Memory
-        ``memory.held`` are the remembered rows.
+    buffer : Buffer
+        ``buffer.held`` are the remembered rows.
     model : Model
         The net and what is known of its inputs and classes, once started.
 
@@ -132,7 +132,7 @@ class Learner:
 
     def __init__(self, name: str, parts: Parts, config: dict[str, Any] | None = None) -> None:
         self.name, self.parts, self.config = name, parts, config or {}
-        self.memory = parts.memory
+        self.buffer = parts.buffer
         self._started = False
 
     def __repr__(self) -> str:
@@ -152,10 +152,10 @@ class Learner:
             Where the net lives.
         """
         parts = self.parts
-        kind, compete = parts.loss.kind, parts.answer.compete
+        kind, compete = parts.loss.kind, parts.head.compete
         self.model = Model(parts.training, kind, compete, classes, seed, device)
-        self.memory.start(self.model.seeds, self.model.device)
-        for penalty in parts.penalties:
+        self.buffer.start(self.model.seeds, self.model.device)
+        for penalty in parts.regularizers:
             penalty.start()
         self._seen = 0
         self._ready = False
@@ -164,7 +164,7 @@ class Learner:
 
     # ------------------------------------------------------------------ learning
 
-    def fit_task(self, task: Any) -> Effort:
+    def fit_task(self, task: Any) -> TaskCost:
         """Learn a task: anything with `X`, `y` and, if need be, `classes` and `scale`.
 
         After an error the learner is as it was before the call.
@@ -179,26 +179,26 @@ class Learner:
             vars(model).update(before)
             raise
 
-    def _learned(self, task: Any) -> Effort:
+    def _learned(self, task: Any) -> TaskCost:
         current, present = self._examples(task)
-        model, penalties = self.model, self.parts.penalties
-        net, training, table = model.flat.state(), model.average.state, model.head.table
-        memory, kept = self.memory.snapshot(), [penalty.state for penalty in penalties]
+        model, penalties = self.model, self.parts.regularizers
+        net, training, table = model.params.state(), model.average.state, model.mask.table
+        memory, kept = self.buffer.snapshot(), [penalty.state for penalty in penalties]
         self._ready = False
         try:
-            model.head.open(present)
+            model.mask.open(present)
             self.parts.augmentation.check(tuple(current.X.shape[1:]))
-            self.memory.check(int(model.head.seen.sum()))
+            self.buffer.check(int(model.mask.seen.sum()))
             with torch.random.fork_rng():
                 # Layers with chance of their own, such as dropout, draw from torch's generator.
                 torch.manual_seed(model.seeds.number("net", model.tasks))
                 effort = self._fit(current)
         except BaseException:
-            model.flat.load(net)
+            model.params.load(net)
             model.average.state = training
             model.net.eval()
-            model.head.load(table)
-            self.memory.restore(memory)
+            model.mask.load(table)
+            self.buffer.restore(memory)
             for penalty, state in zip(penalties, kept, strict=True):
                 penalty.state = state
             raise
@@ -207,40 +207,40 @@ class Learner:
         self._ready = True
         return effort
 
-    def _fit(self, current: Examples) -> Effort:
-        parts, model, memory, clock = self.parts, self.model, self.memory, Clock()
+    def _fit(self, current: Examples) -> TaskCost:
+        parts, model, memory, clock = self.parts, self.model, self.buffer, Clock()
         rng = model.seeds.rng("order", model.tasks)
         if parts.restart:
-            model.flat.load(model.first)
+            model.params.load(model.first)
         model.average.begin(parts.restart)
-        if parts.regime.takes_in_first:
-            memory.take_in(current, model.tasks, model.features)
+        if parts.replay.updates_buffer_first:
+            memory.update(current, model.tasks, model.features)
         batch = parts.training.batch
-        training = parts.regime.training_set(current, memory.held, memory.size, batch, rng)
+        training = parts.replay.training_set(current, memory.held, memory.size, batch, rng)
         clock.stop("select")
 
         training = parts.loss.begin_task(model, training)
-        for penalty in parts.penalties:
+        for penalty in parts.regularizers:
             penalty.begin_task(model)
         parts.projection.begin_task(model, memory.held)
         self._chance = model.seeds.rng("augment", model.tasks)
         steps, passes = self._train(training, parts.training.epochs, rng)
         clock.stop("train")
 
-        if not parts.regime.takes_in_first:
-            memory.take_in(current, model.tasks, model.features)
+        if not parts.replay.updates_buffer_first:
+            memory.update(current, model.tasks, model.features)
         clock.stop("select")
         if parts.training.finish_epochs and memory.held is not None:
             finish = parts.loss.begin_task(model, TrainingSet(memory.held, batch))
             epochs, rate = parts.training.finish_epochs, parts.training.finish_rate
             more = self._train(finish, epochs, rng, rate, steps)
             steps, passes = steps + more[0], passes + more[1]
-        for penalty in parts.penalties:
+        for penalty in parts.regularizers:
             penalty.end_task(model, training.rows, memory)
         model.average.end()
-        parts.answer.fit(model, memory.held)
+        parts.head.fit(model, memory.held)
         clock.stop("train")
-        return Effort(steps, passes, clock.wall, clock.cpu)
+        return TaskCost(steps, passes, clock.wall, clock.cpu)
 
     def _train(
         self,
@@ -251,7 +251,7 @@ class Learner:
         done: int = 0,
     ) -> tuple[int, int]:
         """Train, and return the steps taken and how many rows went through the net."""
-        parts, model, flat = self.parts, self.model, self.model.flat
+        parts, model, flat = self.parts, self.model, self.model.params
         optimiser, schedule = parts.training.optimiser(flat.theta, epochs * training.count, rate)
         passes, step = 0, done
         model.net.train()
@@ -274,7 +274,7 @@ class Learner:
 
     def _step(self, optimiser: Any) -> None:
         """Take a step with the loss's gradient, and with what the penalties make of it."""
-        flat, penalties = self.model.flat, self.parts.penalties
+        flat, penalties = self.model.params, self.parts.regularizers
         length = step_length(optimiser)
         if length is not None:
             optimiser.step()
@@ -297,7 +297,7 @@ class Learner:
         outputs = model.forward(model.inputs(rows.X))
         loss = self.parts.loss(model, outputs, rows, replayed)
         weights = self.parts.loss.weight(replayed)
-        for penalty in self.parts.penalties:
+        for penalty in self.parts.regularizers:
             term = penalty.loss(model, outputs, rows, replayed)
             if term is not None:
                 # The mean of what is there already, `weights` in all, and this term.
@@ -315,7 +315,7 @@ class Learner:
     # ------------------------------------------------------------------ answering
 
     def predict(self, X: Any, task: int | None = None) -> NDArray[Any]:
-        """Answer for rows, on the scale of those trained on.
+        """Predict for rows, on the scale of those trained on.
 
         Parameters
         ----------
@@ -357,9 +357,9 @@ class Learner:
         if not self._started or self.model.shape is None:
             raise InputError("the learner has learned nothing yet: call fit_task first.")
         if not self._ready:
-            self.parts.answer.fit(self.model, self.memory.held)
+            self.parts.head.fit(self.model, self.buffer.held)
             self._ready = True
-        return self.parts.answer(self.model, self.model.rows(X), task)
+        return self.parts.head(self.model, self.model.rows(X), task)
 
     def _examples(self, task: Any) -> tuple[Examples, Tensor]:
         """Return a task's training rows, checked, and the classes it holds."""
@@ -382,10 +382,10 @@ class Learner:
 
     def _write(self, folder: Path) -> None:
         model = self.model
-        tensors = {f"net.{name}": value for name, value in model.flat.state().items()}
-        tensors["head"] = model.head.table
+        tensors = {f"net.{name}": value for name, value in model.params.state().items()}
+        tensors["head"] = model.mask.table
         tensors |= {f"average.{name}": value for name, value in model.average.state.items()}
-        for i, penalty in enumerate(self.parts.penalties):
+        for i, penalty in enumerate(self.parts.regularizers):
             tensors |= {f"penalty.{i}.{name}": value for name, value in penalty.state.items()}
         classes = model.labels.classes
         state = {
@@ -400,7 +400,7 @@ class Learner:
             "classes": None if classes is None else classes.tolist(),
         }
         write_state(folder, state, tensors)
-        self.memory.save(folder)
+        self.buffer.save(folder)
 
     def load(self, path: str | os.PathLike[str], device: str = "cpu") -> Learner:
         """Become what a learner of the same recipe was when it was saved.
@@ -422,14 +422,14 @@ class Learner:
         model.tasks, self._seen = state["tasks"], state["seen"]
         model.flat_targets = state["flat_targets"]
         model.open(tuple(state["shape"]), state["outputs"], state["scale"])
-        model.flat.load(_under("net.", tensors))
+        model.params.load(_under("net.", tensors))
         model.average.state = _under("average.", tensors)
-        model.head.load(tensors["head"])
-        for i, penalty in enumerate(self.parts.penalties):
+        model.mask.load(tensors["head"])
+        for i, penalty in enumerate(self.parts.regularizers):
             penalty.state = _under(f"penalty.{i}.", tensors)
-        self.memory.load(folder)
+        self.buffer.load(folder)
         # Now, not when it is first asked, perhaps for a task ahead with other classes allowed.
-        self.parts.answer.fit(model, self.memory.held)
+        self.parts.head.fit(model, self.buffer.held)
         self._ready = True
         return self
 

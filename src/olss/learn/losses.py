@@ -63,7 +63,7 @@ class Loss:
 
     def of_rows(self, model: Model, outputs: Tensor, batch: Examples) -> Tensor:
         """Return the loss of each row at its label, (n,)."""
-        return loss_of_rows(self.kind, model.head.mask(outputs, batch.task), batch.y)
+        return loss_of_rows(self.kind, model.mask.apply(outputs, batch.task), batch.y)
 
     def weight(self, replayed: int) -> float:
         """Return what the loss counts beside a penalty of weight 1."""
@@ -142,7 +142,7 @@ class AsymmetricLoss(Loss):
         """Return the sum of the two means."""
         count = len(batch) - replayed if self.has_new else 0
         new = torch.arange(len(batch), device=outputs.device) < count
-        shut = new[:, None] & ~model.head.table[-1]
+        shut = new[:, None] & ~model.mask.table[-1]
         means = super().__call__(model, outputs.masked_fill(shut, -torch.inf), batch, replayed)
         return 2 * means if replayed else means
 
@@ -159,7 +159,7 @@ class IcarlLoss(Loss):
 
     def begin_task(self, model: Model, training: TrainingSet) -> TrainingSet:
         """Ask the net as it is for its answers."""
-        self.old = model.head.seen & ~model.head.table[-1]
+        self.old = model.mask.seen & ~model.mask.table[-1]
         if not self.old.any():
             return training
 
@@ -172,7 +172,7 @@ class IcarlLoss(Loss):
     def __call__(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor:
         """Return the loss of a step."""
         before = outputs.detach() if batch.outputs is None else batch.outputs
-        return old_class_loss(outputs, batch.y, before, model.head.seen, self.old)
+        return old_class_loss(outputs, batch.y, before, model.mask.seen, self.old)
 
 
 LOSSES: dict[str, Callable[..., Loss]] = {

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from olss.errors import InputError
-from olss.learn.buffers import Everything, Exemplars, Memory, Ring, SketchMemory
+from olss.learn.buffers import Buffer, FullBuffer, HerdingBuffer, PolicyBuffer, RingBuffer
 from olss.learn.components import part_named, part_of_ones_own
-from olss.learn.heads import ANSWERS
+from olss.learn.heads import HEADS
 from olss.learn.learner import Learner, Parts
 from olss.learn.losses import LOSSES, IcarlLoss
 from olss.learn.nets import describe
 from olss.learn.projections import AGem, Gem, Projection
-from olss.learn.regularizers import Distillation, Ewc, OnlineEwc, Penalty, Si
-from olss.learn.replay import Regime
+from olss.learn.regularizers import Distillation, Ewc, OnlineEwc, Regularizer, Si
+from olss.learn.replay import ReplayStrategy
 from olss.learn.training import Augmentation, Training
 from olss.util.checks import suggest
 
@@ -28,10 +28,10 @@ __all__ = ["recipe", "recipe_names"]
 class Ingredient:
     """What a method brings. `lends`: its memory gives way to another method's."""
 
-    memory: type[Memory] | None = None
+    memory: type[Buffer] | None = None
     lends: bool = False
     regime: str = "task"
-    penalty: type[Penalty] | None = None
+    penalty: type[Regularizer] | None = None
     projection: type[Projection] | None = None
     restart: bool = False
     defaults: dict[str, Any] = field(default_factory=dict)
@@ -45,47 +45,47 @@ INGREDIENTS = {
     "ewc": Ingredient(penalty=Ewc),
     "online-ewc": Ingredient(penalty=OnlineEwc),
     "si": Ingredient(penalty=Si),
-    "gem": Ingredient(memory=Ring, lends=True, projection=Gem),
-    "a-gem": Ingredient(memory=Ring, lends=True, projection=AGem),
+    "gem": Ingredient(memory=RingBuffer, lends=True, projection=Gem),
+    "a-gem": Ingredient(memory=RingBuffer, lends=True, projection=AGem),
     "icarl": Ingredient(
-        memory=Exemplars,
+        memory=HerdingBuffer,
         regime="union",
         defaults={"head": "nearest-mean", "loss": "icarl"},
     ),
-    "er": Ingredient(memory=SketchMemory, regime="replay", defaults=RESERVOIR),
+    "er": Ingredient(memory=PolicyBuffer, regime="replay", defaults=RESERVOIR),
     "er-ace": Ingredient(
-        memory=SketchMemory, regime="replay", defaults=BALANCED | {"loss": "er-ace"}
+        memory=PolicyBuffer, regime="replay", defaults=BALANCED | {"loss": "er-ace"}
     ),
     "der": Ingredient(
-        memory=SketchMemory,
+        memory=PolicyBuffer,
         lends=True,
         regime="replay",
         penalty=Distillation,
         defaults=RESERVOIR | {"beta": 0.0},
     ),
     "der++": Ingredient(
-        memory=SketchMemory,
+        memory=PolicyBuffer,
         lends=True,
         regime="replay",
         penalty=Distillation,
         defaults=RESERVOIR | {"beta": 0.5},
     ),
     "gdumb": Ingredient(
-        memory=SketchMemory,
+        memory=PolicyBuffer,
         regime="sketch",
         restart=True,
         defaults={"policy": "balanced", "size": 2_000},
     ),
-    "joint": Ingredient(memory=Everything, regime="sketch"),
+    "joint": Ingredient(memory=FullBuffer, regime="sketch"),
     "olss-replay": Ingredient(
-        memory=SketchMemory,
+        memory=PolicyBuffer,
         regime="replay",
         defaults=BALANCED
         | {"loss": "logit-adjusted", "batch": 10, "average_steps": 100}
         | {"head": "product", "head_layers": "stages"},
     ),
     "olss": Ingredient(
-        memory=SketchMemory, regime="sketch", defaults={"policy": "paper", "size": "task"}
+        memory=PolicyBuffer, regime="sketch", defaults={"policy": "paper", "size": "task"}
     ),
 }
 
@@ -124,7 +124,7 @@ def recipe(name: str | Sequence[str], **settings: Any) -> Learner:
           (``gem``, ``der++``) use its rows instead of their own.
     **settings
         Of the parts, as named above, and of the training: see `Training`. `loss`, `head`,
-        `policy`, `net` and `penalty` also take a part of your own, a class or function or its
+        `policy`, `net` and `regularizer` also take a part of your own, a class or function or its
         name as ``"module:Name"``; the settings of its constructor become the recipe's.
 
     Examples
@@ -140,26 +140,26 @@ def recipe(name: str | Sequence[str], **settings: Any) -> Learner:
     chosen = [INGREDIENTS[part] for part in names]
     lender = _memory_lender(chosen)
     # The defaults of the method whose memory is used come before those of the others.
-    values = {"loss": "cross-entropy", "head": "seen", "penalty": None}
+    values = {"loss": "cross-entropy", "head": "seen", "regularizer": None}
     values["regime"] = lender.regime if lender else "task"
     for ingredient in sorted(chosen, key=lambda i: i is lender):
         values |= ingredient.defaults
     values |= settings
 
     loss_type = part_named("loss", values["loss"], LOSSES)
-    answer_type = part_named("head", values["head"], ANSWERS)
-    memory_type = lender.memory if lender and lender.memory else Memory
+    answer_type = part_named("head", values["head"], HEADS)
+    memory_type = lender.memory if lender and lender.memory else Buffer
     penalty_types: list[Any] = [i.penalty for i in chosen if i.penalty]
-    if values["penalty"] is not None:
-        penalty_types.append(part_named("penalty", values["penalty"], {}))
+    if values["regularizer"] is not None:
+        penalty_types.append(part_named("regularizer", values["regularizer"], {}))
     projection_type = next((i.projection for i in chosen if i.projection), Projection)
     trained = [Training, loss_type, answer_type, Augmentation]
-    parts = [*trained, memory_type, Regime, *penalty_types, projection_type]
+    parts = [*trained, memory_type, ReplayStrategy, *penalty_types, projection_type]
 
-    own = {key: values[key] for key in ("loss", "head", "penalty")}
+    own = {key: values[key] for key in ("loss", "head", "regularizer")}
     known = own | {key: value for part in parts for key, value in _settings_of(part).items()}
-    if memory_type is not SketchMemory:
-        for key in _settings_of(Regime):
+    if memory_type is not PolicyBuffer:
+        for key in _settings_of(ReplayStrategy):
             del known[key]  # theirs is fixed
     for key in settings:
         if key not in known:
@@ -173,7 +173,7 @@ def recipe(name: str | Sequence[str], **settings: Any) -> Learner:
 
     # A part of one's own, built on ours, does not go by one of our names.
     given = dict(values)
-    for key, ours in (("loss", LOSSES), ("head", ANSWERS)):
+    for key, ours in (("loss", LOSSES), ("head", HEADS)):
         if given[key] not in ours:
             del given[key]
 
@@ -184,32 +184,32 @@ def recipe(name: str | Sequence[str], **settings: Any) -> Learner:
     made = Parts(
         training=make(Training),
         loss=make(loss_type),
-        answer=make(answer_type),
+        head=make(answer_type),
         augmentation=make(Augmentation),
-        memory=make(memory_type),
-        regime=make(Regime),
-        penalties=[make(penalty) for penalty in penalty_types],
+        buffer=make(memory_type),
+        replay=make(ReplayStrategy),
+        regularizers=[make(penalty) for penalty in penalty_types],
         projection=make(projection_type),
         restart=any(i.restart for i in chosen),
     )
-    if made.answer.needs_memory and memory_type is Memory:
+    if made.head.needs_memory and memory_type is Buffer:
         raise InputError(f"head={values['head']!r} needs remembered rows, and {joined!r} has none.")
-    if made.answer.needs_memory and made.loss.regression:
+    if made.head.needs_memory and made.loss.regression:
         raise InputError(f"head={values['head']!r} is for classes, found a loss for numbers.")
     if isinstance(made.loss, IcarlLoss) and any(
-        isinstance(p, Distillation) for p in made.penalties
+        isinstance(p, Distillation) for p in made.regularizers
     ):
         raise InputError(f"loss='icarl' and {joined!r} are two ways to distil; choose one.")
-    if made.loss.parts_rows and made.regime.regime not in ("task", "replay"):
+    if made.loss.parts_rows and made.replay.regime not in ("task", "replay"):
         raise InputError(
             f"loss={values['loss']!r} needs new and remembered rows apart (regime='replay'), found "
-            f"regime={made.regime.regime!r}, which trains on both as one."
+            f"regime={made.replay.regime!r}, which trains on both as one."
         )
     plain = {
         key: _plain(values.get(key, default)) for key, default in known.items() if key != "net"
     }
-    if values["penalty"] is None:
-        del plain["penalty"]
+    if values["regularizer"] is None:
+        del plain["regularizer"]
     of_training = {"loss", "head"}.union(*(_settings_of(part) for part in trained))
     training = {key: plain.pop(key) for key in list(plain) if key in of_training}
     net = describe(made.training.net)
@@ -298,5 +298,5 @@ def _unknown(names: Sequence[str], setting: str, known: Iterable[str]) -> str:
 
 def _settings_brought(ingredient: Ingredient) -> set[str]:
     parts: list[type | None] = [ingredient.memory, ingredient.penalty, ingredient.projection]
-    parts += [Regime] if ingredient.memory is SketchMemory else []
+    parts += [ReplayStrategy] if ingredient.memory is PolicyBuffer else []
     return {key for part in parts if part for key in _settings_of(part)}

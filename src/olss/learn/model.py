@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from olss.errors import DataError, InputError
-from olss.learn.labels import Head, Labels
+from olss.learn.labels import ClassMask, Labels
 from olss.learn.nets import build, is_named, penultimate, stages
 from olss.learn.training import Examples, Seeds, Training, as_tensor, check_images, loss_of_rows
 
-__all__ = ["Flat", "Model", "WeightAverage"]
+__all__ = ["Model", "ParameterVector", "WeightAverage"]
 
 
-class Flat:
+class ParameterVector:
     """The trainable parameters of a net as one vector `theta`, their gradients as `gradient`.
 
     The net's parameters and their ``.grad`` are views into the two vectors: a change of either
@@ -92,7 +92,7 @@ class WeightAverage:
 
     Parameters
     ----------
-    flat : Flat
+    flat : ParameterVector
     steps : int
         How far back the mean reaches; 0: there is none, and nothing is done.
 
@@ -103,26 +103,26 @@ class WeightAverage:
         were averaged. The mean itself is in the net between tasks.
     """
 
-    def __init__(self, flat: Flat, steps: int) -> None:
-        self.flat, self.steps = flat, steps
+    def __init__(self, flat: ParameterVector, steps: int) -> None:
+        self.params, self.steps = flat, steps
         self.state: dict[str, Tensor] = {}
 
     def begin(self, restart: bool = False) -> None:
         """Let the weights of training be in the net; `restart`: those it has, as the first."""
         if not self.steps:
             return
-        self.mean, self.count = self.flat.state(), 0
+        self.mean, self.count = self.params.state(), 0
         if self.state and not restart:
             self.count = int(self.state["steps"])
-            self.flat.load(self.state)
+            self.params.load(self.state)
 
     def after_step(self) -> None:
         """Take the weights of a step into the mean."""
         if not self.steps:
             return
         self.count = min(self.count + 1, self.steps)
-        now = {f"buffer.{name}": value for name, value in self.flat.buffers().items()}
-        for name, value in {"theta": self.flat.theta, **now}.items():
+        now = {f"buffer.{name}": value for name, value in self.params.buffers().items()}
+        for name, value in {"theta": self.params.theta, **now}.items():
             if value.is_floating_point():
                 self.mean[name].lerp_(value, 1 / self.count)
             else:
@@ -132,8 +132,8 @@ class WeightAverage:
         """Let the mean be in the net, and keep the weights of training for the next task."""
         if not self.steps:
             return
-        self.state = {**self.flat.state(), "steps": torch.tensor(self.count)}
-        self.flat.load(self.mean)
+        self.state = {**self.params.state(), "steps": torch.tensor(self.count)}
+        self.params.load(self.mean)
 
 
 BLOCK = 1000  # rows the net answers at a time outside training
@@ -149,7 +149,7 @@ class Model:
     kind : str
         The loss of a row, see `row_losses`: for classes or for numbers.
     compete : str
-        Which classes compete, see `heads.Head`.
+        Which classes compete, see `labels.ClassMask`.
     classes : array-like or None
         All labels that will ever come. None: those of the first task.
     seed : int
@@ -158,11 +158,11 @@ class Model:
     Attributes
     ----------
     net : nn.Module
-    flat : Flat
+    flat : ParameterVector
         Its parameters as one vector.
     average : WeightAverage
         Their mean, which answers between tasks.
-    head : Head
+    mask : ClassMask
         The classes seen so far.
     out : int
         Classes, or targets.
@@ -191,10 +191,10 @@ class Model:
         self.net = build(self.training.net, shape, outputs, self.seeds.number("init"))
         self.net.to(self.device).eval()
         self.channels_last = is_named(self.training.net)
-        self.flat = Flat(self.net, self.channels_last)
-        self.first = self.flat.state()
-        self.average = WeightAverage(self.flat, self.training.average_steps)
-        self.head = Head(self.compete, outputs, self.device)
+        self.params = ParameterVector(self.net, self.channels_last)
+        self.first = self.params.state()
+        self.average = WeightAverage(self.params, self.training.average_steps)
+        self.mask = ClassMask(self.compete, outputs, self.device)
         self._standard = self._standardisation(shape)
         wide = self.net(self.inputs(torch.zeros((2, *shape), device=self.device)))
         tensor = isinstance(wide, Tensor)
@@ -221,7 +221,7 @@ class Model:
                     f"{name} must have one number for each of the {wide[0]} channels or columns "
                     f"of a row, or one for all, found {len(values)}."
                 )
-            numbers = torch.tensor(values, dtype=self.flat.theta.dtype, device=self.device)
+            numbers = torch.tensor(values, dtype=self.params.theta.dtype, device=self.device)
             both.append(numbers.expand(wide[0]).reshape(wide))
         return both[0], both[1]
 
@@ -298,13 +298,13 @@ class Model:
     @contextmanager
     def looking_ahead(self, present: Tensor) -> Iterator[None]:
         """Let the classes `present` compete for a while; then be as before, the net too."""
-        table, now = self.head.table, self.flat.state()
-        self.head.open(present)
+        table, now = self.mask.table, self.params.state()
+        self.mask.open(present)
         try:
             yield
         finally:
-            self.flat.load(now)
-            self.head.load(table)
+            self.params.load(now)
+            self.mask.load(table)
 
     def tensor(self, values: Any) -> Tensor:
         """Return values as a tensor where the net lives."""
@@ -312,7 +312,7 @@ class Model:
 
     def inputs(self, X: Tensor) -> Tensor:
         """Turn rows into what the net takes: floats, divided by the scale of the data."""
-        x = X.to(self.flat.theta.dtype) if X.dtype != self.flat.theta.dtype else X
+        x = X.to(self.params.theta.dtype) if X.dtype != self.params.theta.dtype else X
         if self.scale != 1:
             x = x / self.scale if x is X else x.div_(self.scale)
         if self._standard is not None:
@@ -332,7 +332,7 @@ class Model:
 
     def label_loss(self, batch: Examples) -> Tensor:
         """Return the mean loss of rows at their labels, whatever else a learner's loss is."""
-        outputs = self.head.mask(self.forward(self.inputs(batch.X)), batch.task)
+        outputs = self.mask.apply(self.forward(self.inputs(batch.X)), batch.task)
         return loss_of_rows(self.kind, outputs, batch.y).mean()
 
     @torch.no_grad()

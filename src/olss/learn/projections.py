@@ -26,7 +26,7 @@ class Projection:
         """Take what is remembered of the tasks before this one."""
 
     def __call__(self, model: Model) -> None:
-        """Change ``model.flat.gradient`` in place."""
+        """Change ``model.params.gradient`` in place."""
 
 
 class Gem(Projection):
@@ -51,13 +51,13 @@ class Gem(Projection):
     def begin_task(self, model: Model, held: Examples | None) -> None:
         """Group the remembered rows by task."""
         self.past = rows_by_task(held, model.tasks, self.gem_rows)
-        self.gradients = model.flat.theta.new_empty((len(self.past), model.flat.theta.numel()))
+        self.gradients = model.params.theta.new_empty((len(self.past), model.params.theta.numel()))
 
     def __call__(self, model: Model) -> None:
         """Project the gradient onto what harms no past task."""
         if not self.past:
             return
-        flat = model.flat
+        flat = model.params
         own = flat.gradient.clone()
         for row, rows in zip(self.gradients, self.past, strict=True):
             flat.gradient.zero_()
@@ -90,7 +90,7 @@ class AGem(Projection):
         """Project the gradient if it conflicts with the reference."""
         if self.past is None:
             return
-        flat = model.flat
+        flat = model.params
         own = flat.gradient.clone()
         size = min(self.reference_rows, len(self.past))
         drawn = self.rng.choice(len(self.past), size, replace=False, shuffle=False)

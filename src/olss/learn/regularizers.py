@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from olss.learn.buffers import Memory
-from olss.learn.model import Flat, Model
+from olss.learn.buffers import Buffer
+from olss.learn.model import Model, ParameterVector
 from olss.learn.training import Examples, loss_of_rows
 from olss.util import checks
 
@@ -22,7 +22,7 @@ __all__ = [
     "Distillation",
     "Ewc",
     "OnlineEwc",
-    "Penalty",
+    "Regularizer",
     "Si",
     "fisher_diagonal",
     "squared_mean_gradient",
@@ -33,7 +33,7 @@ RowLoss = Callable[[Tensor, Tensor], Tensor]
 """Outputs (n, c) and the numbers of their rows, (n,) -> the loss of each row, (n,)."""
 
 
-def fisher_diagonal(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
+def fisher_diagonal(flat: ParameterVector, x: Tensor, row_loss: RowLoss) -> Tensor:
     """Mean over the rows of the squared gradient of each row's own loss.
 
     ``F_p = 1/n sum_i (d loss_i / d theta_p)^2``: the empirical Fisher diagonal, at the labels
@@ -56,7 +56,7 @@ def fisher_diagonal(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
         flat.gradient.zero_()
 
 
-def squared_mean_gradient(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
+def squared_mean_gradient(flat: ParameterVector, x: Tensor, row_loss: RowLoss) -> Tensor:
     """Square the gradient of the mean loss: what the published code of GEM takes for Fisher.
 
     Not the Fisher diagonal (gradients of opposite signs cancel before the square); here to
@@ -70,7 +70,7 @@ def squared_mean_gradient(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
     return square
 
 
-def _is_linear(flat: Flat, x: Tensor) -> bool:
+def _is_linear(flat: ParameterVector, x: Tensor) -> bool:
     """Whether the way of linear layers is right for a net, tried on a few rows.
 
     A weight that is used outside its layer cannot be seen in the net, only in its gradient. The
@@ -90,7 +90,9 @@ def _is_linear(flat: Flat, x: Tensor) -> bool:
     )
 
 
-def _linear(flat: Flat, x: Tensor, row_loss: RowLoss, block: int = 1000) -> Tensor | None:
+def _linear(
+    flat: ParameterVector, x: Tensor, row_loss: RowLoss, block: int = 1000
+) -> Tensor | None:
     """Sum of squares if every parameter is a linear layer's, used once, on rows (n, k)."""
     total = torch.zeros_like(flat.theta)
     squares = dict(zip(map(id, flat.parameters), flat.split(total), strict=True))
@@ -130,7 +132,7 @@ def _linear(flat: Flat, x: Tensor, row_loss: RowLoss, block: int = 1000) -> Tens
     return total
 
 
-def _general(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
+def _general(flat: ParameterVector, x: Tensor, row_loss: RowLoss) -> Tensor:
     """Sum of squares for any net; where torch has no gradients of rows in blocks, one by one."""
     try:
         return _in_blocks(flat, x, row_loss)
@@ -138,7 +140,7 @@ def _general(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
         return _row_by_row(flat, x, row_loss)
 
 
-def _row_by_row(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
+def _row_by_row(flat: ParameterVector, x: Tensor, row_loss: RowLoss) -> Tensor:
     """Sum of squares through a backward pass for each row."""
     total = torch.zeros_like(flat.theta)
     pieces = flat.split(total)
@@ -151,7 +153,7 @@ def _row_by_row(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
     return total
 
 
-def _in_blocks(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
+def _in_blocks(flat: ParameterVector, x: Tensor, row_loss: RowLoss) -> Tensor:
     """Sum of squares through gradients of single rows in blocks."""
     trainable = {name: p.detach() for name, p in flat.net.named_parameters() if p.requires_grad}
     fixed = {name: value.detach() for name, value in flat.buffers().items()}
@@ -174,7 +176,7 @@ def _in_blocks(flat: Flat, x: Tensor, row_loss: RowLoss) -> Tensor:
     return total
 
 
-class Penalty:
+class Regularizer:
     """Does nothing at each of the moments a penalty may act: the base of those that do.
 
     `state` names the tensors that live on from task to task. `weight` is what its term of the
@@ -196,22 +198,22 @@ class Penalty:
         """Return a term for the loss of a step whose last `replayed` rows are from memory."""
         return None
 
-    def gradient(self, flat: Flat) -> Tensor | None:
+    def gradient(self, flat: ParameterVector) -> Tensor | None:
         """Return what joins the gradient, asked for only where a step has no one length (Adam)."""
         return None
 
-    def after_step(self, flat: Flat, lr: float) -> None:
+    def after_step(self, flat: ParameterVector, lr: float) -> None:
         """Act on the parameters after the optimiser's step with the loss's gradient.
 
         `lr` is how far a lasting gradient of 1 moves a parameter in a step: with momentum, more
         than the learning rate. 0: `gradient` was part of the step.
         """
 
-    def end_task(self, model: Model, rows: Examples, memory: Memory) -> None:
+    def end_task(self, model: Model, rows: Examples, memory: Buffer) -> None:
         """Learn from a task that was trained on `rows`; the memory holds what stays of it."""
 
 
-class _Quadratic(Penalty):
+class _Quadratic(Regularizer):
     """strength * sum_p [ F_p t_p^2 - 2 m_p t_p ]: quadratics around past values, merged.
 
     ``sum_j F_j (t - t_j)^2`` has this form with F = sum F_j and m = sum F_j t_j, up to a
@@ -229,13 +231,13 @@ class _Quadratic(Penalty):
         """Forget the divisor of the task before."""
         self.divisor: tuple[float, Tensor] | None = None
 
-    def gradient(self, flat: Flat) -> Tensor | None:
+    def gradient(self, flat: ParameterVector) -> Tensor | None:
         """Return the penalty's gradient."""
         if not self.state or self.strength == 0:
             return None
         return (self.state["F"] * flat.theta).sub_(self.state["m"]).mul_(2 * self.strength)
 
-    def after_step(self, flat: Flat, lr: float) -> None:
+    def after_step(self, flat: ParameterVector, lr: float) -> None:
         """Pull the parameters towards where past tasks want them."""
         if not self.state or self.strength == 0 or lr == 0:
             return
@@ -244,7 +246,7 @@ class _Quadratic(Penalty):
             self.divisor = scale, self.state["F"] * scale + 1
         flat.theta.add_(self.state["m"], alpha=scale).div_(self.divisor[1])
 
-    def value(self, flat: Flat) -> float:
+    def value(self, flat: ParameterVector) -> float:
         """Return the penalty up to a constant that does not depend on the parameters."""
         if not self.state:
             return 0.0
@@ -282,16 +284,16 @@ class Ewc(_Quadratic):
         chosen = rows.take(model.tensor(rng.permutation(len(rows))[: self.fisher_rows]))
 
         def row_loss(outputs: Tensor, numbers: Tensor) -> Tensor:
-            outputs = model.head.mask(outputs[:, : model.out], chosen.task[numbers])
+            outputs = model.mask.apply(outputs[:, : model.out], chosen.task[numbers])
             return loss_of_rows(model.kind, outputs, chosen.y[numbers])
 
         measure = fisher_diagonal if self.fisher == "example" else squared_mean_gradient
-        return measure(model.flat, model.inputs(chosen.X), row_loss)
+        return measure(model.params, model.inputs(chosen.X), row_loss)
 
-    def end_task(self, model: Model, rows: Examples, memory: Memory) -> None:
+    def end_task(self, model: Model, rows: Examples, memory: Buffer) -> None:
         """Add the task's quadratic."""
         F = self.information(model, rows)
-        m = F * model.flat.theta
+        m = F * model.params.theta
         if self.state:
             F, m = F + self.state["F"], m + self.state["m"]
         self.state = {"F": F, "m": m}
@@ -313,12 +315,12 @@ class OnlineEwc(Ewc):
         super().__init__(ewc_strength, fisher_rows, fisher)
         self.decay = checks.fraction("ewc_decay", ewc_decay)
 
-    def end_task(self, model: Model, rows: Examples, memory: Memory) -> None:
+    def end_task(self, model: Model, rows: Examples, memory: Buffer) -> None:
         """Fold the task into the running penalty."""
         F = self.information(model, rows)
         if self.state:
             F = F + self.decay * self.state["F"]
-        self.state = {"F": F, "m": F * model.flat.theta}
+        self.state = {"F": F, "m": F * model.params.theta}
 
 
 class Si(_Quadratic):
@@ -336,27 +338,27 @@ class Si(_Quadratic):
 
     def begin_task(self, model: Model) -> None:
         """Begin the path of a task."""
-        self.origin = model.flat.theta.clone()
+        self.origin = model.params.theta.clone()
         self.earned = torch.zeros_like(self.origin)
         self.before = self.origin.clone()
         super().begin_task(model)
 
-    def after_step(self, flat: Flat, lr: float) -> None:
+    def after_step(self, flat: ParameterVector, lr: float) -> None:
         """Pull, then add what the whole step earned."""
         super().after_step(flat, lr)
         self.earned.addcmul_(flat.gradient, self.before.sub_(flat.theta))
         self.before.copy_(flat.theta)
 
-    def end_task(self, model: Model, rows: Examples, memory: Memory) -> None:
+    def end_task(self, model: Model, rows: Examples, memory: Buffer) -> None:
         """Turn what was earned into importance."""
-        way = model.flat.theta - self.origin
+        way = model.params.theta - self.origin
         F = self.earned.clamp(min=0) / (way.square() + self.damping)
         if self.state:
             F += self.state["F"]
-        self.state = {"F": F, "m": F * model.flat.theta}
+        self.state = {"F": F, "m": F * model.params.theta}
 
 
-class Distillation(Penalty):
+class Distillation(Regularizer):
     """Stay near the outputs stored with remembered rows, as DER and DER++ (Buzzega et al. 2020).
 
     With replayed rows the loss is the mean of ``L(current)``, ``L(replayed)`` with weight beta
@@ -391,7 +393,7 @@ class Distillation(Penalty):
         distance = stored_output_loss(outputs, batch.outputs, replayed or len(batch))
         return distance / output_spread(batch.outputs).clamp(min=1) if self.scaled else distance
 
-    def end_task(self, model: Model, rows: Examples, memory: Memory) -> None:
+    def end_task(self, model: Model, rows: Examples, memory: Buffer) -> None:
         """Store what the net answers now to the rows that have no stored outputs yet."""
         memory.store_outputs(model.outputs)
 

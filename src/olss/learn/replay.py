@@ -13,7 +13,7 @@ from olss.errors import InputError
 from olss.learn.training import Examples, as_tensor
 from olss.util import checks
 
-__all__ = ["REGIMES", "Regime", "TrainingSet", "batches", "mix_counts"]
+__all__ = ["REGIMES", "ReplayStrategy", "TrainingSet", "batches", "mix_counts"]
 
 REGIMES = ("task", "sketch", "mix", "replay", "union")
 TAKE_IN = ("before", "after")
@@ -84,7 +84,7 @@ class TrainingSet:
         return (a * own + b * past) / (a + b)
 
 
-class Regime:
+class ReplayStrategy:
     """How a task's own rows and the remembered rows become a training set.
 
     Parameters
@@ -124,7 +124,7 @@ class Regime:
             raise InputError(f"take_in={take_in!r} is for regime='replay', found {regime!r}.")
 
     @property
-    def takes_in_first(self) -> bool:
+    def updates_buffer_first(self) -> bool:
         """Whether the memory takes a task in before it is trained on."""
         return self.take_in == "before"
 

@@ -118,7 +118,7 @@ def test_with_threads_set_the_record_does_not_depend_on_those_of_the_process(nam
         for threads in (1, 2):
             torch.set_num_threads(threads)
             learner = make(name, net="mlp-400-400", batch=100, threads=1, **size)
-            texts.append(text(run(tasks, learner)) + str(learner.model.flat.theta.tolist()))
+            texts.append(text(run(tasks, learner)) + str(learner.model.params.theta.tolist()))
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
@@ -380,7 +380,7 @@ def test_the_record_counts_remembered_rows_that_were_disturbed(tmp_path):
     with pytest.raises(StopError):
         run(noisy, learner, checkpoint=tmp_path, on_task=stop_after(1))
     record = run(noisy, learner, checkpoint=tmp_path)  # goes on after the second task
-    held = learner.memory.held
+    held = learner.buffer.held
     assert held is not None
     assert record.disturbed_rows[-1] == flags[held.index.numpy()].sum() > 0
     assert run(noisy, recipe("sgd", net="mlp-16")).disturbed_rows.tolist() == [0, 0, 0]

@@ -1,12 +1,64 @@
+import itertools
+
 import numpy as np
 import pytest
 import torch
 
 from olss.errors import InputError
 from olss.learn import recipe
-from olss.learn.training import Augmentation
+from olss.learn.training import PURPOSES, Augmentation, Examples, Seeds, as_tensor
 
 from .tasks import Tiny, blobs
+
+
+def make(rows, start=0, **columns):
+    index = torch.arange(start, start + rows)
+    return Examples(index[:, None].float(), index % 2, index * 0, index, **columns)
+
+
+def test_taking_keeps_columns_together():
+    rows = make(5, weight=torch.arange(5.0)).take(torch.tensor([3, 1]))
+    assert rows.index.tolist() == rows.X[:, 0].tolist() == rows.weight.tolist() == [3, 1]
+    assert rows.outputs is None
+
+
+def test_joining_fills_what_one_side_lacks():
+    weighted = make(2, weight=torch.tensor([5.0, 6.0]))
+    remembered = make(2, start=2, outputs=torch.ones(2, 3))
+    both = weighted.join(remembered)
+    assert both.index.tolist() == [0, 1, 2, 3]
+    assert both.weight.tolist() == [5, 6, 1, 1]
+    assert both.outputs.isnan().all(1).tolist() == [True, True, False, False]
+    assert weighted.join(None) is weighted
+
+
+def test_bytes_are_those_of_all_columns():
+    assert make(10).nbytes == 10 * (4 + 3 * 8)
+    assert make(10, outputs=torch.ones(10, 3)).nbytes == 10 * (4 + 3 * 8 + 3 * 4)
+
+
+def test_a_read_only_array_becomes_a_tensor_without_a_copy():
+    array = np.arange(6, dtype=np.uint8)
+    array.flags.writeable = False
+    assert as_tensor(array).data_ptr() == array.ctypes.data
+
+
+def test_reversed_and_foreign_byte_order_arrays_become_tensors():
+    assert as_tensor(np.arange(4)[::-1]).tolist() == [3, 2, 1, 0]
+    assert as_tensor(np.arange(4, dtype=">f4")).tolist() == [0, 1, 2, 3]
+
+
+def test_each_purpose_task_and_seed_has_numbers_of_its_own():
+    keys = itertools.product((0, 1), PURPOSES, (0, 1, 2))
+    drawn = [Seeds(seed).number(purpose, task) for seed, purpose, task in keys]
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_asking_again_gives_the_same():
+    seeds = Seeds(np.int64(3))
+    first = seeds.rng("order", 2).permutation(10)
+    seeds.rng("memory", 2).permutation(10)
+    np.testing.assert_array_equal(seeds.rng("order", 2).permutation(10), first)
 
 
 def images(count=200, channels=3, side=8, dtype=torch.uint8):
@@ -75,13 +127,13 @@ def test_only_training_sees_changed_images():
     task = picture_task()
     for learner in (plain, changed):
         learner.fit_task(task)
-    held = [learner.memory.held.X for learner in (plain, changed)]
+    held = [learner.buffer.held.X for learner in (plain, changed)]
     assert torch.equal(*held)
-    assert not torch.equal(plain.model.flat.theta, changed.model.flat.theta)
+    assert not torch.equal(plain.model.params.theta, changed.model.params.theta)
     answers = changed.predict(task.X)
     np.testing.assert_array_equal(answers, changed.predict(task.X))
     # Training on flipped rows would give another net than training on the rows as they are.
-    changed.model.flat.load(plain.model.flat.state())
+    changed.model.params.load(plain.model.params.state())
     np.testing.assert_array_equal(changed.predict(task.X), plain.predict(task.X))
 
 
@@ -94,7 +146,7 @@ def test_inputs_are_standardised_channel_by_channel():
     wide = np.float32(mean)[:, None, None], np.float32(std)[:, None, None]
     by_hand.fit_task(Tiny((np.float32(task.X) / 255 - wide[0]) / wide[1], task.y))
     torch.testing.assert_close(
-        learner.model.flat.theta, by_hand.model.flat.theta, rtol=1e-4, atol=1e-6
+        learner.model.params.theta, by_hand.model.params.theta, rtol=1e-4, atol=1e-6
     )
     with pytest.raises(InputError, match=r"for each of the 3 channels.*found 2"):
         recipe("sgd", input_mean=[0.1, 0.2]).fit_task(task)
@@ -117,7 +169,7 @@ def test_a_saved_learner_goes_on_with_the_same_chance(precision, tmp_path):
     other = make().load(tmp_path / "state")
     for one in (learner, other):
         one.fit_task(tasks[2])
-    assert torch.equal(learner.model.flat.theta, other.model.flat.theta)
+    assert torch.equal(learner.model.params.theta, other.model.params.theta)
     np.testing.assert_array_equal(learner.predict(tasks[0].X), other.predict(tasks[0].X))
 
 
@@ -126,6 +178,6 @@ def test_bfloat16_computes_in_it_and_keeps_parameters_whole():
             for p in ("float32", "bfloat16")]  # fmt: skip
     for learner in both:
         learner.fit_task(picture_task())
-    whole, half = (learner.model.flat.theta for learner in both)
+    whole, half = (learner.model.params.theta for learner in both)
     assert half.dtype == torch.float32
     assert 0 < (whole - half).norm() < 0.2 * whole.norm()

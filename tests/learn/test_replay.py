@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from olss.errors import InputError
-from olss.learn.replay import Regime, TrainingSet, mix_counts
+from olss.learn.replay import ReplayStrategy, TrainingSet, mix_counts
 from olss.learn.training import Examples
 
 
@@ -34,7 +34,7 @@ def rng():
 
 
 def trained_on(regime, current, held, size, **settings):
-    return Regime(regime, **settings).training_set(current, held, size, 10, rng()).rows
+    return ReplayStrategy(regime, **settings).training_set(current, held, size, 10, rng()).rows
 
 
 def test_a_mix_has_its_share_of_the_current_task_and_no_row_twice():
@@ -57,7 +57,7 @@ def test_the_other_regimes():
     current, held = examples(4, 1), examples(6, 0)
 
     def made(regime, held, **settings):
-        found = Regime(regime, **settings).training_set(current, held, 9, 2, rng())
+        found = ReplayStrategy(regime, **settings).training_set(current, held, 9, 2, rng())
         return found.rows, found.replay, found.replayed
 
     assert made("task", held) == (current, None, None)
@@ -70,9 +70,9 @@ def test_the_other_regimes():
 
 
 def test_the_memory_takes_a_task_in_before_or_after_it_is_trained_on():
-    assert Regime("sketch").takes_in_first
-    assert not Regime("replay").takes_in_first
-    assert Regime("replay", take_in="before").takes_in_first
+    assert ReplayStrategy("sketch").updates_buffer_first
+    assert not ReplayStrategy("replay").updates_buffer_first
+    assert ReplayStrategy("replay", take_in="before").updates_buffer_first
 
 
 @pytest.mark.parametrize(("replay_rows", "expected"), [(None, [4, 4, 2]), (3, [3, 3, 3])])
@@ -100,4 +100,4 @@ def test_a_step_has_as_many_replayed_rows_as_asked_for(replay_rows, expected):
 )
 def test_bad_settings(settings, message):
     with pytest.raises(InputError, match=message):
-        Regime(**settings)
+        ReplayStrategy(**settings)

@@ -3,10 +3,17 @@ import pytest
 import torch
 
 from olss.errors import InputError
-from olss.learn.buffers import Everything, Exemplars, Memory, Ring, SketchMemory, herd
+from olss.learn.buffers import Buffer, FullBuffer, HerdingBuffer, PolicyBuffer, RingBuffer, herd
 from olss.learn.training import Examples, Seeds, as_tensor
 
 CPU = torch.device("cpu")
+
+BUFFERS = [
+    PolicyBuffer(size=30, policy="reservoir"),
+    HerdingBuffer(30),
+    RingBuffer(10),
+    FullBuffer(),
+]
 
 
 def examples(rows, task=0, start=0, classes=(0, 1), seed=0):
@@ -28,34 +35,34 @@ def filled(memory, sizes=(50, 50, 50), classes=None):
     start = 0
     for task, rows in enumerate(sizes):
         new = examples(rows, task, start, classes[task] if classes else (0, 1))
-        memory.take_in(new, task, identity)
+        memory.update(new, task, identity)
         start += rows
     return memory
 
 
 def test_nothing_is_remembered_by_default():
-    assert filled(Memory()).held is None
-    assert filled(Memory()).counts(3) == [0, 0, 0]
+    assert filled(Buffer()).held is None
+    assert filled(Buffer()).counts(3) == [0, 0, 0]
 
 
 def test_everything_is_everything():
-    held = filled(Everything()).held
+    held = filled(FullBuffer()).held
     assert held.index.tolist() == list(range(150))
     assert held.task.tolist() == [0] * 50 + [1] * 50 + [2] * 50
 
 
 def test_a_ring_holds_so_many_of_each_task_once_and_all_of_a_small_one():
-    memory = filled(Ring(gem_rows=20), sizes=(50, 7, 50))
+    memory = filled(RingBuffer(gem_rows=20), sizes=(50, 7, 50))
     assert memory.counts(3) == [20, 7, 20]
     assert len(set(memory.held.index.tolist())) == 47
     torch.testing.assert_close(memory.held.X[20:27].sum(), examples(7, 1).X.sum())
 
 
 def test_a_ring_takes_all_classes_of_rows_sorted_by_class():
-    memory = Ring(gem_rows=40)
+    memory = RingBuffer(gem_rows=40)
     memory.start(Seeds(0), CPU)
     new = examples(400, classes=(0, 1, 2, 3))
-    memory.take_in(new.take(new.y.argsort()), 0, identity)
+    memory.update(new.take(new.y.argsort()), 0, identity)
     assert torch.bincount(memory.held.y).min() > 0
 
 
@@ -75,36 +82,36 @@ def test_herding_against_its_definition():
 
 
 def test_exemplars_never_exceed_the_budget_and_share_it_by_class():
-    memory = Exemplars(size=50)
+    memory = HerdingBuffer(size=50)
     memory.start(Seeds(0), CPU)
     for task in range(5):
         classes = (2 * task, 2 * task + 1)
-        memory.take_in(examples(100, task, 100 * task, classes), task, identity)
+        memory.update(examples(100, task, 100 * task, classes), task, identity)
         counts = torch.bincount(memory.held.y)
         assert len(memory.held) <= 50
         assert counts.tolist() == [50 // (2 * task + 2)] * (2 * task + 2)
 
 
 def test_fewer_exemplars_of_an_old_class_are_a_prefix_in_herding_order():
-    memory = Exemplars(size=40)
+    memory = HerdingBuffer(size=40)
     memory.start(Seeds(0), CPU)
-    memory.take_in(examples(100, 0, 0, (0, 1)), 0, identity)
+    memory.update(examples(100, 0, 0, (0, 1)), 0, identity)
     before = memory.held.index[memory.held.y == 0].tolist()
     new = examples(100, 0, 0, (0, 1))
     rows = (new.y == 0).nonzero().flatten()
     assert before == rows[herd(new.X[rows], 20)].tolist()
-    memory.take_in(examples(100, 1, 100, (2, 3)), 1, identity)
+    memory.update(examples(100, 1, 100, (2, 3)), 1, identity)
     assert memory.held.index[memory.held.y == 0].tolist() == before[:10]
 
 
 def test_exemplars_need_a_row_for_each_class():
     with pytest.raises(InputError, match="at least the number of classes, found 3 for 4"):
-        Exemplars(size=3).check(4)
+        HerdingBuffer(size=3).check(4)
 
 
 @pytest.mark.parametrize("policy", ["paper", "weighted", "reservoir"])
 def test_a_sketch_is_a_memory(policy):
-    memory = filled(SketchMemory(size=40, policy=policy), sizes=(100, 100, 100))
+    memory = filled(PolicyBuffer(size=40, policy=policy), sizes=(100, 100, 100))
     assert sum(memory.counts(3)) == len(memory.held) == 40
     whole = torch.cat([examples(100, task).X for task in range(3)])
     assert torch.equal(whole[memory.held.index], memory.held.X)
@@ -112,16 +119,17 @@ def test_a_sketch_is_a_memory(policy):
 
 
 def test_the_size_of_the_task_is_a_size():
-    assert len(filled(SketchMemory(size="task"), sizes=(100, 30)).held) == 30
+    assert len(filled(PolicyBuffer(size="task"), sizes=(100, 30)).held) == 30
 
 
 @pytest.mark.parametrize(
-    "memory", [SketchMemory(size=30, policy="reservoir"), Exemplars(30), Ring(10), Everything()]
+    "memory",
+    [PolicyBuffer(size=30, policy="reservoir"), HerdingBuffer(30), RingBuffer(10), FullBuffer()],
 )
 def test_stored_outputs_stay_with_their_rows_and_new_rows_get_their_own(memory):
     memory.start(Seeds(0), CPU)
     for task in range(4):
-        memory.take_in(examples(60, task, 60 * task), task, identity)
+        memory.update(examples(60, task, 60 * task), task, identity)
         memory.store_outputs(lambda X, mark=task: torch.cat([X[:, :2], 0 * X[:, :1] + mark], 1))
         held = memory.held
         assert torch.equal(held.outputs[:, :2], held.X[:, :2])
@@ -130,27 +138,28 @@ def test_stored_outputs_stay_with_their_rows_and_new_rows_get_their_own(memory):
 
 
 @pytest.mark.parametrize(
-    "memory", [SketchMemory(size=30, policy="reservoir"), Exemplars(30), Ring(10), Everything()]
+    "memory",
+    [PolicyBuffer(size=30, policy="reservoir"), HerdingBuffer(30), RingBuffer(10), FullBuffer()],
 )
 def test_a_memory_goes_on_from_disk_as_if_nothing_happened(memory, tmp_path):
     memory = filled(memory, sizes=(50, 50))
     memory.store_outputs(lambda X: X[:, :2].clone())
     memory.save(tmp_path)
-    memory.take_in(examples(50, 2, 100), 2, identity)
+    memory.update(examples(50, 2, 100), 2, identity)
     expected = memory.held
     memory.start(Seeds(0), CPU)
     memory.load(tmp_path)
-    memory.take_in(examples(50, 2, 100), 2, identity)
+    memory.update(examples(50, 2, 100), 2, identity)
     for a, b in zip(memory.held.values(), expected.values(), strict=True):
         assert a is b is None or torch.equal(a.nan_to_num(), b.nan_to_num())
 
 
-@pytest.mark.parametrize("memory", [SketchMemory(size=30), Ring(10), Everything()])
+@pytest.mark.parametrize("memory", [PolicyBuffer(size=30), RingBuffer(10), FullBuffer()])
 def test_a_snapshot_undoes_taking_in(memory):
     memory = filled(memory, sizes=(50,))
     before = [None if v is None else v.clone() for v in memory.held.values()]
     snapshot = memory.snapshot()
-    memory.take_in(examples(50, 1, 50), 1, identity)
+    memory.update(examples(50, 1, 50), 1, identity)
     assert memory.held.index.max() >= 50
     memory.restore(snapshot)
     for a, b in zip(memory.held.values(), before, strict=True):
@@ -160,11 +169,11 @@ def test_a_snapshot_undoes_taking_in(memory):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Ring(0), "gem_rows must be"),
-        (lambda: Exemplars(2.5), "size must be"),
-        (lambda: SketchMemory(size=-1), "size must be"),
-        (lambda: SketchMemory(policy="papper"), "policy must be one of"),
-        (lambda: SketchMemory(features="last"), "'penultimate' or 'gradient', found 'last'"),
+        (lambda: RingBuffer(0), "gem_rows must be"),
+        (lambda: HerdingBuffer(2.5), "size must be"),
+        (lambda: PolicyBuffer(size=-1), "size must be"),
+        (lambda: PolicyBuffer(policy="papper"), "policy must be one of"),
+        (lambda: PolicyBuffer(features="last"), "'penultimate' or 'gradient', found 'last'"),
     ],
 )
 def test_bad_settings_are_refused_at_once(make, message):

@@ -4,12 +4,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
 
 from olss.errors import InputError
 from olss.learn import DivergedError, recipe, run
-from olss.learn.model import Flat
-from olss.learn.nets import mlp
-from olss.learn.regularizers import Ewc, OnlineEwc, Si
+from olss.learn.model import ParameterVector
+from olss.learn.nets import mlp, resnet18
+from olss.learn.regularizers import Ewc, OnlineEwc, Si, fisher_diagonal, squared_mean_gradient
 from olss.learn.replay import TrainingSet
 from olss.streams import permuted
 
@@ -21,7 +23,7 @@ def fitted(name, tasks=3, **settings):
     snapshots = []
     for task in stream(tasks):
         learner.fit_task(task)
-        snapshots.append(learner.model.flat.theta.clone())
+        snapshots.append(learner.model.params.theta.clone())
     return learner, snapshots
 
 
@@ -30,15 +32,15 @@ class Given(Ewc):
 
     def information(self, learner, rows):
         generator = torch.Generator().manual_seed(learner.tasks)
-        F = torch.rand(learner.flat.theta.shape, generator=generator)
+        F = torch.rand(learner.params.theta.shape, generator=generator)
         self.all = [*getattr(self, "all", []), F]
         return F
 
 
 def test_the_merged_quadratic_is_the_sum_of_a_penalty_for_each_task():
-    flat = Flat(mlp(5, 3, (4,)))
+    flat = ParameterVector(mlp(5, 3, (4,)))
     penalty = Given(ewc_strength=7.0)
-    learner = SimpleNamespace(flat=flat, tasks=0)
+    learner = SimpleNamespace(params=flat, tasks=0)
     penalty.start()
     centres = []
     for task in range(4):
@@ -67,7 +69,7 @@ def test_the_merged_quadratic_is_the_sum_of_a_penalty_for_each_task():
 
 
 def test_a_small_step_of_the_penalty_is_a_step_along_its_gradient():
-    flat = Flat(mlp(5, 3, (4,)))
+    flat = ParameterVector(mlp(5, 3, (4,)))
     penalty = Ewc(ewc_strength=3.0)
     penalty.state = {"F": torch.rand_like(flat.theta), "m": torch.randn_like(flat.theta)}
     penalty.begin_task(None)
@@ -78,13 +80,13 @@ def test_a_small_step_of_the_penalty_is_a_step_along_its_gradient():
 
 
 def test_online_ewc_decays_and_moves_its_centre():
-    flat = Flat(mlp(5, 3, (4,)))
+    flat = ParameterVector(mlp(5, 3, (4,)))
     penalty = OnlineEwc(ewc_strength=1.0, ewc_decay=0.5)
     penalty.information = lambda learner, rows: torch.full_like(flat.theta, 2.0)
     penalty.start()
     for _ in range(3):
         flat.theta.normal_()
-        penalty.end_task(SimpleNamespace(flat=flat), None, None)
+        penalty.end_task(SimpleNamespace(params=flat), None, None)
     assert penalty.state["F"].unique().tolist() == [2 + 0.5 * (2 + 0.5 * 2)]
     penalty.begin_task(None)
     before = flat.theta.clone()
@@ -95,7 +97,7 @@ def test_online_ewc_decays_and_moves_its_centre():
 @pytest.mark.parametrize("name", ["ewc", "online-ewc", "si"])
 def test_importances_are_there_after_training(name):
     learner, _ = fitted(name)
-    F = learner.parts.penalties[0].state["F"]
+    F = learner.parts.regularizers[0].state["F"]
     assert (F >= 0).all()
     assert (F > 0).double().mean() > 0.5
 
@@ -129,11 +131,11 @@ def test_training_ends_where_loss_and_penalty_are_least_whatever_the_optimiser(s
         batch=100, ewc_strength=0.5, **settings,
     )  # fmt: skip
     learner.fit_task(SimpleNamespace(X=X, y=X @ [1, 1, 1] + rng.standard_normal(100)))
-    F, m = (0.5 * value.double().numpy() for value in learner.parts.penalties[0].state.values())
+    F, m = (0.5 * value.double().numpy() for value in learner.parts.regularizers[0].state.values())
     y = X @ [-1, 2, 0]
     learner.fit_task(SimpleNamespace(X=X, y=y))
     best = np.linalg.solve(X.T @ X / 100 + np.diag(F), X.T @ y / 100 + m)
-    assert learner.model.flat.theta.numpy() == pytest.approx(best, abs=0.01)
+    assert learner.model.params.theta.numpy() == pytest.approx(best, abs=0.01)
     assert np.abs(best - [-1, 2, 0]).max() > 0.1
 
 
@@ -141,20 +143,20 @@ def test_strength_zero_is_plain_sgd():
     plain, _ = fitted("sgd")
     for name, setting in (("ewc", "ewc_strength"), ("si", "si_strength")):
         other, _ = fitted(name, **{setting: 0.0})
-        assert torch.equal(other.model.flat.theta, plain.model.flat.theta)
+        assert torch.equal(other.model.params.theta, plain.model.params.theta)
 
 
 def test_si_path_integral_on_a_quadratic():
     # Loss 1/2 a (t - b)^2, steps of lr: t_k - b = r^k (t_0 - b), r = 1 - lr a, and the path
     # integral is sum_k lr g_k^2 = lr a^2 (t_0 - b)^2 (1 - r^2K) / (1 - r^2).
     lr, steps, damping = 0.05, 40, 0.1
-    flat = Flat(mlp(2, 2, ()))
+    flat = ParameterVector(mlp(2, 2, ()))
     size = flat.theta.numel()
     a, b = torch.linspace(0.5, 3, size).double(), torch.linspace(-1, 1, size).double()
     flat.theta.normal_()
     start = flat.theta.double()
     penalty = Si(si_strength=2.0, si_damping=damping)
-    learner = SimpleNamespace(flat=flat)
+    learner = SimpleNamespace(params=flat)
     penalty.start()
     penalty.begin_task(learner)
     for _ in range(steps):
@@ -171,9 +173,9 @@ def test_si_path_integral_on_a_quadratic():
 
 
 def test_si_counts_the_loss_of_the_task_and_not_its_own_penalty():
-    flat = Flat(mlp(2, 2, ()))
+    flat = ParameterVector(mlp(2, 2, ()))
     penalty = Si(si_strength=5.0)
-    learner = SimpleNamespace(flat=flat)
+    learner = SimpleNamespace(params=flat)
     penalty.start()
     penalty.state = {"F": torch.ones_like(flat.theta), "m": torch.zeros_like(flat.theta)}
     penalty.begin_task(learner)
@@ -192,9 +194,9 @@ def test_si_counts_the_loss_of_the_task_under_other_optimisers_too():
         learner.start(seed=0)
         first, second = stream(2)
         learner.fit_task(first)
-        learner.parts.penalties[0].state["F"].fill_(1e6)  # a penalty far steeper than the loss
+        learner.parts.regularizers[0].state["F"].fill_(1e6)  # a penalty far steeper than the loss
         learner.fit_task(second)
-        earned.append(learner.parts.penalties[0].earned.abs().sum().item())
+        earned.append(learner.parts.regularizers[0].earned.abs().sum().item())
     # Adam's first step is as long whatever the gradient; the loss's own gradient is the same.
     assert earned[1] == pytest.approx(earned[0], rel=0.05)
 
@@ -211,12 +213,12 @@ def test_der_plus_plus_loss_by_hand(distance):
     )
     first, second = stream(2)
     learner.fit_task(first)
-    learner.model.flat.theta.mul_(
+    learner.model.params.theta.mul_(
         1.5
     )  # move the net away from what it was when outputs were stored
     current, present = learner._examples(second)
-    learner.model.head.open(present)
-    new, held = current.take(torch.arange(20)), learner.memory.held.take(torch.arange(15))
+    learner.model.mask.open(present)
+    new, held = current.take(torch.arange(20)), learner.buffer.held.take(torch.arange(15))
     found = learner._loss(new.join(held), replayed=15)
 
     def cross_entropy(rows):
@@ -259,7 +261,7 @@ def test_stored_outputs_are_those_of_the_net_when_the_task_ended():
     for task in stream(3):
         learner.fit_task(task)
         outputs.append(learner.model.outputs(learner.model.tensor(task.X)))
-    held = learner.memory.held
+    held = learner.buffer.held
     assert len(held.task.unique()) == 3
     for row in range(len(held)):
         task = held.task[row]
@@ -278,9 +280,9 @@ def test_distillation_in_the_sketch_regime_counts_rows_of_past_tasks_only():
     )
     first, second = stream(2)
     learner.fit_task(first)
-    learner.model.flat.theta.mul_(1.5)
-    learner.memory.take_in(learner._examples(second)[0], 1, learner.model.features)
-    held = learner.memory.held
+    learner.model.params.theta.mul_(1.5)
+    learner.buffer.update(learner._examples(second)[0], 1, learner.model.features)
+    held = learner.buffer.held
     past = held.task == 0
     assert torch.equal(held.outputs.isnan().any(1), ~past)
     with torch.no_grad():
@@ -297,20 +299,20 @@ def test_icarl_keeps_old_answers_as_targets():
     learner.start(classes=range(6))
     learner.fit_task(first)
     current, present = learner._examples(second)
-    learner.model.head.open(present)
-    training = TrainingSet(current.join(learner.memory.held), 20)
+    learner.model.mask.open(present)
+    training = TrainingSet(current.join(learner.buffer.held), 20)
     rows = learner.parts.loss.begin_task(learner.model, training).rows
     torch.testing.assert_close(rows.outputs, learner.model.outputs(rows.X))
     assert learner.parts.loss.old.tolist() == [True, True, False, False, False, False]
 
 
 def test_what_a_step_reads_does_not_grow_with_the_number_of_tasks():
-    flat = Flat(mlp(8, 3, (4,)))
+    flat = ParameterVector(mlp(8, 3, (4,)))
     for penalty in (Ewc(), OnlineEwc()):
         penalty.information = lambda learner, rows: torch.rand_like(flat.theta)
         penalty.start()
         for _ in range(60):
-            penalty.end_task(SimpleNamespace(flat=flat), None, None)
+            penalty.end_task(SimpleNamespace(params=flat), None, None)
         assert sum(v.numel() for v in penalty.state.values()) == 2 * flat.theta.numel()
 
 
@@ -318,7 +320,7 @@ def test_what_a_step_reads_does_not_grow_with_the_number_of_tasks():
 @pytest.mark.parametrize("head", ["seen", "all"])
 def test_outputs_beyond_the_classes_have_no_importance(head, fisher):
     learner, _ = fitted("ewc", 2, net=lambda: mlp(8, 5, (4,)), head=head, fisher=fisher)
-    *_, weight, bias = learner.model.flat.split(learner.parts.penalties[0].state["F"])
+    *_, weight, bias = learner.model.params.split(learner.parts.regularizers[0].state["F"])
     assert (weight[:3] > 0).any(1).all()
     assert (weight[3:] == 0).all()
     assert (bias[3:] == 0).all()
@@ -342,14 +344,187 @@ def test_bad_settings(make, message):
 def test_fisher_rows_are_drawn_from_what_was_trained_on():
     learner = recipe("olss+ewc", net="mlp-16", batch=20, size=40, fisher_rows=25)
     seen = []
-    original = learner.parts.penalties[0].information
+    original = learner.parts.regularizers[0].information
 
     def spy(learner, rows):
         seen.append(rows)
         return original(learner, rows)
 
-    learner.parts.penalties[0].information = spy
+    learner.parts.regularizers[0].information = spy
     for task in stream(2):
         learner.fit_task(task)
     assert len(seen[1]) == 40
     assert set(np.unique(seen[1].task)) == {0, 1}
+
+
+class Shared(nn.Module):
+    """The same linear layer twice: its gradients add up within a row."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.inner(torch.tanh(self.inner(x)))))
+
+
+class Tokens(nn.Module):
+    """A linear layer on a sequence: its gradient sums over places within a row."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 5)
+        self.last = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.inner(x.view(len(x), 2, 3))).sum(1))
+
+
+class Patches(Tokens):
+    """Places of a row as rows of their own."""
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.inner(x.view(-1, 3))).view(len(x), 2, 5).sum(1))
+
+
+class Tied(nn.Module):
+    """Two linear layers with one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+        self.after = nn.Linear(6, 6)
+        self.after.weight = self.inner.weight
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.after(torch.tanh(self.inner(x)))))
+
+
+class Functional(Shared):
+    """A layer's weight used once more, outside the layer."""
+
+    def forward(self, x):
+        return self.last(functional.linear(torch.tanh(self.inner(x)), self.inner.weight))
+
+
+class Unused(Shared):
+    """A layer whose output goes nowhere."""
+
+    def forward(self, x):
+        self.inner(x)
+        return self.last(x)
+
+
+class Named(Shared):
+    """A layer that is given its input by name."""
+
+    def forward(self, x):
+        return self.last(input=torch.tanh(self.inner(input=x)))
+
+
+class Recurrent(nn.Module):
+    """A layer of which torch has no gradients of many rows at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.GRU(3, 5, batch_first=True)
+        self.last = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.last(self.inner(x)[0][:, -1])
+
+
+def in_place():
+    return nn.Sequential(nn.Linear(6, 5), nn.ReLU(inplace=True), nn.Linear(5, 3))
+
+
+NETS = {
+    "mlp": (lambda: mlp(6, 3, (5, 4)), (6,)),
+    "no bias": (lambda: nn.Linear(6, 3, bias=False), (6,)),
+    "shared": (Shared, (6,)),
+    "tokens": (Tokens, (6,)),
+    "patches": (Patches, (6,)),
+    "tied": (Tied, (6,)),
+    "functional": (Functional, (6,)),
+    "unused": (Unused, (6,)),
+    "named": (Named, (6,)),
+    "in place": (in_place, (6,)),
+    "recurrent": (Recurrent, (4, 3)),
+    "resnet": (lambda: resnet18(3, 3, 2), (3, 8, 8)),
+}
+
+
+def one_by_one(flat, x, row_loss):
+    """The definition: a backward pass for each row."""
+    flat.net.eval()
+    total = torch.zeros_like(flat.theta)
+    for i in range(len(x)):
+        flat.gradient.zero_()
+        row_loss(flat.net(x[i : i + 1]), torch.tensor([i])).sum().backward()
+        total += flat.gradient.square()
+    flat.gradient.zero_()
+    return total / len(x)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_fisher_is_the_mean_of_squared_gradients_of_single_rows(name):
+    make, shape = NETS[name]
+    torch.manual_seed(0)
+    flat = ParameterVector(make())
+    x, y = torch.randn(70, *shape), torch.randint(3, (70,))
+
+    def row_loss(outputs, numbers):
+        return functional.cross_entropy(outputs, y[numbers], reduction="none")
+
+    expected = one_by_one(flat, x, row_loss)
+    flat.net.train()
+    found = fisher_diagonal(flat, x, row_loss)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-9)
+    assert flat.net.training
+    assert (flat.gradient == 0).all()
+    # Not the square of the mean gradient, which is what a common mistake computes.
+    flat.net.eval()
+    mistaken = squared_mean_gradient(flat, x, row_loss)
+    assert found.sum() > 3 * mistaken.sum()
+
+
+def test_built_in_layers_keep_the_quick_way(monkeypatch):
+    monkeypatch.setattr("olss.learn.regularizers._general", None)
+    torch.manual_seed(0)
+    for flat in (ParameterVector(mlp(6, 3, (5, 4))), ParameterVector(in_place())):
+        # Rows learned so well that the gradient of their loss is mere rounding.
+        found = fisher_diagonal(
+            flat,
+            torch.randn(9, 6),
+            lambda outputs, numbers: functional.cross_entropy(
+                100 * outputs, outputs.argmax(1), reduction="none"
+            ),
+        )
+        assert found.isfinite().all()
+
+
+def test_rows_beyond_a_block_count_too():
+    flat = ParameterVector(mlp(2, 2, ()))
+    x = torch.randn(2500, 2)
+
+    def row_loss(outputs, numbers):
+        return outputs[:, 0] * (numbers >= 1000)
+
+    found = flat.split(fisher_diagonal(flat, x, row_loss))[0][0]
+    torch.testing.assert_close(found, x[1000:].square().sum(0) / 2500, rtol=1e-4, atol=0)
+
+
+def test_a_frozen_layer_has_no_place_in_the_result():
+    net = mlp(6, 3, (5,))
+    net[1].requires_grad_(False)
+    flat = ParameterVector(net)
+    x = torch.randn(10, 6)
+
+    def row_loss(outputs, numbers):
+        return outputs.square().sum(1)
+
+    torch.testing.assert_close(
+        fisher_diagonal(flat, x, row_loss), one_by_one(flat, x, row_loss), rtol=1e-4, atol=1e-7
+    )
