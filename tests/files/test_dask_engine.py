@@ -107,6 +107,6 @@ def test_bad_data_on_a_worker_are_named_here(cluster, tmp_path):
 
 
 def test_no_scheduler_there_is_said(data, tmp_path, monkeypatch):
-    with pytest.raises(InputError, match="nobody answers at"):
+    with pytest.raises(InputError, match="no Dask scheduler at"):
         compress(data, into=tmp_path / "o.parquet", size=5, scheduler="tcp://127.0.0.1:1")
     assert threading.active_count() >= 1

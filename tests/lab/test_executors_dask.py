@@ -119,14 +119,14 @@ def test_a_lost_scheduler_ends_the_command_and_lets_go_of_its_runs(tmp_path: Pat
 def test_workers_that_are_all_gone_are_told(
     local: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr("olss.util.dask.TELL_SECONDS", 0.05)
+    monkeypatch.setattr(module, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr("olss.util.dask.NOTIFY_SECONDS", 0.05)
     # A run that does not end before its workers are missed.
     monkeypatch.setattr(module, "_run_there", lambda spec, key: time.sleep(3))
     executor = DaskExecutor(tmp_path, local.scheduler_address)
     with contextlib.closing(executor):
         executor.submit(small_spec("sgd"))
         with monkeypatch.context() as gone:
-            gone.setattr("olss.util.dask._workers", lambda client: 0)
+            gone.setattr("olss.util.dask._count_workers", lambda client: 0)
             event = next(event for event in executor.events() if event.kind == "note")
         assert "all workers of the Dask cluster are gone" in event.text

@@ -1,12 +1,15 @@
 import os
+import socket
 import stat
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
 from olss.errors import InputError
-from olss.util.files import open_atomic, resolve_output
+from olss.util.files import file_lock, lock_holder, open_atomic, resolve_output
 
 posix = pytest.mark.skipif(os.name != "posix", reason="of POSIX systems")
 
@@ -139,3 +142,93 @@ def test_a_disk_that_fills_up_leaves_nothing(tmp_path):
     )
     assert "File too large" in done.stderr
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("a", b"old")]
+
+
+@pytest.mark.parametrize("path", ["a\0b", "\0"])
+def test_a_path_with_a_null_character_is_refused(path):
+    with pytest.raises(InputError, match="path"):
+        resolve_output(path)
+
+
+HOLD = """
+import sys, pathlib
+from olss.util.files import file_lock
+with file_lock(pathlib.Path(sys.argv[1])) as mine:
+    print("got" if mine else "not", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """Another process that holds the lock until it is told to let go."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, tmp_path / "lock"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "got\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_one_process_holds_a_lock_and_others_are_told_which(tmp_path, elsewhere):
+    with file_lock(tmp_path / "lock") as acquired:
+        assert not acquired
+    found = lock_holder(tmp_path / "lock")
+    assert found.startswith(f"process {elsewhere.pid} on {socket.gethostname()}, since 20")
+
+
+def test_waiting_ends_when_the_lock_is_released(tmp_path, elsewhere):
+    release = threading.Timer(0.3, elsewhere.communicate, ["\n"])
+    release.start()
+    with file_lock(tmp_path / "lock", wait=True) as acquired:
+        assert acquired
+        assert f"process {os.getpid()} " in lock_holder(tmp_path / "lock")
+    release.join()
+
+
+def test_waiting_has_a_limit(tmp_path, elsewhere):
+    start = time.monotonic()
+    with file_lock(tmp_path / "lock", wait=0.3) as acquired:
+        assert not acquired
+    assert 0.3 <= time.monotonic() - start < 10
+    assert f"process {elsewhere.pid} " in lock_holder(tmp_path / "lock")
+
+
+def test_a_lock_is_free_once_its_holder_was_killed(tmp_path, elsewhere):
+    elsewhere.kill()
+    elsewhere.wait()
+    with file_lock(tmp_path / "lock") as acquired:
+        assert acquired
+    assert lock_holder(tmp_path / "lock") == "another process"
+
+
+def test_a_lock_file_can_be_removed_without_two_holders(tmp_path):
+    path, holders, most = tmp_path / "lock", [], []
+
+    def work():
+        for _ in range(30):
+            with file_lock(path, wait=True, remove=True):
+                holders.append(None)
+                most.append(len(holders))
+                holders.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(most), max(most)) == (120, 1)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff"])
+def test_a_lock_file_that_names_nobody(tmp_path, content):
+    assert lock_holder(tmp_path / "absent") == "another process"
+    (tmp_path / "lock").write_bytes(content)
+    assert lock_holder(tmp_path / "lock") == "another process"
+    with file_lock(tmp_path / "lock") as acquired:
+        assert acquired

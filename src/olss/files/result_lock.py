@@ -17,8 +17,9 @@ def written_alone(path: Path) -> Iterator[None]:
     """Hold the lock on a sketch file inside the block, or raise `OlssError` that says who does."""
     place = resolve_output(path)  # a link and its file are one
     lock = place.with_name(f".{place.name}.lock")
-    with file_lock(lock, tidy=True) as got:
+    with file_lock(lock, remove=True) as got:
         if not got:
-            who = lock_holder(lock) or "another process"
-            raise OlssError(f"{path} is being written by {who}; wait for it, and run this again.")
+            raise OlssError(
+                f"{path} is being written by {lock_holder(lock)}. Wait for it and try again."
+            )
         yield

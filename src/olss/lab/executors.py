@@ -33,7 +33,7 @@ from olss.lab.single_run import (
     set_aside_damage,
 )
 from olss.streams.record import Record
-from olss.util.dask import LOOK_SECONDS, ClusterLostError, ClusterWatch, connect
+from olss.util.dask import CHECK_SECONDS, ClusterLostError, ClusterWatch, connect
 from olss.util.files import file_lock, write_atomic
 
 __all__ = ["DaskExecutor", "Event", "Executor", "ProcessExecutor"]
@@ -390,9 +390,9 @@ class DaskExecutor:
                 yield Event("waiting", spec)
                 self._send(spec, patient=True)
             try:
-                kind, key, content = self._heard.get(timeout=LOOK_SECONDS)
+                kind, key, content = self._heard.get(timeout=CHECK_SECONDS)
             except queue.Empty:
-                self._watch.look()
+                self._watch.check()
                 yield from self._noted()
                 continue
             if key not in self._under_way:

@@ -130,7 +130,7 @@ def _table(content: Metadata) -> TableKind:
 
 
 def _file(content: Metadata, line: Any) -> dict[str, Any]:
-    entry = Metadata(content.place, line, "files")
+    entry = Metadata(content.path, line, "files")
     return {
         "address": entry.string("address"),
         "fingerprint": entry.string("fingerprint"),

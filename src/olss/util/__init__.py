@@ -9,15 +9,15 @@ from typing import Any
 __all__ = ["lazy_getattr", "package_version"]
 
 
-def lazy_getattr(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package that finds its names in the modules they live in.
+def lazy_getattr(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a ``__getattr__`` for a package that imports names when they are first used.
 
     Parameters
     ----------
     package : str
-        Its ``__name__``.
-    homes : mapping
-        The module of each name.
+        The package's ``__name__``.
+    modules : mapping
+        The module that defines each name.
 
     Examples
     --------
@@ -30,17 +30,15 @@ def lazy_getattr(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]
     """
 
     def find(name: str) -> Any:
-        if name not in homes:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(homes[name]), name)
+        return getattr(import_module(modules[name]), name)
 
     return find
 
 
 def package_version(package: str) -> str:
-    """Return the version of a package, or of ``"python"``; nothing if it is not installed.
-
-    That of olss is its own word, which holds also for a folder on Python's path.
+    """Return the version of a package or of ``"python"``; "" if it is not installed.
 
     Examples
     --------

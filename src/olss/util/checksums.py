@@ -1,4 +1,8 @@
-"""Checksums inside files (Parquet and JSON), and checked reading of JSON metadata."""
+"""Checksums inside files, so that no bit can change unnoticed, and typed reading of JSON.
+
+A JSON file holds the SHA-256 of its other entries under ``sha256``. A Parquet file holds, once, the
+key ``olss_sha256`` followed by the SHA-256 of all its bytes, these 64 digits taken as zeros.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from olss.errors import FormatError
-from olss.util.files import open_atomic
+from olss.util.files import write_atomic
 
 __all__ = [
     "CHECKSUM_BLANK",
@@ -26,71 +30,67 @@ __all__ = [
     "write_json",
 ]
 
-SUM = "sha256"
+JSON_KEY = "sha256"
+CHECKSUM_KEY = "olss_sha256"
+CHECKSUM_BLANK = "0" * 64
+# Between key and value Parquet's footer has two bytes: the field's type and the value's length.
+PATTERN = re.compile(CHECKSUM_KEY.encode() + rb".{2}([0-9a-f]{64})", re.DOTALL)
+CHUNK = 1 << 20
+MAX_ITEMS = 10_000_000  # longer than any list olss writes
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON with sorted keys, so equal content is equal bytes; whole or not at all."""
-    with open_atomic(path) as file:
-        file.write(_text(content).encode())
-
-
-def add_checksum(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the content with the sum of all of it beside it.
-
-    Examples
-    --------
-    >>> add_checksum({"a": 1})["sha256"][:8]
-    'b606a40d'
-    """
-    return {**content, SUM: _sum(content)}
+    """Write JSON atomically, with sorted keys, so that equal content gives equal bytes."""
+    write_atomic(path, _encode(content))
 
 
 def read_json(path: Path) -> Any:
-    """Return what a file says, or raise a `FormatError` if it is no JSON."""
+    """Return the content of a JSON file."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path} is damaged ({error}); delete it and run again.") from error
 
 
-def verify_checksum(content: dict[str, Any], source: object, *, since: int = 0) -> dict[str, Any]:
-    """Return sealed content without its sum, or raise a `FormatError` if the sum is another.
+def add_checksum(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content with its checksum as a further entry.
 
-    Content of a "version" before `since` may have none.
+    Examples
+    --------
+    >>> add_checksum({"a": 1})["sha256"][:8]
+    'b606a40d'
+    """
+    return {**content, JSON_KEY: hashlib.sha256(_encode(content)).hexdigest()}
+
+
+def verify_checksum(content: dict[str, Any], source: object, *, since: int = 0) -> dict[str, Any]:
+    """Return the content without its checksum, or raise `FormatError` if it does not match.
+
+    A "version" before `since` may have none.
     """
     content = dict(content)
-    found, version = content.pop(SUM, None), content.get("version")
+    found, version = content.pop(JSON_KEY, None), content.get("version")
     if found is None and type(version) is int and version < since:
         return content
     try:
-        right = found == _sum(content)
-    except ValueError:  # NaN, which no file of ours has
-        right = False
-    if not right:
-        raise FormatError(f"{source} is damaged or was edited: its sum is wrong. Run it again.")
+        matches = found == add_checksum(content)[JSON_KEY]
+    except ValueError:  # NaN, which olss never writes
+        matches = False
+    if not matches:
+        raise FormatError(
+            f"{source} is damaged or was edited: its checksum does not match. Run it again."
+        )
     return content
 
 
-def _sum(content: Any) -> str:
-    return hashlib.sha256(_text(content).encode()).hexdigest()
-
-
-def _text(content: Any) -> str:
-    return json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n"
-
-
-CHECKSUM_KEY = "olss_sha256"
-CHECKSUM_BLANK = "0" * 64
-# Behind the key, Parquet's footer has two bytes: the kind of what follows, and its length.
-PATTERN = re.compile(CHECKSUM_KEY.encode() + rb".{2}([0-9a-f]{64})", re.DOTALL)
-CHUNK = 1 << 20
+def _encode(content: Any) -> bytes:
+    return (json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
 
 
 class ChecksumWriter:
-    """A file to write to, which sees what it must be sealed with.
+    """A file to write to that computes the checksum on the way.
 
-    Write the key and `BLANK` once, in one call, among the last things; then call `finish`.
+    Write the key and `CHECKSUM_BLANK` once, in one call, then the rest; then call `finish`.
     """
 
     closed = False
@@ -99,7 +99,7 @@ class ChecksumWriter:
         self._file = file
         self._sum = hashlib.sha256()
         self._size = 0
-        self._place: int | None = None
+        self._position: int | None = None
 
     def write(self, data: bytes) -> int:
         """Write bytes."""
@@ -107,7 +107,7 @@ class ChecksumWriter:
         self._sum.update(data)
         match = PATTERN.search(data)
         if match:
-            self._place = self._size + match.start(1)
+            self._position = self._size + match.start(1)
         self._file.write(data)
         self._size += len(data)
         return len(data)
@@ -117,45 +117,44 @@ class ChecksumWriter:
         return self._size
 
     def flush(self) -> None:
-        """Do nothing: the file is flushed when it is whole."""
+        """Do nothing: `open_atomic` flushes the complete file."""
 
     def finish(self) -> None:
-        """Put the sum into its place."""
-        if self._place is None:
-            raise ValueError("no place for the seal was written")
-        self._file.seek(self._place)
+        """Put the checksum in its place."""
+        if self._position is None:
+            raise ValueError(f"{CHECKSUM_KEY} was not written.")
+        self._file.seek(self._position)
         self._file.write(self._sum.hexdigest().encode())
 
 
 def has_checksum(path: Path) -> bool:
-    """Whether a file has a seal, right or wrong."""
-    return _find(path) is not None
+    """Return whether a file contains a checksum, right or wrong."""
+    return _find_checksum(path) is not None
 
 
 def verify_file(path: Path) -> None:
-    """Raise `FormatError` if a file is not byte for byte what was sealed."""
-    found = _find(path)
+    """Raise `FormatError` unless a file is byte for byte what was written."""
+    found = _find_checksum(path)
     if found is None:
-        raise FormatError(f"{path} has no seal: it is damaged, truncated or of another kind.")
-    place, wanted = found
-    total, at = hashlib.sha256(), 0
+        raise FormatError(f"{path} has no checksum: it is damaged, truncated or of another kind.")
+    position, expected = found
+    total = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            low, high = place - at, place + 64 - at
-            if low < len(chunk) and high > 0:
-                low, high = max(low, 0), min(high, len(chunk))
-                chunk = chunk[:low] + b"0" * (high - low) + chunk[high:]
+        while chunk := file.read(min(CHUNK, position - file.tell()) or CHUNK):
             total.update(chunk)
-            at += len(chunk)
-    if total.hexdigest() != wanted:
+            if file.tell() == position:
+                file.seek(len(CHECKSUM_BLANK), 1)
+                total.update(CHECKSUM_BLANK.encode())
+                position = sys.maxsize
+    if total.hexdigest() != expected:
         raise FormatError(
-            f"{path} is damaged: its checksum is not the one it was written with. Take a copy of "
-            "it, or make it anew."
+            f"{path} is damaged: its checksum does not match. Restore it from a copy, or create it "
+            "again."
         )
 
 
-def _find(path: Path) -> tuple[int, str] | None:
-    """Return where the seal is and what it says; it is the last in the file."""
+def _find_checksum(path: Path) -> tuple[int, str] | None:
+    """Return the position and the digits of the last checksum in a file."""
     size = path.stat().st_size
     with path.open("rb") as file:
         reach = 4096
@@ -170,19 +169,16 @@ def _find(path: Path) -> tuple[int, str] | None:
             reach *= 16
 
 
-# Deeper or longer than anything olss writes.
-MOST_ITEMS = 10_000_000
-LARGEST = sys.float_info.max
-
-
 class Metadata:
-    """A JSON object, asked for its entries by name and kind.
+    """A JSON object read from a file; an entry of the wrong type raises `FormatError`.
 
     Parameters
     ----------
-    place : str
+    path : str
         The file, for messages.
     content : dict
+    inside : str
+        The name of the object inside the file's metadata, for messages.
 
     Examples
     --------
@@ -191,25 +187,25 @@ class Metadata:
     (7, 'paper')
     >>> state.integer("policy")
     Traceback (most recent call last):
-    olss.errors.FormatError: a.parquet: its metadata are damaged: policy is 'paper' where a whole
-    number from 0 to ... belongs. Take a copy of the original, or make it anew.
+    olss.errors.FormatError: a.parquet has damaged metadata: policy must be an integer from 0 to
+    ..., found 'paper'. Restore the file from a copy, or create it again.
     """
 
-    def __init__(self, place: str, content: Any, inside: str = "") -> None:
-        self.place = place
+    def __init__(self, path: str, content: Any, inside: str = "") -> None:
+        self.path = path
         self._inside = inside
         if not isinstance(content, dict):
-            raise self.error(f"{inside or 'all'} is {_short(content)} where a table belongs")
+            raise self.error(f"{inside or 'it'} must be an object, found {_shorten(content)}")
         self._content: dict[str, Any] = content
 
     @classmethod
-    def from_json(cls, place: str, text: bytes | str) -> Metadata:
-        """Return what JSON text says."""
+    def from_json(cls, path: str, text: bytes | str) -> Metadata:
+        """Parse JSON text."""
         try:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise FormatError(f"{place}: its metadata are damaged: {error}.") from error
-        return cls(place, content)
+            raise FormatError(f"{path} has damaged metadata: {error}.") from error
+        return cls(path, content)
 
     def __contains__(self, name: str) -> bool:
         return self._content.get(name) is not None
@@ -218,67 +214,67 @@ class Metadata:
         return iter(self._content)
 
     def value(self, name: str) -> Any:
-        """Return an entry as it is."""
+        """Return an entry of any type."""
         if name not in self._content:
-            raise self.error(f"{self._name(name)} is missing")
+            raise self.error(f"{self._full_name(name)} is missing")
         return self._content[name]
 
     def integer(self, name: str, minimum: int = 0, maximum: int = 2**63 - 1) -> int:
-        """Return a whole number within bounds."""
+        """Return an integer within bounds."""
         value = self.value(name)
-        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
-            raise self._wrong(name, f"a whole number from {minimum} to {maximum}")
+        if type(value) is not int or not minimum <= value <= maximum:
+            raise self._wrong_type(name, f"an integer from {minimum} to {maximum}")
         return value
 
-    def number(self, name: str, minimum: float | None = None) -> float:
-        """Return a finite number, not below a bound."""
+    def number(self, name: str) -> float:
+        """Return a finite number."""
         value = self.value(name)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        # JSON has whole numbers that no float can hold.
-        if not is_number or not abs(value) <= LARGEST or (minimum is not None and value < minimum):
-            raise self._wrong(name, "a finite number")
+        # JSON has integers too large for a float.
+        if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
+            raise self._wrong_type(name, "a finite number")
         return float(value)
 
     def boolean(self, name: str) -> bool:
         """Return true or false."""
         value = self.value(name)
         if not isinstance(value, bool):
-            raise self._wrong(name, "true or false")
+            raise self._wrong_type(name, "true or false")
         return value
 
-    def string(self, name: str, among: Collection[str] | None = None) -> str:
-        """Return text, one of some if they are given."""
+    def string(self, name: str, choices: Collection[str] | None = None) -> str:
+        """Return a string, one of the choices if there are any."""
         value = self.value(name)
-        if not isinstance(value, str) or (among is not None and value not in among):
-            raise self._wrong(name, "text" if among is None else f"one of {', '.join(among)}")
+        if not isinstance(value, str) or (choices is not None and value not in choices):
+            allowed = "a string" if choices is None else f"one of {', '.join(choices)}"
+            raise self._wrong_type(name, allowed)
         return value
 
     def array(self, name: str) -> list[Any]:
         """Return a list."""
         value = self.value(name)
-        if not isinstance(value, list) or len(value) > MOST_ITEMS:
-            raise self._wrong(name, "a list")
+        if not isinstance(value, list) or len(value) > MAX_ITEMS:
+            raise self._wrong_type(name, "a list")
         return value
 
     def object(self, name: str) -> Metadata:
         """Return an object inside this one."""
-        return Metadata(self.place, self.value(name), self._name(name))
+        return Metadata(self.path, self.value(name), self._full_name(name))
 
-    def error(self, why: str) -> FormatError:
-        """Return the error that says why."""
+    def error(self, reason: str) -> FormatError:
+        """Return the error to raise for damaged metadata."""
         return FormatError(
-            f"{self.place}: its metadata are damaged: {why}. Take a copy of the original, or make "
-            "it anew."
+            f"{self.path} has damaged metadata: {reason}. Restore the file from a copy, or create "
+            "it again."
         )
 
-    def _wrong(self, name: str, wanted: str) -> FormatError:
-        found = _short(self._content[name])
-        return self.error(f"{self._name(name)} is {found} where {wanted} belongs")
+    def _wrong_type(self, name: str, allowed: str) -> FormatError:
+        found = _shorten(self._content[name])
+        return self.error(f"{self._full_name(name)} must be {allowed}, found {found}")
 
-    def _name(self, name: str) -> str:
+    def _full_name(self, name: str) -> str:
         return f"{self._inside}.{name}" if self._inside else name
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,7 +1,7 @@
-"""A Dask cluster: connecting to it, waiting for what it makes, saying what is wrong with it.
+"""Connect to a Dask cluster, wait for its results, and explain what is wrong with it.
 
-Dask waits in silence for a scheduler that is not there, for workers that all died and for an
-address that cannot be one; a person in front of a terminal should not.
+Dask itself waits silently for a scheduler that is absent, for workers that all died and for an
+address that cannot be one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 
 from olss.errors import InputError, MissingExtraError, OlssError
 
-__all__ = ["LOOK_SECONDS", "ClusterLostError", "ClusterWatch", "connect", "import_distributed"]
+__all__ = ["CHECK_SECONDS", "ClusterLostError", "ClusterWatch", "connect", "import_distributed"]
 
-CONNECT_SECONDS = 10.0  # until a scheduler that does not answer is given up
-LOOK_SECONDS = 2.0  # between two looks at a cluster that is waited for
-TELL_SECONDS = 10.0  # without any worker until it is told: a worker that died may be replaced
-GIVE_UP_SECONDS = 300.0  # without any worker until the wait ends
+CONNECT_SECONDS = 10.0  # how long to wait for a scheduler to respond
+CHECK_SECONDS = 2.0  # between two checks of a cluster that is waited for
+NOTIFY_SECONDS = 10.0  # without workers until it is reported: a dead worker may be replaced
+GIVE_UP_SECONDS = 300.0  # without workers until the wait ends
 
 ADDRESS = re.compile(
     r"(?:(?:tcp|tls|ws|wss)://)?(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})"
@@ -35,7 +35,7 @@ class ClusterLostError(OlssError):
 
 
 def import_distributed(purpose: str) -> Any:
-    """Return the package dask.distributed, or say how to get it."""
+    """Return the package dask.distributed, or raise an error with the command that installs it."""
     try:
         return import_module("distributed")
     except ImportError as error:
@@ -48,8 +48,8 @@ def connect(address: str, purpose: str = "working on a cluster") -> Any:
     Raises
     ------
     InputError
-        At once if it is no address; within `CONNECT_SECONDS` if nobody answers there, or
-        somebody who is no Dask scheduler, or a scheduler without workers.
+        At once if it is not an address; within `CONNECT_SECONDS` if there is no Dask scheduler at
+        the address, or one without workers.
 
     Examples
     --------
@@ -58,15 +58,15 @@ def connect(address: str, purpose: str = "working on a cluster") -> Any:
     olss.errors.InputError: scheduler must be an address such as tcp://10.0.0.5:8786, found 'here'.
     """
     distributed = import_distributed(purpose)
-    # What goes wrong is said below, in one line instead of Dask's forty.
+    # Errors are reported below, in one line instead of Dask's forty.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     if not address.startswith("inproc://"):  # a cluster inside this process
-        _check_answers(address)
+        _check_reachable(address)
     try:
         client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
-        raise InputError(_nobody(address, f"no Dask scheduler: {error}")) from error
-    workers = _workers(client)
+        raise _no_scheduler(address, error) from error
+    workers = _count_workers(client)
     if not workers:
         client.close()
         raise InputError(
@@ -76,93 +76,94 @@ def connect(address: str, purpose: str = "working on a cluster") -> Any:
     return client
 
 
-def _check_answers(address: str) -> None:
-    found = ADDRESS.fullmatch(address)
-    if not found or not 0 < int(found["port"]) < 65_536:
+def _check_reachable(address: str) -> None:
+    match = ADDRESS.fullmatch(address)
+    if not match or not 0 < int(match["port"]) < 65_536:
         raise InputError(
             f"scheduler must be an address such as tcp://10.0.0.5:8786, found {address!r}."
         )
     try:
-        place = (found["host"].strip("[]"), int(found["port"]))
-        with socket.create_connection(place, timeout=CONNECT_SECONDS) as line:
-            # A scheduler speaks first, unless what is said is to be encrypted or wrapped.
-            if not address.startswith(("tls:", "ws:", "wss:")) and not line.recv(1):
-                raise OSError("whoever does is no Dask scheduler")
+        host_and_port = (match["host"].strip("[]"), int(match["port"]))
+        with socket.create_connection(host_and_port, timeout=CONNECT_SECONDS) as connection:
+            # A scheduler sends first, unless the connection is encrypted or a web socket.
+            if not address.startswith(("tls:", "ws:", "wss:")) and not connection.recv(1):
+                raise OSError("another program answered")
     except (OSError, UnicodeError) as error:
-        raise InputError(_nobody(address, str(error))) from error
+        raise _no_scheduler(address, error) from error
 
 
-def _nobody(address: str, why: str) -> str:
-    return (
-        f"scheduler: nobody answers at {address!r} ({why}). Start one with `dask scheduler` and "
-        "give the address it prints."
+def _no_scheduler(address: str, reason: Exception) -> InputError:
+    return InputError(
+        f"scheduler: no Dask scheduler at {address!r} ({reason}). Start one with `dask scheduler` "
+        "and give the address it prints."
     )
 
 
-def _workers(client: Any) -> int:
+def _count_workers(client: Any) -> int:
     return len(client.scheduler_info(n_workers=-1)["workers"])
 
 
 class ClusterWatch:
-    """Looks after a cluster while something is waited for.
+    """Checks a cluster while its results are waited for.
 
     Parameters
     ----------
     client : distributed.Client
-    say : callable
-        Told once, in words, when no worker is left.
+    notify : callable
+        Called once, with a message, when no worker is left.
     """
 
-    def __init__(self, client: Any, say: Callable[[str], None]) -> None:
-        self.client, self.say = client, say
-        self._alone_since: float | None = None
-        self._said = False
+    def __init__(self, client: Any, notify: Callable[[str], None]) -> None:
+        self.client, self.notify = client, notify
+        self._without_workers_since: float | None = None
+        self._notified = False
 
-    def look(self) -> None:
-        """Raise a `ClusterLostError` if the scheduler is lost, or no worker came for long."""
+    def check(self) -> None:
+        """Raise `ClusterLostError` if the scheduler is lost, or workers are gone for too long."""
         if self.client.status != "running":
             raise self.lost()
         try:
-            workers = _workers(self.client)
-        except (OSError, AttributeError) as error:  # the connection broke while it was asked
+            workers = _count_workers(self.client)
+        except (OSError, AttributeError) as error:  # the connection broke during the request
             raise self.lost() from error
         if workers:
-            self._alone_since, self._said = None, False
+            self._without_workers_since, self._notified = None, False
             return
         now = time.monotonic()
-        self._alone_since = self._alone_since or now
-        if now - self._alone_since > GIVE_UP_SECONDS:
+        self._without_workers_since = self._without_workers_since or now
+        elapsed = now - self._without_workers_since
+        if elapsed > GIVE_UP_SECONDS:
             raise ClusterLostError(
                 f"the Dask cluster has had no worker for {GIVE_UP_SECONDS:.0f} s. Start some with "
-                f"`dask worker {self.client.scheduler.address}` and give the same command again."
+                f"`dask worker {self.client.scheduler.address}` and run the same command again."
             )
-        if now - self._alone_since > TELL_SECONDS and not self._said:
-            self._said = True
-            self.say(
+        if elapsed > NOTIFY_SECONDS and not self._notified:
+            self._notified = True
+            self.notify(
                 "all workers of the Dask cluster are gone; waiting "
-                f"{GIVE_UP_SECONDS / 60:.0f} minutes for others."
+                f"{GIVE_UP_SECONDS / 60:.0f} minutes for new ones."
             )
 
     def result(self, future: Any) -> Any:
-        """Return what a task makes; look at the cluster until it does."""
+        """Wait for a task and return its result, checking the cluster meanwhile."""
         distributed = import_module("distributed")
         while not future.done():
-            with contextlib.suppress(Exception):  # raised again below, once it is known whose
-                future.result(timeout=LOOK_SECONDS)
+            with contextlib.suppress(Exception):  # raised again below, if it is the task's own
+                future.result(timeout=CHECK_SECONDS)
             if not future.done():
-                self.look()
+                self.check()
         try:
             return future.result()
         except distributed.CancelledError as error:
             raise self.lost() from error
         except distributed.KilledWorker as error:
             raise OlssError(
-                "the cluster gave up: several workers died at the same work, most likely of too "
-                f"little memory ({error})."
+                "the cluster gave up: several workers died on the same task, most likely because "
+                f"they ran out of memory ({error})."
             ) from error
 
     def lost(self) -> ClusterLostError:
-        """Return the error that says the scheduler is gone."""
+        """Return the error to raise when the scheduler is gone."""
         return ClusterLostError(
-            "the Dask scheduler was lost. Start it again; the same command does what is left."
+            "the Dask scheduler was lost. Start it again and run the same command: it resumes."
         )

@@ -1,7 +1,8 @@
-"""How commands end: errors as one plain line, exit codes a script can rely on.
+"""How commands print and end: errors as one line, exit codes that scripts can rely on.
 
-0 all went well; 1 something olss knows went wrong (bad file, missing data, full disk); 2 the
-command was called wrongly; 130 Ctrl-C.
+0: success; 1: an expected error (bad file, missing data, full disk); 2: wrong usage; 130: Ctrl-C.
+
+This module is loaded before everything else, so it imports little: typer where it is needed.
 """
 
 from __future__ import annotations
@@ -27,25 +28,27 @@ __all__ = [
     "report_errors",
 ]
 
+STOPPED = "Stopped. The same command starts again."
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def echo(text: object, *, err: bool = False) -> None:
-    """Print a text for people, whatever is in it."""
+    """Print a text, control characters escaped."""
     import typer
 
     typer.echo(escape_controls(str(text)), err=err)
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with words on what was saved and how to go on."""
+    """Ctrl-C, with a message on what was saved and how to resume."""
 
 
 def report_errors(function: Callable[P, R]) -> Callable[P, R]:
-    """Turn what olss raises into one line on stderr and exit code 1; Ctrl-C into 130.
+    """Decorate a command: expected errors end in one line on stderr and exit code 1, Ctrl-C in 130.
 
-    Errors nobody expected keep their traceback: they are bugs, and it belongs in the report.
+    Unexpected errors keep their traceback: they are bugs, and it belongs in the bug report.
 
     Examples
     --------
@@ -62,7 +65,7 @@ def report_errors(function: Callable[P, R]) -> Callable[P, R]:
     """
 
     @functools.wraps(function)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+    def command(*args: P.args, **kwargs: P.kwargs) -> R:
         import typer
 
         try:
@@ -74,41 +77,38 @@ def report_errors(function: Callable[P, R]) -> Callable[P, R]:
             echo(str(stop) or STOPPED, err=True)
             raise typer.Exit(130) from stop
 
-    return wrapped
+    return command
 
 
 def _line(error: Exception) -> str:
-    """Say an error; those of the operating system name their file."""
+    """Return an error as a line; errors of the operating system name their file."""
     if isinstance(error, OlssError) or not isinstance(error, OSError) or not error.strerror:
         return str(error)
-    place = f"{error.filename}: " if error.filename else ""
-    return f"{place}{error.strerror}."
-
-
-STOPPED = "Stopped. The same command starts again."
+    file = f"{error.filename}: " if error.filename else ""
+    return f"{file}{error.strerror}."
 
 
 def exit_on_early_ctrl_c() -> None:
-    """Let Ctrl-C end the process at once while modules are imported, in a line and with 130.
+    """Let Ctrl-C end the process at once, with a message and exit code 130, during imports.
 
-    Before a command has begun there is nothing to save, and an interrupt raised inside an import
-    may be swallowed: libraries try imports and go on whatever happens.
+    Before a command has begun there is nothing to save, and an exception raised inside an import
+    may be swallowed: some libraries try an import and continue whatever it raises.
     """
     signal.signal(signal.SIGINT, _on_ctrl_c)
 
 
 def _on_ctrl_c(number: int, frame: FrameType | None) -> None:
-    place = frame
-    while place is not None:
-        if place.f_code.co_filename == "<frozen importlib._bootstrap>":
+    caller = frame
+    while caller is not None:
+        if caller.f_code.co_filename == "<frozen importlib._bootstrap>":
             os.write(2, f"{STOPPED}\n".encode())
             os._exit(130)
-        place = place.f_back
+        caller = caller.f_back
     signal.default_int_handler(number, frame)
 
 
 def log_to_stderr() -> None:
-    """Write what is logged to stderr, a line each."""
+    """Write what the package logs to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S"))
     logger = logging.getLogger("olss")

@@ -1,4 +1,8 @@
-"""Numbers, tables and HTML as text for people."""
+"""Format numbers, tables and HTML for people to read.
+
+A value is a mapping with "mean" and, where known, "low" and "high", the ends of its 95% interval;
+None stands for an unknown mean.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +33,14 @@ __all__ = [
 
 MISSING = "—"
 MINUS = "−"
-PLUS_MINUS = "± is half a 95% interval over seeds"  # to be said once wherever there is a ±
+PLUS_MINUS = "± is half a 95% interval over seeds"  # explain it once wherever ± is shown
+INVISIBLE = ("Cc", "Cf", "Cs", "Co", "Cn")  # Unicode categories of characters without a glyph
 
 Value = Mapping[str, Any]
 
 
 def format_interval(value: Value, digits: int, factor: float = 1, *, signed: bool = False) -> str:
-    """Return a number with half its 95% interval.
+    """Format a mean, plus or minus half its 95% interval.
 
     Examples
     --------
@@ -53,7 +58,7 @@ def format_interval(value: Value, digits: int, factor: float = 1, *, signed: boo
 
 
 def format_score(value: Value, metric: str = "accuracy") -> str:
-    """Return an accuracy in per cent, or R squared, with half its interval.
+    """Format an accuracy in per cent, or R squared, plus or minus half its interval.
 
     Examples
     --------
@@ -66,7 +71,7 @@ def format_score(value: Value, metric: str = "accuracy") -> str:
 
 
 def format_seconds(value: Value) -> str:
-    """Return seconds, with half their interval.
+    """Format seconds, plus or minus half their interval.
 
     Examples
     --------
@@ -77,7 +82,7 @@ def format_seconds(value: Value) -> str:
 
 
 def format_ratio(value: Value) -> str:
-    """Return a ratio with its interval, which is not the same to both sides.
+    """Format a ratio with its interval, which is not symmetric.
 
     Examples
     --------
@@ -88,14 +93,14 @@ def format_ratio(value: Value) -> str:
         return MISSING
     low, high, digits = value.get("low"), value.get("high"), _digits(value["mean"])
     text = f"{value['mean']:,.{digits}f}"
-    # A method against itself has no spread to speak of.
+    # A method compared with itself has no spread.
     if low is None or low == high:
         return text
     return f"{text} ({low:,.{digits}f}–{high:,.{digits}f})"
 
 
 def format_number(value: float) -> str:
-    """Return a number with three figures, or all before the point.
+    """Format a number with three significant digits, or all digits before the point.
 
     Examples
     --------
@@ -106,7 +111,7 @@ def format_number(value: float) -> str:
 
 
 def format_count(value: Value) -> str:
-    """Return a count, rounded to whole numbers.
+    """Format a count, rounded to an integer.
 
     Examples
     --------
@@ -117,7 +122,7 @@ def format_count(value: Value) -> str:
 
 
 def format_bytes(value: Value) -> str:
-    """Return bytes in the unit that suits them.
+    """Format a number of bytes in a suitable unit.
 
     Examples
     --------
@@ -134,29 +139,33 @@ def format_bytes(value: Value) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a time as people say it.
+    """Format a length of time in a suitable unit.
 
     Examples
     --------
     >>> format_duration(42.4), format_duration(780), format_duration(7_300)
     ('42 s', '13 min', '2.0 h')
+    >>> format_duration(79_000_000)
+    '914 days'
     """
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 90 * 60:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{format_number(seconds / 86_400)} days"
 
 
 def _digits(value: float) -> int:
-    """Return the decimals that make three figures in all."""
+    """Return the number of decimals that makes three significant digits."""
     if value == 0 or not math.isfinite(value):
         return 0
     return min(3, max(0, 2 - math.floor(math.log10(abs(value)))))
 
 
 def align_columns(table: Sequence[Sequence[str]], left: int = 0) -> list[str]:
-    r"""Return a table as lines: its first `left` columns to the left, the others to the right.
+    r"""Format a table as lines, the first `left` columns left-aligned, the others right-aligned.
 
     Examples
     --------
@@ -165,21 +174,18 @@ def align_columns(table: Sequence[Sequence[str]], left: int = 0) -> list[str]:
     Ulm      4
     """
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    sides = [str.ljust if place < left else str.rjust for place in range(len(widths))]
+    sides = [str.ljust if i < left else str.rjust for i in range(len(widths))]
     return [
         "  ".join(side(cell, width) for side, cell, width in zip(sides, line, widths, strict=True))
         for line in table
     ]
 
 
-UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn")  # Unicode's categories of what shows nothing by itself
-
-
 def escape_controls(text: str) -> str:
-    r"""Return a text that a terminal only shows: what would steer it is written out.
+    r"""Escape control characters, so that a terminal shows the text and does nothing else.
 
     Names of columns, learners and files come from anywhere; an escape code in one of them could
-    clear the screen, change its colours or the title of the window.
+    clear the screen or change the title of the window.
 
     Examples
     --------
@@ -189,15 +195,15 @@ def escape_controls(text: str) -> str:
     'two\nlines, Zürich ✓'
     """
     return "".join(
-        one
-        if one in "\n\t" or unicodedata.category(one) not in UNSEEN
-        else one.encode("unicode_escape").decode()
-        for one in text
+        char
+        if char in "\n\t" or unicodedata.category(char) not in INVISIBLE
+        else char.encode("unicode_escape").decode()
+        for char in text
     )
 
 
 def escape_html(text: object) -> str:
-    """Return a text as HTML shows it; what would steer a terminal, or turn letters, written out.
+    """Escape a text for HTML, control characters and reversed writing included.
 
     Examples
     --------
@@ -207,37 +213,37 @@ def escape_html(text: object) -> str:
     return html.escape(escape_controls(str(text)))
 
 
-def html_bar(share: float, colour: str = "#0072B2") -> str:
-    """Return a bar as long as this share of its place."""
+def html_bar(fraction: float, colour: str = "#0072B2") -> str:
+    """Return a bar that fills a fraction of the width."""
     return (
         f'<span style="display:block;height:.75em;border-radius:2px;min-width:2px;'
-        f'background:{escape_html(colour)};width:{100 * min(max(share, 0.0), 1.0):.1f}%"></span>'
+        f'background:{escape_html(colour)};width:{100 * min(max(fraction, 0.0), 1.0):.1f}%"></span>'
     )
 
 
 def html_table(
     head: Sequence[object], rows: Sequence[Sequence[str]], *, left: int = 1, style: str = ""
 ) -> str:
-    """Return a table; the head is text, cells are HTML. The first `left` columns are to the left.
+    """Return a table of a text head and HTML cells, the first `left` columns left-aligned.
 
-    Nothing but the alignment is styled: colours are those of the page around it.
+    Only the alignment is styled: colours are those of the page around it.
     """
 
-    def cell(tag: str, content: str, place: int) -> str:
-        side = "left" if place < left else "right"
+    def cell(tag: str, content: str, i: int) -> str:
+        side = "left" if i < left else "right"
         scope = ' scope="col"' if tag == "th" else ""
         return f'<{tag}{scope} style="text-align:{side};{style}">{content}</{tag}>'
 
-    top = "".join(cell("th", escape_html(name), place) for place, name in enumerate(head))
+    top = "".join(cell("th", escape_html(name), i) for i, name in enumerate(head))
     lines = [
-        "<tr>" + "".join(cell("td", content, place) for place, content in enumerate(row)) + "</tr>"
+        "<tr>" + "".join(cell("td", content, i) for i, content in enumerate(row)) + "</tr>"
         for row in rows
     ]
     return f"<table><thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
 def empty_strings_to_null(batch: Any) -> Any:
-    """Return a batch of a CSV file in which an empty text is missing, as an empty number is."""
+    """Replace empty strings in a batch of a CSV file by nulls, as empty numbers are."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
