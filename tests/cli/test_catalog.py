@@ -6,8 +6,7 @@ from typer.testing import CliRunner
 from olss.cli import app
 from olss.learn import recipe_names
 from olss.memory.policies import POLICIES
-from olss.streams import list_datasets
-from olss.streams.config import BUILDERS, STEPS
+from olss.streams import BUILDERS, STEPS, list_datasets
 
 THERE = {
     "policies": list(POLICIES),

@@ -33,3 +33,8 @@ def marked() -> Dataset:
     X = np.arange(80.0)[:, None] + np.arange(6) / 10
     y = np.arange(80) % 4
     return Dataset("marked", X[:60], y[:60], X[60:], y[60:])
+
+
+def rows(*arrays: np.ndarray) -> list[int]:
+    """Return the first numbers of all rows, sorted."""
+    return sorted(int(value) for array in arrays for value in array[:, 0])

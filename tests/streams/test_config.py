@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from olss.errors import InputError
-from olss.streams import from_arrays, from_config
-from olss.streams.config import STEPS
+from olss.streams import STEPS, from_arrays, from_config
 from tests.streams.test_stream import CONFIGS
 
 

@@ -176,7 +176,7 @@ def test_marks_go_through_later_steps() -> None:
 
 def test_what_needs_labels_says_so() -> None:
     for step in (label_noise, imbalanced):
-        with pytest.raises(InputError, match="needs class labels; this stream has real targets"):
+        with pytest.raises(InputError, match="needs class labels"):
             step(REAL_TARGETS)
     single = incremental("digits", tasks=10)
     with pytest.raises(DataError, match="needs a second class in classes"):

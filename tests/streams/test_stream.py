@@ -178,7 +178,7 @@ def test_repr_says_what_it_is() -> None:
         permuted("digits", tasks=1)[0]
     )
     X = load_dataset("digits").X.reshape(-1, 64)
-    assert "real targets" in repr(from_arrays([(X, X[:, 20] / 16)])[0])
+    assert "numeric target" in repr(from_arrays([(X, X[:, 20] / 16)])[0])
 
 
 def test_a_task_cannot_be_rebound() -> None:

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from olss.errors import DataError, FormatError, InputError
-from olss.streams.file_batches import batches
 from olss.tables import sources
 from olss.tables.readers import survey
 from olss.tables.sources import find
@@ -181,14 +180,13 @@ def test_a_csv_column_keeps_the_type_of_the_first_file(tmp_path):
 
 
 def test_line_breaks_inside_quotes_are_part_of_the_text(tmp_path):
-    """Also where a block ends; a stream has smaller ones."""
+    """Also where a block ends."""
     path, rows = tmp_path / "a.csv", 70_000
     text = "\n".join(["Dear all,", "z, " * 20, "and so on, "]) * 2
     pd.DataFrame({"key": range(rows), "note": text}).to_csv(path, index=False)
     table = pa.Table.from_batches([batch for _, batch in read_all(path)])
-    for found in (table, pa.Table.from_batches(batches(path, ["key", "note"]))):
-        assert found["key"].to_pylist() == list(range(rows))
-        assert found["note"].unique().to_pylist() == [text]
+    assert table["key"].to_pylist() == list(range(rows))
+    assert table["note"].unique().to_pylist() == [text]
 
 
 def test_what_a_csv_file_leaves_empty_is_missing(tmp_path):
@@ -197,8 +195,6 @@ def test_what_a_csv_file_leaves_empty_is_missing(tmp_path):
     path.write_text('n,carrier\n1,UA\n,\n3,""\nNA,NA\n')
     wanted = {"n": [1, None, 3, None], "carrier": ["UA", None, None, "NA"]}
     ((_, batch),) = read_all(path)
-    assert batch.to_pydict() == wanted
-    (batch,) = batches(path, ["n", "carrier"])
     assert batch.to_pydict() == wanted
     known = pa.schema({"n": pa.int64(), "carrier": pa.dictionary(pa.int32(), pa.large_string())})
     schema, (piece,) = survey(find([path])[0], 0, known)

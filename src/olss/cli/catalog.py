@@ -95,10 +95,10 @@ def _recipes() -> list[tuple[str, str]]:
 
 
 def _streams() -> list[tuple[str, str]]:
-    from olss.streams.config import BUILDERS, STEPS
+    from olss import streams
 
-    found = [(name, _first(make)) for name, make in BUILDERS.items()]
-    return found + [(name, f"A step: {_first(make)}") for name, make in STEPS.items()]
+    found = [(name, _first(make)) for name, make in streams.BUILDERS.items()]
+    return found + [(name, f"A step: {_first(make)}") for name, make in streams.STEPS.items()]
 
 
 def _datasets() -> list[tuple[str, str]]:

@@ -292,4 +292,4 @@ def _only(task: Task, rows: NDArray[np.int64]) -> Task:
 
 def _check_classes(stream: Stream, name: str) -> None:
     if stream.classes is None:
-        raise InputError(f"{name} needs class labels; this stream has real targets.")
+        raise InputError(f"{name} needs class labels; this stream has a numeric target.")

@@ -149,7 +149,7 @@ class Task:
     disturbed: NDArray[np.bool_] | None = None
 
     def __repr__(self) -> str:
-        kind = "real targets" if self.classes is None else f"{len(self.classes)} classes"
+        kind = "numeric target" if self.classes is None else f"{len(self.classes)} classes"
         rows = f"{len(self.X)} training and {len(self.X_test)} test rows"
         return f"Task({self.name!r}, {rows} of shape {self.X.shape[1:]}, {kind})"
 
@@ -282,7 +282,7 @@ class Stream:
             lines.append(
                 f"{number:4d}  {len(task.X):8d} {len(task.X_test):5d}  {classes:>7s}  {task.name}"
             )
-        target = "real targets" if self.classes is None else f"{len(self.classes)} classes"
+        target = "numeric target" if self.classes is None else f"{len(self.classes)} classes"
         divided = "" if self.scale == 1 else f", divided by {self.scale:g}"
         shape = f"inputs of shape {task.X.shape[1:]}, {task.X.dtype}{divided}; {target}"
         return "\n".join([repr(self), shape, *lines])

@@ -121,12 +121,12 @@ def survey(source: Source, number: int, known: Any = None) -> tuple[Any, list[Pi
 
     with named(source.address):
         if not source.bytes:
-            raise DataError(f"{source.address} is empty (0 bytes). Take it out, or skip bad files.")
+            raise DataError(f"{source.address} is empty (0 bytes). Remove it.")
         schema, parts = SURVEYS[source.format](source, known)
         schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
     check_names(schema.names, source.address)
     if sum(1 if rows is None else rows for _, _, rows, _ in parts) == 0:
-        raise DataError(f"{source.address} has no rows. Take it out, or skip bad files.")
+        raise DataError(f"{source.address} has no rows. Remove it.")
     pieces = [Piece(source, number + i, *part) for i, part in enumerate(parts)]
     if known is not None:
         schema = unified(known, schema, place=source.address)

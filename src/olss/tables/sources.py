@@ -240,6 +240,6 @@ def named(place: str) -> Iterator[None]:
     except (pa.ArrowException, *ARRAY_FILE_ERRORS) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise FormatError(
-            f"{place}: cannot be read ({reason.rstrip('.')}). Mend or take out the file, or ask "
-            "for bad files and row groups to be skipped (--skip-bad, skip_bad=True)."
+            f"{place}: cannot be read ({reason.rstrip('.')}). Repair or remove it; `compress` "
+            "skips bad files and row groups with --skip-bad (skip_bad=True)."
         ) from error
