@@ -370,7 +370,7 @@ def test_any_real_dtype(dtype):
 
 
 def test_a_memory_map_is_read_block_by_block(tmp_path, monkeypatch):
-    monkeypatch.setattr("olss.core.row_blocks.PIECE_BYTES", 4096)
+    monkeypatch.setattr("olss.core.blocks.PIECE_BYTES", 4096)
     A = np.memmap(tmp_path / "A", dtype=np.float32, mode="w+", shape=(N, D))
     A[:] = rng().standard_normal((N, D))
     assert relative_error(leverage_scores(A), svd_scores(A)) < 1e-3
@@ -418,8 +418,8 @@ def test_sparse_rows(kind, options):
 
 def test_sparse_rows_never_become_dense_as_a_whole(monkeypatch):
     A = sp.random_array((5000, 50), density=0.02, rng=rng(), format="csr")
-    monkeypatch.setattr("olss.core.row_blocks.PIECE_BYTES", 40_000)
-    monkeypatch.setattr("olss.core.preconditioned_qr.IN_CACHE", 40_000)
+    monkeypatch.setattr("olss.core.blocks.PIECE_BYTES", 40_000)
+    monkeypatch.setattr("olss.core.qr.IN_CACHE", 40_000)
     largest = 0
     whole = sp.csr_array.toarray
 
@@ -502,8 +502,8 @@ def test_one_row_and_one_column():
 @pytest.mark.parametrize("method", ["exact", "sketched"])
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.uint8])
 def test_scores_are_the_same_to_the_byte_on_any_number_of_threads(method, kind, monkeypatch):
-    monkeypatch.setattr("olss.core.row_blocks.PIECE_BYTES", 100_000)
-    monkeypatch.setattr("olss.core.preconditioned_qr.IN_CACHE", 30_000)
+    monkeypatch.setattr("olss.core.blocks.PIECE_BYTES", 100_000)
+    monkeypatch.setattr("olss.core.qr.IN_CACHE", 30_000)
     A = (rng().random((6_000, 70)) * 200).astype(kind)
     found = []
     for threads in (1, 2, 3):

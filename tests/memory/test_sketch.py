@@ -265,7 +265,7 @@ def test_importing_sketch_loads_nothing_heavy():
 @pytest.mark.parametrize("policy", ["weighted", "paper"])
 @pytest.mark.parametrize("scores", ["exact", "sketched", "ridge"])
 def test_the_same_rows_are_kept_on_any_number_of_threads(policy, scores, monkeypatch):
-    monkeypatch.setattr("olss.core.row_blocks.PIECE_BYTES", 20_000)
+    monkeypatch.setattr("olss.core.blocks.PIECE_BYTES", 20_000)
     monkeypatch.setattr("olss.memory.store.PIECE_BYTES", 5_000)
     rng = np.random.default_rng(0)
     updates = [{"rows": rng.standard_normal((2_000, 30), dtype=np.float32)} for _ in range(3)]

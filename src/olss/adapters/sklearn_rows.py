@@ -24,7 +24,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from olss.core.row_blocks import dense_array, to_numpy
+from olss.core.blocks import dense_array, to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.sketch import Sketch
 from olss.tables.frames import is_table

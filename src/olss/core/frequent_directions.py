@@ -11,8 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from olss.core.row_blocks import Blocks, to_numpy
-from olss.core.row_products import times
+from olss.core.blocks import Blocks, times, to_numpy
 from olss.errors import DataError, InputError
 from olss.util import checks
 

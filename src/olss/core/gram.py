@@ -22,8 +22,7 @@ from array_api_compat import device as device_of
 from numpy.typing import NDArray
 from scipy.linalg import lapack, rq
 
-from olss.core.row_blocks import Blocks, to_numpy
-from olss.core.row_products import squared_norms
+from olss.core.blocks import Blocks, squared_norms, to_numpy
 from olss.errors import DataError, InputError
 from olss.util import checks
 from olss.util.threads import in_turn

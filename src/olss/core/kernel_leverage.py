@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
-from olss.core.row_blocks import BLOCK_BYTES, Blocks, to_numpy
+from olss.core.blocks import BLOCK_BYTES, Blocks, to_numpy
 from olss.core.sampling import inclusion, pivotal
 from olss.errors import DataError, InputError
 from olss.util import checks

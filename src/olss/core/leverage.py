@@ -6,7 +6,7 @@ direction. Algorithm 1 of the OLSS paper draws rows in proportion to it.
 
 No SVD is taken. `exact` forms the Gram matrix block by block and scores rows with a
 triangular factor of it, checks its own answer on every call and works with more digits where
-the check fails (`_exact` below, then `olss.core.preconditioned_qr`). `sketched` replaces the
+the check fails (`_exact` below, then `olss.core.qr`). `sketched` replaces the
 Gram matrix by that of a sparse sketch and the norm by a random projection (Drineas et al. 2012).
 """
 
@@ -22,16 +22,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from olss.core.blocks import Blocks, narrowed, squared_norms, times, to_numpy, weighted_squares
 from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule, factor_gram, gram_of
-from olss.core.preconditioned_qr import (
+from olss.core.qr import (
     even_scale,
     preconditioned_scores,
     sparse_sketch,
     vanishes,
 )
-from olss.core.row_blocks import Blocks, to_numpy
-from olss.core.row_products import squared_norms, times, weighted_squares
-from olss.core.wide_rows import narrowed
 from olss.errors import DataError, InputError, OlssWarning
 from olss.util import checks
 from olss.util.threads import in_turn, one_blas_thread

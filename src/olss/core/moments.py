@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from olss.core.row_blocks import BLOCK_BYTES
+from olss.core.blocks import BLOCK_BYTES
 from olss.errors import DataError, InputError
 
 __all__ = ["Moments", "one_hot"]

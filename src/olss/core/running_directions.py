@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.core.blocks import Blocks
 from olss.core.frequent_directions import DirectionsFactor, FrequentDirections
 from olss.core.gram import COLUMN_LIMIT, RidgeRule
-from olss.core.row_blocks import Blocks
 from olss.errors import InputError
 
 __all__ = ["DirectionSum"]

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.core.blocks import Blocks
 from olss.core.gram import Factor, RidgeRule, factor_gram, gram_of
 from olss.core.leverage import TOLERANCE, annihilates, in_range, product_defect
-from olss.core.preconditioned_qr import factor_rows, stacked
-from olss.core.row_blocks import Blocks
+from olss.core.qr import factor_rows, stacked
 from olss.errors import DataError, OlssWarning
 from olss.util import checks
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olss.core.row_blocks import dense_array, to_numpy
+from olss.core.blocks import dense_array, to_numpy
 from olss.errors import InputError
 from olss.util import checks
 

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import olss
-from olss.core.row_blocks import to_numpy
+from olss.core.blocks import to_numpy
 from olss.errors import InputError
 from olss.files.inspection import Inspection, weight_bins, why_unknown
 from olss.files.page_charts import histogram, stream_chart

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.core.blocks import Blocks, products, times, to_numpy
 from olss.core.gram import gram_of
-from olss.core.row_blocks import Blocks, to_numpy
-from olss.core.row_products import products, times
 from olss.core.running_directions import DirectionSum
 from olss.core.running_gram import GramSum, RowSum
 from olss.errors import DataError, InputError

@@ -26,7 +26,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.row_blocks import to_numpy
+from olss.core.blocks import to_numpy
 from olss.core.sampling import inclusion, pivotal
 from olss.errors import InputError
 from olss.memory.novelty import TAIL, Familiar

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from olss.core.row_blocks import to_numpy
+from olss.core.blocks import to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.own_columns import EXTRA
 from olss.memory.pool import Floats

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.core.row_blocks import Blocks, check_weights, dense_array, to_numpy
+from olss.core.blocks import Blocks, check_weights, dense_array, to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.own_columns import EXTRA, RESERVED
 from olss.memory.store import Array, RowStore, is_arrow

@@ -17,9 +17,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.core.blocks import Blocks, narrowed
 from olss.core.gram import COLUMN_LIMIT, Factor, Gram
-from olss.core.row_blocks import Blocks
-from olss.core.wide_rows import narrowed
 from olss.memory.store import Array
 
 __all__ = ["TAIL", "Familiar"]

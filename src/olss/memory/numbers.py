@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.core.row_blocks import Blocks, to_numpy
+from olss.core.blocks import Blocks, to_numpy
 from olss.errors import DataError, InputError, OlssWarning
 from olss.memory.pool import Floats
 from olss.memory.spectrum import Spectrum

@@ -10,8 +10,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.core.blocks import Blocks, to_numpy
 from olss.core.leverage import pool_scores
-from olss.core.row_blocks import Blocks, to_numpy
 from olss.errors import InputError
 from olss.memory.own_columns import EXTRA
 from olss.memory.store import Array, Indices, RowStore, is_arrow, take

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.row_blocks import to_numpy
+from olss.core.blocks import to_numpy
 from olss.errors import InputError
 from olss.memory.own_columns import EXTRA
 from olss.memory.state import BLURRED, State

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.row_blocks import dense_array, to_numpy
+from olss.core.blocks import dense_array, to_numpy
 from olss.errors import InputError
 from olss.memory import sketch_file
 from olss.memory.absorbing import settled

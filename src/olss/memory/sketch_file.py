@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.core.row_blocks import to_numpy
+from olss.core.blocks import to_numpy
 from olss.errors import DataError, FormatError
 from olss.memory.own_columns import EXTRA, OWN
 from olss.memory.pool import Policy

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from olss.core.row_blocks import dense_array, to_numpy
+from olss.core.blocks import dense_array, to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.own_columns import OWN
 from olss.memory.store import RowStore, take

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.row_blocks import to_numpy
+from olss.core.blocks import to_numpy
 from olss.errors import InputError, OlssWarning
 from olss.memory.store import Array, is_arrow
 from olss.tables.arrow_types import as_numbers, is_number, numpy_array

@@ -16,10 +16,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from olss.core.blocks import to_numpy
 from olss.core.frequent_directions import DirectionsFactor
 from olss.core.gram import Factor
 from olss.core.leverage import Projected
-from olss.core.row_blocks import to_numpy
 from olss.errors import InputError, OlssWarning
 from olss.memory.sketch import Sketch
 from olss.memory.store import take

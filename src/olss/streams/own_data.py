@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.row_blocks import dense_array, to_numpy
+from olss.core.blocks import dense_array, to_numpy
 from olss.errors import DataError, InputError, OlssWarning
 from olss.streams.stream import Stream, Task, hash_arrays, sample_stratified, task_generator
 from olss.tables.class_labels import class_verdict

@@ -7,7 +7,10 @@ any device, sparse rows) and the rows' own shape and dtype stay here; nothing is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import ctypes
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -24,10 +27,23 @@ from array_api_compat import (
 from array_api_compat import device as device_of
 from numpy.typing import NDArray
 
-from olss.errors import DataError, InputError
+from olss.errors import DataError, InputError, OlssWarning
 from olss.util.threads import in_turn
 
-__all__ = ["BLOCK_BYTES", "Blocks", "check_weights", "dense_array", "to_numpy"]
+__all__ = [
+    "BLOCK_BYTES",
+    "Blocks",
+    "check_weights",
+    "dense_array",
+    "narrowed",
+    "products",
+    "squared_norms",
+    "times",
+    "to_numpy",
+    "weighted_squares",
+]
+
+Floats = NDArray[np.float64]
 
 # Large enough for BLAS to run at full speed, small enough for two blocks to be a small cost.
 BLOCK_BYTES = 24_000_000
@@ -301,3 +317,152 @@ def _work_dtype(source: Any, name: str) -> type:
         f"{name} must hold real numbers, found dtype {source.dtype}. "
         "Encode text, categories, dates or complex values as numbers first."
     )
+
+
+WIDE_BYTES = 128_000_000  # of rows as they are, at a time
+
+
+class _Narrow(Blocks):
+    """Blocks of A S, S a (d, k) matrix with one +1 or -1 a row."""
+
+    def __init__(self, blocks: Blocks, S: sp.csr_array) -> None:
+        super().__init__(blocks.source, blocks.weights, name=blocks.name)
+        self._wide = blocks
+        self._S = S
+        self.columns = S.shape[1]
+        self.sparse = self.remote = False
+
+    def _converts(self, dtype: np.dtype[Any]) -> bool:
+        return False
+
+    def pieces(self, dtype: np.dtype[Any], size: int | None = None) -> list[slice]:
+        """Return all rows as parts that a thread may have, wide, in float64, of any `size`."""
+        return self._cut(int(np.clip(WIDE_BYTES // (8 * self._wide.columns), 64, 1024)))
+
+    def _block(self, part: slice, dtype: np.dtype[Any]) -> Any:
+        block = self._wide._block(part, np.dtype(np.float64))
+        product = (block if sp.issparse(block) else to_numpy(block)) @ self._S
+        dense = product.toarray() if sp.issparse(product) else product
+        if self.scale is not None:
+            dense = dense * self.scale
+        return np.ascontiguousarray(dense, dtype=dtype)
+
+
+def narrowed(parts: list[Blocks], columns: int) -> list[Blocks]:
+    """Return the parts with their columns hashed, with random signs, to `columns` many.
+
+    The same projection for the same width, always: scores of different calls compare.
+    """
+    wide = parts[0].columns
+    warnings.warn(
+        f"rows of {wide:,} columns are scored on a random projection to {columns:,} columns, "
+        "since a Gram matrix of that width would not fit; the rows themselves are not changed.",
+        OlssWarning,
+        stacklevel=5,
+    )
+    rng = np.random.default_rng(wide)
+    bucket = rng.permutation(wide) % columns  # as many columns in each
+    sign = rng.choice([-1.0, 1.0], size=wide)
+    S = sp.csr_array((sign, (np.arange(wide), bucket)), shape=(wide, columns))
+    return [_Narrow(p, S) for p in parts]
+
+
+def squared_norms(
+    blocks: Blocks, dtype: np.dtype[Any], W: Floats, V: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """Return ||x W||^2 of each row x, and sum w (x v)^2 over all rows for each column v of V."""
+    scores = np.empty(blocks.rows)
+    pieces = blocks.pieces(dtype)
+    sums = np.zeros((len(pieces), 0 if V is None else V.shape[1]))
+    number = {part.start: k for k, part in enumerate(pieces)}
+    multiplied = products(blocks, dtype, W, V)
+
+    def work(mine: Iterator[slice]) -> Iterator[None]:
+        for part, product, probes in multiplied(mine):
+            scores[part] = np.einsum("ij,ij->i", product, product)
+            sums[number[part.start]] = weighted_squares(probes, blocks, part)
+            yield
+
+    in_turn(pieces, work)
+    return scores, sums.sum(axis=0)
+
+
+def weighted_squares(probes: NDArray[Any], blocks: Blocks, part: slice) -> Floats:
+    """Return sum w p^2 of each column of (rows, k) numbers p, w the weights of these rows."""
+    wide = probes.astype(np.float64)
+    w = wide if blocks.weights is None else wide * blocks.weights[part, None]
+    sums: Floats = np.einsum("ij,ij->j", w, wide)
+    return sums
+
+
+def products(
+    blocks: Blocks, dtype: np.dtype[Any], W: Floats, V: Floats | None = None
+) -> Callable[[Iterable[slice]], Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]]:
+    """Return what yields (rows, X W, X V) of pieces X, W upper triangular and V a few columns.
+
+    The arrays are overwritten by the next piece. Where the data lie in host memory, V rides
+    in the triangular product as further columns, which costs next to nothing.
+    """
+    d = len(W)
+    V = np.zeros((d, 0)) if V is None else V
+    more = V.shape[1]
+    U = np.zeros((d + more, d + more), dtype=dtype)
+    U[:d] = np.hstack([W, V])
+
+    def elsewhere(pieces: Iterable[slice]) -> Iterator[Any]:
+        for part, block in blocks.read(dtype, pieces):
+            product = to_numpy(times(block, U[:d]))
+            yield part, product[:, :d], product[:, d:]
+
+    def here(pieces: Iterable[slice]) -> Iterator[Any]:
+        for part, block in blocks.read_copies(dtype, pieces, more=more):
+            block[:, d:] = 0
+            multiply_by_triangle(block, U)
+            yield part, block[:, :d], block[:, d:]
+
+    return elsewhere if blocks.sparse or blocks.remote else here
+
+
+def times(block: Any, right: NDArray[Any]) -> Any:
+    """Return block @ right where the block lies."""
+    if sp.issparse(block) or isinstance(block, np.ndarray):
+        return block @ right
+    xp = array_namespace(block)
+    return block @ xp.asarray(right, dtype=block.dtype, device=device_of(block))
+
+
+def multiply_by_triangle(X: NDArray[Any], U: NDArray[Any]) -> None:
+    """Put X U in the place of X.
+
+    Parameters
+    ----------
+    X : (n, d) array, C-ordered, float32 or float64
+    U : (d, d) array, C-ordered, of the same dtype, upper triangular
+    """
+    n, d = X.shape
+    for name, array, shape in (("X", X, (n, d)), ("U", U, (d, d))):
+        if not array.flags.c_contiguous or array.dtype != X.dtype or array.shape != shape:
+            raise ValueError(f"{name}: {array.dtype} of shape {array.shape} is not to be had")
+    number = ctypes.c_float if X.dtype == np.float32 else ctypes.c_double
+    rows, columns, one = ctypes.c_int(n), ctypes.c_int(d), number(1.0)
+    # BLAS counts by columns, so that it sees X' and U', which is lower triangular: X' <- U' X'.
+    _trmm(X.dtype.char)(
+        *(b"L", b"L", b"N", b"N", ctypes.byref(columns), ctypes.byref(rows)),
+        *(ctypes.byref(one), U.ctypes.data, ctypes.byref(columns)),
+        *(X.ctypes.data, ctypes.byref(columns)),
+    )
+
+
+@cache
+def _trmm(kind: str) -> Callable[..., None]:
+    """Return BLAS's strmm for "f" and dtrmm for "d", all of whose arguments are pointers."""
+    from scipy.linalg import cython_blas
+
+    python = ctypes.pythonapi
+    name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", python))
+    address_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", python)
+    )
+    capsule = cython_blas.__pyx_capi__[{"f": "strmm", "d": "dtrmm"}[kind]]
+    texts, pointers = [ctypes.c_char_p] * 4, [ctypes.c_void_p] * 7
+    return ctypes.CFUNCTYPE(None, *texts, *pointers)(address_of(capsule, name_of(capsule)))

@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
+from olss.core.blocks import Blocks, times, to_numpy
 from olss.core.gram import Factor
-from olss.core.row_blocks import Blocks, to_numpy
-from olss.core.row_products import times
 from olss.util.threads import in_turn
 
 __all__ = [

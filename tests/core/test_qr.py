@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from olss.core.preconditioned_qr import (
+from olss.core.blocks import Blocks
+from olss.core.qr import (
     factor_rows,
     preconditioned_scores,
     sparse_sketch,
     stacked,
     vanishes,
 )
-from olss.core.row_blocks import Blocks
 
 WIDE = np.dtype(np.float64)
 

@@ -5,8 +5,10 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from olss.core.row_blocks import Blocks, to_numpy
-from olss.errors import DataError
+import olss
+import olss.core.leverage
+from olss.core.blocks import Blocks, narrowed, to_numpy
+from olss.errors import DataError, OlssWarning
 
 A = np.arange(60, dtype=np.float64).reshape(20, 3) % 7
 KINDS = {
@@ -25,7 +27,7 @@ KINDS = {
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_blocks_put_together_are_the_source(name, dtype, monkeypatch):
-    monkeypatch.setattr("olss.core.row_blocks.BLOCK_BYTES", 1)
+    monkeypatch.setattr("olss.core.blocks.BLOCK_BYTES", 1)
     blocks = Blocks(np.repeat(A, 10, axis=0) if name == "numpy" else KINDS[name])
     read = [
         block.toarray() if sp.issparse(block) else block.copy()
@@ -93,3 +95,47 @@ def test_what_is_no_array_of_numbers_is_named(values, found):
 def test_a_mask_that_hides_nothing_is_taken_off():
     block = Blocks(np.ma.masked_equal(np.eye(3), 7))
     assert not np.ma.isMaskedArray(block.source)
+
+
+def test_a_hundred_thousand_columns_form_no_square_matrix(monkeypatch):
+    """5,000 sparse rows of 100,000 columns: the unusual rows still stand out."""
+    monkeypatch.setattr(olss.core.leverage, "COLUMN_LIMIT", 1024)
+    rng = np.random.default_rng(0)
+    columns = rng.integers(200, size=(5000, 20))
+    columns[:10] = rng.integers(200, 100_000, size=(10, 20))
+    A = sp.csr_array(
+        (np.ones(100_000), columns.ravel(), np.arange(0, 100_001, 20)), shape=(5000, 100_000)
+    )
+    with pytest.warns(OlssWarning, match=r"100,000 columns.*projection to 1,024"):
+        scores = olss.leverage_scores(A, ridge=1.0)
+    assert scores[:10].min() > 4 * scores[10:].max()
+
+
+def test_dense_rows_and_tensors_project_alike(monkeypatch):
+    monkeypatch.setattr(olss.core.leverage, "COLUMN_LIMIT", 30)
+    A = np.random.default_rng(0).standard_normal((400, 50))
+    with pytest.warns(OlssWarning, match="50 columns"):
+        scores = olss.leverage_scores(A)
+    assert scores.sum() == pytest.approx(30, rel=1e-6)
+    with pytest.warns(OlssWarning):
+        again = olss.leverage_scores(torch.from_numpy(A))
+    np.testing.assert_allclose(again.numpy(), scores)
+
+
+def test_few_wide_rows_need_no_projection():
+    A = np.random.default_rng(0).standard_normal((40, 20_000)).astype(np.float32)
+    A[1] = A[0]
+    with pytest.warns(OlssWarning, match="carries no information"):
+        scores = olss.leverage_scores(A)
+    np.testing.assert_allclose(scores[:3], [0.5, 0.5, 1.0], rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::olss.OlssWarning")
+def test_the_projection_keeps_inner_products_in_expectation():
+    """Entries of the projected Gram are unbiased: z-score of the mean entry error below 4."""
+    A = np.random.default_rng(0).standard_normal((30, 600))
+    (part,) = narrowed([Blocks(A)], 200)
+    B = np.concatenate([block for _, block in part.read(np.dtype(np.float64))])
+    assert B.shape == (30, 200)
+    error = (B @ B.T - A @ A.T)[np.triu_indices(30, 1)]
+    assert abs(error.mean()) < 4 * error.std() / np.sqrt(len(error))
