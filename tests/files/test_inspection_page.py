@@ -172,7 +172,7 @@ def test_policies_without_weights_promise_nothing_of_them(folder):
     assert "stand for" not in re.sub("<style>.*</style>", "", page, flags=re.S)
     assert "weights do not say" in page
     assert "stand for" in render_page(inspect(made(folder, "balanced")))
-    assert "does not say with which probability a row was kept" in page
+    assert "needs the probability with which each row was kept" in page
 
 
 @in_browser

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from scipy.stats import hypergeom
 
 from olss.core.sampling import inclusion, pivotal
 from olss.errors import InputError
@@ -305,3 +306,46 @@ def test_groups_by_several_columns():
     found = Sketch(90, "reservoir").update(table).estimate("x", by=("a", "b"))
     assert found[1, True].rows == ((table["a"] == 1) & table["b"]).sum()
     assert len(found) == 4
+
+
+@pytest.mark.parametrize("kind", [float, bool])
+@pytest.mark.parametrize("policy", ["weighted", "reservoir"])
+def test_intervals_of_rare_values_hold_or_are_not_given(kind, policy):
+    rng, held = np.random.default_rng(40), {"total": [], "mean": []}
+    x = rng.standard_normal((6_000, 1)) + 5
+    for seed in range(100):
+        rare = np.zeros(6_000, dtype=kind)
+        rare[rng.choice(6_000, 25, replace=False)] = True
+        for flip in (False, True):  # most are zeros, or most are ones
+            value = (1 - rare).astype(kind) if flip else rare
+            sketch = Sketch(150, policy, seed=seed).update(x, extra={"rare": value})
+            one = sketch.estimate("rare")
+            truth = {"total": value.sum(), "mean": value.mean()}
+            for what, hits in held.items():
+                low, high = one.interval(what)
+                if np.isnan(low):
+                    assert one.too_few
+                    assert "too few" in str(one)
+                else:
+                    hits.append(low <= truth[what] <= high)
+    for hits in held.values():
+        assert not len(hits) or np.mean(hits) > 0.95 - 4 * np.sqrt(0.05 * 0.95 / len(hits))
+    # Of what is true or false, there is a bound where nothing true was kept: in half of the draws.
+    assert (len(held["mean"]) > 20) == (kind is bool)
+
+
+@pytest.mark.parametrize("level", [0.9, 0.95, 0.99])
+def test_what_was_never_kept_has_an_upper_bound(level):
+    N, n = 3_000, 200
+    nothing = estimate(np.full(n, N / n), where=np.zeros(n, dtype=bool))
+    low, high = nothing.interval("count", level)
+    assert low == 0
+    assert not nothing.too_few
+    # With more rows of a kind than the bound, a draw with none of them is as rare as it says.
+    assert hypergeom.pmf(0, N, int(np.ceil(high)), n) <= 1 - level
+    assert hypergeom.pmf(0, N, int(high * 0.9), n) > 1 - level
+    flags = estimate(np.full(n, N / n), np.zeros(n, dtype=bool))
+    assert flags.interval("total", level) == (low, high)
+    assert flags.interval("mean", level) == pytest.approx((0, high / N))
+    # Nothing is unknown where every row was kept.
+    assert estimate(np.ones(n), np.zeros(n)).interval("total", level) == (0, 0)

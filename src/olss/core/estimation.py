@@ -47,6 +47,11 @@ class Figure:
         Skewness of the estimate; degrees of freedom of its standard error.
     one_sign : (g,) bool array
         Whether it is a sum of terms of one sign.
+    too_few : (g,) bool array
+        Whether too few rows were kept for an interval.
+    unseen : (g,) array
+        For a number of rows of which none was kept, the most that one row kept stands for (for a
+        share, over all rows); else 0.
     """
 
     value: Floats
@@ -54,6 +59,8 @@ class Figure:
     skewness: Floats
     freedom: Floats
     one_sign: NDArray[np.bool_]
+    too_few: NDArray[np.bool_]
+    unseen: Floats
 
     def interval(self, level: float) -> tuple[Floats, Floats]:
         """Return the ends of intervals that hold the true numbers with probability `level`.
@@ -62,6 +69,12 @@ class Figure:
         exp(± t se / value). All else has Hall's (1992), which takes the skewness s out of Student's
         statistic T = (value - truth) / se: g(T) = T + s T^2 / 3 + s^2 T^3 / 27 + s / 6 is nearly
         symmetric. t is the quantile of Student's law with `freedom` degrees.
+
+        Of a number of rows of which none was kept there is an upper bound. If the rows of a kind
+        counted a_i when they came, and a row kept stands for W at most, they are kept with
+        probabilities of at least a_i / W, and none of them is with a probability of at most
+        exp(-sum a_i / W): with probability `level`, sum a_i is at most -log(1 - level) W. (For 95%
+        it is the rule of three.)
         """
         from scipy.special import stdtrit  # slow to load, and not needed before
 
@@ -80,7 +93,13 @@ class Figure:
         logarithmic = self.one_sign | rounding
         low: Floats = np.where(logarithmic, ends[0], hall(t))
         high: Floats = np.where(logarithmic, ends[1], hall(-t))
-        return low, high
+        bounded = np.asarray(self.unseen) > 0
+        low, high = (
+            np.where(bounded, 0.0, low),
+            np.where(bounded, -np.log1p(-level) * self.unseen, high),
+        )
+        nothing = np.where(self.too_few, np.nan, 0.0)
+        return low + nothing, high + nothing
 
     def at(self, group: int) -> Figure:
         """Return that of one group."""
@@ -150,11 +169,8 @@ class Draw:
 
     Attributes
     ----------
-    rows : (g,) int array
-        Rows kept of each group.
-    drawn, effective : (g,) arrays
-        How many of them might have been missed (pi < 1), and how many of equal weight tell as
-        much: (sum u)^2 / sum u^2 for u = sqrt(k) w.
+    rows, drawn, effective : (g,) arrays
+        What `support` gives of all rows.
     """
 
     def __init__(
@@ -174,11 +190,33 @@ class Draw:
         self._calibration = calibration
         self._inside, self._groups = code >= 0, groups
         self._code = code[self._inside]
-        self.rows: Indices = np.bincount(self._code, minlength=groups)
-        self.drawn = self._sum((self._k > 0).astype(np.float64))
-        u = np.sqrt(self._k) * np.abs(self._weight)
+        self.rows, self.drawn, self.effective = self.support(self._inside)
+
+    def support(self, chosen: NDArray[np.bool_]) -> tuple[Indices, Floats, Floats]:
+        """Return on how many of some rows, (n,), a number rests, by group.
+
+        These are the rows kept, those of them that might have been missed (pi < 1), and how many
+        of equal weight tell as much: (sum u)^2 / sum u^2 for u = sqrt(k) w.
+        """
+        u = np.where(chosen, np.sqrt(self._k) * np.abs(self._weight), 0)
         squares = self._sum(u**2)
-        self.effective = self._sum(u) ** 2 / np.where(squares > 0, squares, 1)
+        return (
+            self._sum(chosen.astype(np.float64)).astype(np.int64),
+            self._sum((chosen & (self._k > 0)).astype(np.float64)),
+            self._sum(u) ** 2 / np.where(squares > 0, squares, 1),
+        )
+
+    def differing(self, f: Floats) -> Indices:
+        """Return how many rows have another value of f, (n,), than most of their group."""
+        values = f[self._inside]
+        order = np.lexsort((values, self._code))
+        code, values = self._code[order], values[order]
+        first = np.ones(len(order), dtype=bool)
+        first[1:] = (np.diff(code) != 0) | (np.diff(values) != 0)
+        starts = np.flatnonzero(first)
+        most = np.zeros(self._groups, dtype=np.int64)
+        np.maximum.at(most, code[starts], np.diff(starts, append=len(order)))
+        return self.rows - most
 
     def total(self, f: Floats) -> Figure:
         """Return the totals of f, (n,), by group."""
@@ -225,7 +263,8 @@ class Draw:
             freedom = 2 / (fourth / second**2 - 1 / np.asarray(rows, dtype=np.float64))
         freedom = np.where(np.isfinite(freedom) & (freedom > 0), freedom, np.inf)
         freedom = np.clip(np.minimum(freedom, most), 1, 1e6)
-        return Figure(value, se, skewness, freedom, np.broadcast_to(one_sign, value.shape))
+        flags, none = np.broadcast_to(one_sign, value.shape), np.zeros(value.shape, dtype=bool)
+        return Figure(value, se, skewness, freedom, flags, none, np.zeros(value.shape))
 
     def _moments(self, f: Floats, short: Any) -> list[Floats]:
         """Return the sums of c^2, c^3 and c^4 by group, over all rows, f being 0 outside it."""

@@ -29,7 +29,6 @@ class _Numbers:
 
     figures: dict[str, Figure]
     rows: Any
-    too_few: Any
     missing: int
 
     count = property(lambda self: self._figure("count").value, doc="Rows seen, by their weights.")
@@ -39,17 +38,23 @@ class _Numbers:
     mean = property(lambda self: self._figure("mean").value, doc="Mean of the values.")
     mean_se = property(lambda self: self._figure("mean").se, doc="Standard error of `mean`.")
 
+    @property
+    def too_few(self) -> Any:
+        """Whether too few rows were kept for an interval of one of the numbers, or more."""
+        found = np.logical_or.reduce([figure.too_few for figure in self.figures.values()])
+        return found if found.ndim else bool(found)
+
     def interval(self, what: What, level: float = 0.95) -> tuple[Any, Any]:
         """Return the ends of an interval that holds the true "count", "total" or "mean".
 
-        Both are NaN where there are too few rows to say (`too_few`).
+        Both are NaN where there are too few rows to say: of a total, rows whose value is not zero;
+        of a mean, rows whose value is not that of most. Where no row was kept that counts, the
+        upper end is a bound that the number is below with probability `level`.
         """
         figure = self._figure(what)
         if not (isinstance(level, int | float) and 0 < level < 1):
             raise InputError(f"level must be a number between 0 and 1, found {level!r}.")
-        low, high = figure.interval(level)
-        nothing = np.where(self.too_few, np.nan, 0.0)
-        return low + nothing, high + nothing
+        return figure.interval(level)
 
     def _figure(self, what: str) -> Figure:
         checks.choice("what", what, ("count", "total", "mean"))
@@ -72,7 +77,7 @@ class Estimate(_Numbers):
     rows : int
         Rows kept that it is estimated from.
     too_few : bool
-        Whether these are too few for an interval.
+        Whether these are too few for an interval of some number, or too few of them differ.
     missing : int
         Rows kept that are left out since their value is missing (NaN).
 
@@ -89,15 +94,18 @@ class Estimate(_Numbers):
     def __str__(self) -> str:
         lines = []
         for what, number, between in self.texts():
-            lines.append(f"{what:<5}  {number}" + ("" if self.too_few else f"   95%: {between}"))
-        few = "; too few for an interval" if self.too_few else ""
-        return "\n".join([*lines, f"from {self.rows:,} rows kept{few}{_left_out(self.missing)}"])
+            few = self.figures[what].too_few
+            lines.append(f"{what:<5}  {number}   {between if few else f'95%: {between}'}")
+        return "\n".join([*lines, f"from {self.rows:,} rows kept{_left_out(self.missing)}"])
 
     def texts(self, level: float = 0.95) -> Iterator[tuple[str, str, str]]:
         """Yield "count", "total" or "mean", the number, and its interval, as texts to read."""
         for what, figure in self.figures.items():
             low, high = self.interval(what, level)  # type: ignore[arg-type]
-            between = "too few rows" if self.too_few else f"{_text(low)} to {_text(high)}"
+            between = f"{_text(low)} to {_text(high)}"
+            if figure.too_few:
+                alone = what == "count" or self.figures["count"].too_few
+                between = "too few rows" if alone else "too few values differ"
             yield what, _text(float(figure.value)), between
 
 
@@ -196,7 +204,7 @@ class Estimates(_Numbers):
     def at(self, group: int) -> Estimate:
         """Return the estimate of one group, by its place."""
         figures = {what: figure.at(group) for what, figure in self.figures.items()}
-        return Estimate(figures, int(self.rows[group]), bool(self.too_few[group]), 0)
+        return Estimate(figures, int(self.rows[group]), 0)
 
 
 def label_text(label: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olss.core.estimation import Calibration, Draw
+from olss.core.estimation import Calibration, Draw, Figure
 from olss.errors import InputError
 from olss.memory.estimate_results import Estimate, Estimates
 
@@ -119,11 +119,44 @@ def estimate(
     figures = {"count": draw.total(np.ones(len(w)))}
     if values is not None:
         figures |= {"total": draw.total(f), "mean": draw.mean(f)}
-    # Of a group all of whose rows were certain to be kept nothing was missed, or no row of the
-    # others' kind was seen; which of the two, some rows must tell.
-    few = (draw.rows < LEAST_ROWS) | ((draw.drawn > 0) & (draw.effective < LEAST_ROWS - 1e-9))
-    result = Estimates(figures, draw.rows, few & bool((p < 1).any()), missing, names)
+    if (p < 1).any():
+        is_flag = np.asarray(values).dtype == np.bool_
+        figures = _with_support(figures, draw, f, is_flag, float(w[p < 1].max()))
+    result = Estimates(figures, draw.rows, missing, names)
     return result if names else replace(result.at(0), missing=missing)
+
+
+def _with_support(
+    figures: dict[str, Figure], draw: Draw, f: Floats, is_flag: bool, largest: float
+) -> dict[str, Figure]:
+    """Return the figures with what is said where few rows, or none, tell of them.
+
+    A count rests on the rows of its group; a total on those whose value differs from zero; a mean
+    on those whose value differs from that of most, and so does a total of which the count is known.
+    Of a group all of whose rows were certain to be kept nothing was missed, or no row of the
+    others' kind was seen; which of the two, some rows must tell.
+    """
+    count, few = figures["count"], _is_too_few(draw.rows, draw.drawn, draw.effective)
+    unseen = np.where(draw.rows == 0, largest, 0.0)
+    found = {"count": replace(count, too_few=few & (unseen == 0), unseen=unseen)}
+    if "total" not in figures:
+        return found
+    nonzero = draw.support(f != 0)
+    alike = few | ((draw.drawn > 0) & (draw.differing(f) < LEAST_ROWS - 1))
+    zeros = few | ((draw.drawn > 0) & _is_too_few(*nonzero))
+    zeros |= alike & (count.se <= 1e-12 * np.abs(count.value))
+    # Of a number of rows, those that are true, there is a bound where none was kept.
+    bounded = (nonzero[0] == 0) & (draw.drawn > 0) & is_flag
+    unseen = np.where(bounded, largest, 0.0)
+    share = unseen / np.where(bounded, count.value, 1.0)
+    total, mean = figures["total"], figures["mean"]
+    found["total"] = replace(total, too_few=zeros & ~bounded, unseen=unseen)
+    found["mean"] = replace(mean, too_few=alike & ~bounded, unseen=share)
+    return found
+
+
+def _is_too_few(rows: NDArray[np.int64], drawn: Floats, effective: Floats) -> NDArray[np.bool_]:
+    return (rows < LEAST_ROWS) | ((drawn > 0) & (effective < LEAST_ROWS - 1e-9))
 
 
 def _column(

@@ -60,16 +60,18 @@ def column_of(state: State, name: Any, what: str) -> Any:
     return to_numpy(rows[name if name in ("task", "y") else EXTRA + name])
 
 
-def numbers_of(state: State, name: str, what: str) -> NDArray[np.float64]:
-    """Return a column of numbers, or of true and false; NaN where it is missing."""
+def numbers_of(state: State, name: str, what: str) -> NDArray[Any]:
+    """Return a column of numbers, NaN where it is missing, or of true and false."""
     column = column_of(state, name, what)
+    if str(getattr(column, "type", "")) == "bool" and not column.null_count:
+        column = column.to_numpy()
     if not isinstance(column, np.ndarray):
         from olss.tables.arrow_types import as_numbers
 
         column = as_numbers(column)
     if column is None or column.ndim != 1 or column.dtype.kind not in "biuf":
         raise InputError(f"{what}: the column {name!r} must hold numbers.")
-    numbers: NDArray[np.float64] = column.astype(np.float64)
+    numbers: NDArray[Any] = column if column.dtype == np.bool_ else column.astype(np.float64)
     return numbers
 
 
