@@ -349,3 +349,17 @@ def test_what_was_never_kept_has_an_upper_bound(level):
     assert flags.interval("mean", level) == pytest.approx((0, high / N))
     # Nothing is unknown where every row was kept.
     assert estimate(np.ones(n), np.zeros(n)).interval("total", level) == (0, 0)
+
+
+def test_class_totals_of_a_reservoir_of_weighted_rows_vary_as_they_say():
+    found, rng = [], np.random.default_rng(50)
+    weight, label = rng.uniform(1, 3, 2_000), rng.integers(0, 4, 2_000)
+    for seed in range(200):
+        sketch = Sketch(200, "reservoir", seed=seed)
+        for part in np.array_split(np.arange(2_000), 2):
+            sketch.update(np.ones((len(part), 1)), label[part], weight=weight[part])
+        one = sketch.estimate(by=sketch.y)[0]
+        found.append((one.count, one.count_se))
+    count, se = np.array(found).T
+    # A standard deviation of 200 repetitions is right to 5%.
+    assert 0.8 < se.mean() / count.std() < 1.25

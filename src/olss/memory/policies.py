@@ -118,11 +118,12 @@ class ByProbability:
     def __call__(self, pool: Pool, rng: np.random.Generator) -> Choice:
         """Draw `pool.size` rows."""
         mark = _marks(self, pool, rng)
-        # Neighbours compete in a pivotal draw: shuffled, but for the strata, each of which gets
-        # its share within a row.
-        shuffled = rng.permutation(len(pool))
-        strata = pool.strata.astype(np.min_scalar_type(pool.strata.max()))  # small ones sort fast
-        line = shuffled[np.argsort(strata[shuffled], kind="stable")]
+        # Neighbours compete in a pivotal draw: shuffled, but, by scores, for the strata, each of
+        # which gets its share within a row. `Sketch.estimate` takes it to be so.
+        line = rng.permutation(len(pool))
+        if says(self, "scored") is not None:
+            strata = pool.strata.astype(np.min_scalar_type(pool.strata.max()))  # these sort fast
+            line = line[np.argsort(strata[line], kind="stable")]
         pi = inclusion((pool.weight * mark)[line], pool.size)
         drawn = pivotal(pi, rng)
         rows = line[drawn]
