@@ -29,7 +29,7 @@ from rich.table import Table
 from scipy.linalg import blas
 
 import olss
-from olss.core.sampling import inclusion, pivotal, successive
+from olss.core.sampling import inclusion_probabilities, pivotal_sample, successive_sample
 from olss.memory.spectrum import Spectrum
 from olss.streams import load_dataset
 
@@ -185,8 +185,11 @@ def main() -> None:
         print(f"MNIST left out: {error}")
     scores = olss.leverage_scores(A).astype(np.float64)
     rng = np.random.default_rng(0)
-    measure("draw 60,000: successive", lambda: successive(scores, 60_000, rng))
-    measure("draw 60,000: inclusion + pivotal", lambda: pivotal(inclusion(scores, 60_000), rng))
+    measure("draw 60,000: successive", lambda: successive_sample(scores, 60_000, rng))
+    measure(
+        "draw 60,000: inclusion + pivotal",
+        lambda: pivotal_sample(inclusion_probabilities(scores, 60_000), rng),
+    )
     slowest = None
     if not options.no_peers:
         for name, function in peers(A).items():

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from olss import leverage_scores
-from olss.core.sampling import inclusion, pivotal, successive
+from olss.core.sampling import inclusion_probabilities, pivotal_sample, successive_sample
 
 ROWS, COLUMNS, SIZE = 120_000, 784, 60_000
 
@@ -32,14 +32,16 @@ def main() -> None:
     A = rng.standard_normal((ROWS, COLUMNS), dtype=np.float32)
     A *= rng.lognormal(size=(ROWS, 1)).astype(np.float32)
     weights = leverage_scores(A).astype(np.float64)
-    pi = inclusion(weights, SIZE)
+    pi = inclusion_probabilities(weights, SIZE)
     p = weights / weights.sum()
     scoring = seconds(lambda: leverage_scores(A), 3)
     cases = {
-        "successive": lambda: successive(weights, SIZE, rng),
-        "inclusion": lambda: inclusion(weights, SIZE),
-        "pivotal": lambda: pivotal(pi, rng),
-        "inclusion, then pivotal": lambda: pivotal(inclusion(weights, SIZE), rng),
+        "successive": lambda: successive_sample(weights, SIZE, rng),
+        "inclusion": lambda: inclusion_probabilities(weights, SIZE),
+        "pivotal": lambda: pivotal_sample(pi, rng),
+        "inclusion, then pivotal": lambda: pivotal_sample(
+            inclusion_probabilities(weights, SIZE), rng
+        ),
         "numpy choice(replace=False, p)": lambda: rng.choice(ROWS, SIZE, replace=False, p=p),
     }
     print(f"exact scoring of {ROWS:,} x {COLUMNS}: {scoring * 1e3:.0f} ms; aim for a draw: 3%\n")

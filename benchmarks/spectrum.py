@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from olss.core.leverage import pool_scores
-from olss.core.sampling import inclusion, pivotal
+from olss.core.sampling import inclusion_probabilities, pivotal_sample
 from olss.memory.certificate import Certificate, certify
 from olss.memory.policies import Weighted
 from olss.memory.spectrum import Spectrum
@@ -42,8 +42,8 @@ def sketch(tasks: list[NDArray[np.uint8]], size: int, way: str, seed: int) -> Ce
             (tau,) = pool_scores([pool], weights=[w]) if way == "pool" else seen.leverage([pool])
             share = Weighted().uniform_share
             q = (1 - share) * w * tau / (w @ tau) + share * q
-        pi = inclusion(q, size)
-        rows = pivotal(pi, rng)
+        pi = inclusion_probabilities(q, size)
+        rows = pivotal_sample(pi, rng)
         kept, weight = pool[rows], w[rows] / pi[rows]
     return certify(seen, [kept], [weight])
 

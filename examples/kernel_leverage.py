@@ -12,7 +12,7 @@ import numpy as np
 
 import olss
 from olss.core.kernel_leverage import bless
-from olss.core.sampling import inclusion, pivotal
+from olss.core.sampling import inclusion_probabilities, pivotal_sample
 from olss.streams import imbalanced, permuted
 
 LANDMARKS, RIDGE = 40, 1.0
@@ -26,7 +26,7 @@ def kernel(A, B, gamma):
 def measure(task, scores, gamma, rng):
     """Return accuracies, mean over classes and of the three rarest, and what is not described."""
     X, X_test = (rows.reshape(len(rows), -1) / task.scale for rows in (task.X, task.X_test))
-    rows = pivotal(inclusion(scores, LANDMARKS), rng)
+    rows = pivotal_sample(inclusion_probabilities(scores, LANDMARKS), rng)
     C, W = kernel(X, X[rows], gamma), kernel(X[rows], X[rows], gamma)
     left = 1 - np.einsum("ij,jk,ik->i", C, np.linalg.pinv(W, rcond=1e-10), C)
     goal = np.eye(10)[task.y]

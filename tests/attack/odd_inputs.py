@@ -193,8 +193,11 @@ class Attack:
             ("FrequentDirections", directions),
             ("bless", lambda X: bounded(bless(X, 1.0, seed=0)[0])),
             ("from_arrays", streamed),
-            ("inclusion", lambda w: bounded(sampling.inclusion(w, 2))),
-            ("successive", lambda w: indices(sampling.successive(w, 2, np.random.default_rng(0)))),
+            ("inclusion", lambda w: bounded(sampling.inclusion_probabilities(w, 2))),
+            (
+                "successive",
+                lambda w: indices(sampling.successive_sample(w, 2, np.random.default_rng(0))),
+            ),
             ("classifier", classified),
             ("remove", lambda i: self.removed(i)),
         ]

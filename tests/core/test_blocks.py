@@ -7,7 +7,7 @@ import torch
 
 import olss
 import olss.core.leverage
-from olss.core.blocks import Blocks, narrowed, to_numpy
+from olss.core.blocks import Blocks, project_columns, to_numpy
 from olss.errors import DataError, OlssWarning
 
 A = np.arange(60, dtype=np.float64).reshape(20, 3) % 7
@@ -53,7 +53,7 @@ def test_a_column_scale_multiplies_columns():
         (block,) = (block for _, block in blocks.read(np.dtype(np.float32)))
         dense = block.toarray() if sp.issparse(block) else block
         np.testing.assert_array_equal(dense, A * [1, 2, 4])
-        np.testing.assert_array_equal(blocks.largest(), [6, 12, 24])
+        np.testing.assert_array_equal(blocks.max_abs(), [6, 12, 24])
 
 
 def test_only_the_first_bad_row_is_named():
@@ -134,7 +134,7 @@ def test_few_wide_rows_need_no_projection():
 def test_the_projection_keeps_inner_products_in_expectation():
     """Entries of the projected Gram are unbiased: z-score of the mean entry error below 4."""
     A = np.random.default_rng(0).standard_normal((30, 600))
-    (part,) = narrowed([Blocks(A)], 200)
+    (part,) = project_columns([Blocks(A)], 200)
     B = np.concatenate([block for _, block in part.read(np.dtype(np.float64))])
     assert B.shape == (30, 200)
     error = (B @ B.T - A @ A.T)[np.triu_indices(30, 1)]

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from olss.core.estimation import Calibration, Draw
-from olss.core.sampling import inclusion, pivotal
+from olss.core.estimation import Calibration, WeightedSample
+from olss.core.sampling import inclusion_probabilities, pivotal_sample
 
 
 def whole(weight, pi, calibration=None):
     code = np.zeros(len(weight), dtype=np.int64)
-    return Draw(weight, pi, code, 1, calibration=calibration)
+    return WeightedSample(weight, pi, code, 1, calibration=calibration)
 
 
 def drawn(q, size, rng):
     """Rows of a pivotal draw in random order, and all inclusion probabilities."""
-    pi = inclusion(q, size)
+    pi = inclusion_probabilities(q, size)
     line = rng.permutation(len(pi))
-    return line[pivotal(pi[line], rng)], pi
+    return line[pivotal_sample(pi[line], rng)], pi
 
 
 def test_of_a_simple_random_sample_it_is_the_textbook_variance():
@@ -41,7 +41,7 @@ def test_the_mean_of_a_part_is_the_textbook_ratio():
     rng = np.random.default_rng(1)
     N, n = 10_000, 400
     f, part = rng.standard_normal(n) + 3, rng.random(n) < 0.3
-    draw = Draw(np.full(n, N / n), np.full(n, n / N), np.where(part, 0, -1), 1)
+    draw = WeightedSample(np.full(n, N / n), np.full(n, n / N), np.where(part, 0, -1), 1)
     m = part.sum()
     # Cochran 1977, (2.47): v(mean) = (1 - n/N) s^2 / m within the part.
     variance = (1 - n / N) * f[part].var(ddof=1) / m
@@ -55,7 +55,7 @@ def test_groups_are_estimated_as_totals_of_values_that_are_zero_outside():
     pi = rng.uniform(0.05, 1, n)
     pi[:20] = 1
     f, code = rng.standard_normal(n) + 1, rng.integers(-1, 4, n)
-    figure = Draw(1 / pi, pi, code, 4).total(f)
+    figure = WeightedSample(1 / pi, pi, code, 4).total(f)
     for group in range(4):
         alone = whole(1 / pi, pi).total(np.where(code == group, f, 0))
         for name in ("value", "se", "skewness", "freedom"):
@@ -188,7 +188,7 @@ def test_of_a_stratified_sample_it_is_the_textbook_variance_and_a_row_a_stratum(
     strata = np.repeat([0, 1], n)
     f = rng.standard_normal(50) + 5 * strata
     w, pi = np.repeat(N / n, n), np.repeat(n / N, n)
-    figure = Draw(w, pi, np.zeros(50, dtype=np.int64), 1, strata).total(f)
+    figure = WeightedSample(w, pi, np.zeros(50, dtype=np.int64), 1, strata).total(f)
     # Cochran 1977, (5.9), with sums of squares over n - 2 rather than n_h - 1.
     parts = [f[strata == h] for h in (0, 1)]
     within = sum(
@@ -211,10 +211,12 @@ def test_strata_that_compete_first_are_counted_with_the_error_stated():
             rows, weight = np.append(rows, new), np.append(weight, np.ones(len(new)))
             line = rng.permutation(len(rows))
             line = line[np.argsort(strata[rows][line], kind="stable")]
-            pi = inclusion((weight * score[rows])[line], size)
-            kept = pivotal(pi, rng)
+            pi = inclusion_probabilities((weight * score[rows])[line], size)
+            kept = pivotal_sample(pi, rng)
             rows, weight = rows[line[kept]], weight[line[kept]] / pi[kept]
-        figure = Draw(weight, 1 / weight, strata[rows], 4, strata[rows]).total(np.ones(size))
+        figure = WeightedSample(weight, 1 / weight, strata[rows], 4, strata[rows]).total(
+            np.ones(size)
+        )
         counts.append(figure.value)
         variances.append(figure.se**2)
     ratio = np.mean(variances, axis=0) / np.var(counts, axis=0)

@@ -7,10 +7,10 @@ import scipy.sparse as sp
 from olss.core.blocks import Blocks
 from olss.core.qr import (
     factor_rows,
+    is_null_vector,
     preconditioned_scores,
     sparse_sketch,
-    stacked,
-    vanishes,
+    stacked_qr,
 )
 
 WIDE = np.dtype(np.float64)
@@ -65,12 +65,12 @@ def test_one_row_decides_whether_a_combination_vanishes():
     A = np.random.default_rng(0).standard_normal((1000, 3)).astype(np.float32)
     A[:, 2] = A[:, 0]
     v, norms = np.array([1.0, 0.0, -1.0]), np.linalg.norm(A.astype(np.float64), axis=0)
-    assert vanishes([Blocks(A)], v, norms)
+    assert is_null_vector([Blocks(A)], v, norms)
     A[7, 2] *= 1 + 1e-5
-    assert not vanishes([Blocks(A)], v, norms)
+    assert not is_null_vector([Blocks(A)], v, norms)
     weights = np.ones(1000)
     weights[7] = 0
-    assert vanishes([Blocks(A, weights)], v, norms)
+    assert is_null_vector([Blocks(A, weights)], v, norms)
 
 
 @pytest.mark.parametrize("ridge", [0.0, 5.0])
@@ -78,7 +78,7 @@ def test_stacked_rows_have_the_gram_matrix_of_all(ridge):
     rng = np.random.default_rng(0)
     A = rng.standard_normal((300, 6)) @ rng.standard_normal((6, 10)) * np.logspace(0, 6, 10)
     w = rng.random(300) + 0.5
-    B = stacked([Blocks(A[:100], w[:100]), Blocks(sp.csr_array(A[100:]), w[100:])])
+    B = stacked_qr([Blocks(A[:100], w[:100]), Blocks(sp.csr_array(A[100:]), w[100:])])
     assert B.shape == (6, 10)
     G = (A * w[:, None]).T @ A
     np.testing.assert_allclose(B.T @ B, G, rtol=1e-9, atol=1e-9 * abs(G).max())

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from olss.core.sampling import inclusion, pivotal, successive
+from olss.core.sampling import inclusion_probabilities, pivotal_sample, successive_sample
 from olss.errors import InputError
 
 # A chi-square test fails by chance with this probability on another seed.
@@ -55,7 +55,7 @@ def test_successive_has_the_law_of_drawing_one_by_one(name, size):
     weights, rng, repeats = WEIGHTS[name], np.random.default_rng(1), 6_000
     law = sequential_law(weights, size)
     assert sum(law.values()) == pytest.approx(1)
-    found = counts((successive(weights, size, rng) for _ in range(repeats)), law)
+    found = counts((successive_sample(weights, size, rng) for _ in range(repeats)), law)
     expected = repeats * np.array(list(law.values()))
     common = expected >= 5  # the chi-square law needs enough in each cell; the rare ones are pooled
     f = np.append(found[common], found[~common].sum())
@@ -68,7 +68,7 @@ def test_successive_has_the_law_of_numpy_choice():
     weights, size, repeats = np.array([1.0, 2.0, 3.0, 5.0, 9.0]), 3, 8_000
     rng, p = np.random.default_rng(2), weights / weights.sum()
     sets = list(combinations(range(5), size))
-    ours = counts((successive(weights, size, rng) for _ in range(repeats)), sets)
+    ours = counts((successive_sample(weights, size, rng) for _ in range(repeats)), sets)
     theirs = counts((np.sort(rng.choice(5, size, False, p)) for _ in range(repeats)), sets)
     assert stats.chi2_contingency([ours, theirs]).pvalue > LEVEL
 
@@ -77,29 +77,29 @@ def test_successive_orders_weights_600_decades_apart():
     weights = np.array([1e-300, 1e300, 1e-300, 1e300, 5e-324])
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        assert successive(weights, 2, rng).tolist() == [1, 3]
-        assert successive(weights, 4, rng).tolist() == [0, 1, 2, 3]
+        assert successive_sample(weights, 2, rng).tolist() == [1, 3]
+        assert successive_sample(weights, 4, rng).tolist() == [0, 1, 2, 3]
 
 
 def test_successive_fills_up_with_zero_rows_uniformly():
     weights, rng, repeats = np.array([0, 0, 2, 0, 1, 0, 0]), np.random.default_rng(3), 4_000
-    draws = np.array([successive(weights, 4, rng) for _ in range(repeats)])
+    draws = np.array([successive_sample(weights, 4, rng) for _ in range(repeats)])
     found = np.bincount(draws.ravel(), minlength=7)
     assert found[2] == found[4] == repeats
     assert stats.chisquare(found[weights == 0]).pvalue > LEVEL
-    assert successive(weights, 7, rng).tolist() == list(range(7))
-    assert successive(weights, 100, rng).tolist() == list(range(7))
+    assert successive_sample(weights, 7, rng).tolist() == list(range(7))
+    assert successive_sample(weights, 100, rng).tolist() == list(range(7))
 
 
 @given(ugly_weights, st.integers(1, 70), st.integers(0, 2**32))
 def test_successive_gives_distinct_sorted_rows_of_the_exact_size(weights, size, seed):
-    rows = successive(weights, size, np.random.default_rng(seed))
+    rows = successive_sample(weights, size, np.random.default_rng(seed))
     assert rows.dtype == np.int64
     assert len(rows) == min(size, len(weights))
     assert np.all(np.diff(rows) > 0)
     positive = np.flatnonzero(weights)
     assert len(np.intersect1d(rows, positive)) == min(size, len(positive))
-    assert np.array_equal(rows, successive(weights, size, np.random.default_rng(seed)))
+    assert np.array_equal(rows, successive_sample(weights, size, np.random.default_rng(seed)))
 
 
 def slow_inclusion(weights, size):
@@ -118,12 +118,14 @@ def slow_inclusion(weights, size):
 )
 def test_inclusion_agrees_with_repeated_capping(weights, size):
     size = min(size, len(weights) - 1)
-    np.testing.assert_allclose(inclusion(weights, size), slow_inclusion(weights, size), rtol=1e-9)
+    np.testing.assert_allclose(
+        inclusion_probabilities(weights, size), slow_inclusion(weights, size), rtol=1e-9
+    )
 
 
 @given(ugly_weights, st.integers(1, 70))
 def test_inclusion_sums_to_the_size_and_is_monotone(weights, size):
-    pi = inclusion(weights, size)
+    pi = inclusion_probabilities(weights, size)
     positive = np.count_nonzero(weights)
     assert pi.dtype == np.float64
     assert np.all((pi >= 0) & (pi <= 1))
@@ -135,11 +137,19 @@ def test_inclusion_sums_to_the_size_and_is_monotone(weights, size):
 
 
 def test_inclusion_over_the_range_of_floats():
-    np.testing.assert_array_equal(inclusion([1e300, 1e-300, 1e-300], 2), [1, 0.5, 0.5])
-    np.testing.assert_array_equal(inclusion([5e-324, 5e-324, 1e-323], 1), [0.25, 0.25, 0.5])
-    np.testing.assert_array_equal(inclusion([5e-324, 5e-324, 1e308], 2), [0.5, 0.5, 1])
-    np.testing.assert_allclose(inclusion([1.7e308] * 3 + [1e-300], 2), [2 / 3] * 3 + [0])
-    np.testing.assert_allclose(inclusion([np.finfo(float).max] * 3, 1), [1 / 3] * 3)
+    np.testing.assert_array_equal(
+        inclusion_probabilities([1e300, 1e-300, 1e-300], 2), [1, 0.5, 0.5]
+    )
+    np.testing.assert_array_equal(
+        inclusion_probabilities([5e-324, 5e-324, 1e-323], 1), [0.25, 0.25, 0.5]
+    )
+    np.testing.assert_array_equal(
+        inclusion_probabilities([5e-324, 5e-324, 1e308], 2), [0.5, 0.5, 1]
+    )
+    np.testing.assert_allclose(
+        inclusion_probabilities([1.7e308] * 3 + [1e-300], 2), [2 / 3] * 3 + [0]
+    )
+    np.testing.assert_allclose(inclusion_probabilities([np.finfo(float).max] * 3, 1), [1 / 3] * 3)
 
 
 PROBABILITIES = {
@@ -148,8 +158,8 @@ PROBABILITIES = {
     "with zeros and ones": np.array([0, 0.5, 1, 0.5, 0, 0.9, 0.1, 1]),
     "pairs that sum to one": np.array([0.25, 0.75, 0.6, 0.4, 0.5, 0.5]),
     "nearly one": np.array([1 - 1e-12, 1e-12, 0.5, 0.5, 1 - 1e-9, 1e-9]),
-    "skewed": inclusion(np.random.default_rng(4).lognormal(sigma=3, size=101), 17),
-    "large": inclusion(np.random.default_rng(5).pareto(1, size=500), 250),
+    "skewed": inclusion_probabilities(np.random.default_rng(4).lognormal(sigma=3, size=101), 17),
+    "large": inclusion_probabilities(np.random.default_rng(5).pareto(1, size=500), 250),
 }
 
 
@@ -158,7 +168,7 @@ def test_pivotal_includes_each_row_with_its_probability(name):
     pi, rng, repeats = PROBABILITIES[name], np.random.default_rng(6), 4_000
     size, found = round(pi.sum()), np.zeros(len(pi))
     for _ in range(repeats):
-        rows = pivotal(pi, rng)
+        rows = pivotal_sample(pi, rng)
         assert len(rows) == size
         assert np.all(np.diff(rows) > 0)
         found[rows] += 1
@@ -174,7 +184,7 @@ def test_pivotal_total_error_is_that_of_a_chi_square():
     pi, rng, repeats = np.full(64, 0.25), np.random.default_rng(7), 6_000
     found = np.zeros(64)
     for _ in range(repeats):
-        found[pivotal(pi, rng)] += 1
+        found[pivotal_sample(pi, rng)] += 1
     z = (found - repeats * pi) / np.sqrt(repeats * pi * (1 - pi))
     # One row is drawn from each of 16 blocks of four, so this is 4/3 of a chi-square with 16 * 3
     # degrees of freedom.
@@ -184,51 +194,51 @@ def test_pivotal_total_error_is_that_of_a_chi_square():
 def test_pivotal_spreads_over_the_order_of_rows():
     pi, rng = np.full(1024, 0.25), np.random.default_rng(8)
     for _ in range(50):
-        per_block = np.bincount(pivotal(pi, rng) // 64, minlength=16)
+        per_block = np.bincount(pivotal_sample(pi, rng) // 64, minlength=16)
         assert np.all(np.abs(per_block - 16) <= 1)
 
 
 @given(ugly_weights, st.integers(1, 70), st.integers(0, 2**32))
 def test_pivotal_draws_the_exact_size(weights, size, seed):
-    pi = inclusion(weights, size)
-    rows = pivotal(pi, np.random.default_rng(seed))
+    pi = inclusion_probabilities(weights, size)
+    rows = pivotal_sample(pi, np.random.default_rng(seed))
     assert rows.dtype == np.int64
     assert len(rows) == min(size, np.count_nonzero(weights))
     assert np.all(pi[rows] > 0)
     assert set(np.flatnonzero(pi == 1)) <= set(rows)
-    assert np.array_equal(rows, pivotal(pi, np.random.default_rng(seed)))
+    assert np.array_equal(rows, pivotal_sample(pi, np.random.default_rng(seed)))
 
 
 def test_exact_size_on_many_rows_and_from_float32():
     rng = np.random.default_rng(9)
     weights = rng.lognormal(sigma=4, size=200_001)
     for size in (1, 777, 100_000, 200_000):
-        pi = inclusion(weights, size)
-        assert len(pivotal(pi, rng)) == size
-        assert len(pivotal(pi.astype(np.float32), rng)) == size
-        assert len(successive(weights, size, rng)) == size
+        pi = inclusion_probabilities(weights, size)
+        assert len(pivotal_sample(pi, rng)) == size
+        assert len(pivotal_sample(pi.astype(np.float32), rng)) == size
+        assert len(successive_sample(weights, size, rng)) == size
 
 
 def test_torch_weights():
     torch = pytest.importorskip("torch")
     weights = np.array([0.5, 1.0, 4.0, 0.25])
     tensor = torch.tensor(weights, requires_grad=True)
-    pi = inclusion(tensor, 2)
-    assert np.array_equal(pi, inclusion(weights, 2))
-    rows = [successive(w, 2, np.random.default_rng(0)).tolist() for w in (weights, tensor)]
+    pi = inclusion_probabilities(tensor, 2)
+    assert np.array_equal(pi, inclusion_probabilities(weights, 2))
+    rows = [successive_sample(w, 2, np.random.default_rng(0)).tolist() for w in (weights, tensor)]
     assert rows[0] == rows[1]
 
 
 def test_all_zero_probabilities_draw_nothing():
-    assert pivotal(np.zeros(5), np.random.default_rng(0)).size == 0
+    assert pivotal_sample(np.zeros(5), np.random.default_rng(0)).size == 0
 
 
 def test_arguments_are_left_as_they_were():
     weights = np.random.default_rng(0).random(50)
-    pi = inclusion(weights, 20)
+    pi = inclusion_probabilities(weights, 20)
     before = weights.copy(), pi.copy()
-    successive(weights, 20, np.random.default_rng(0))
-    pivotal(pi, np.random.default_rng(0))
+    successive_sample(weights, 20, np.random.default_rng(0))
+    pivotal_sample(pi, np.random.default_rng(0))
     assert np.array_equal(weights, before[0])
     assert np.array_equal(pi, before[1])
 
@@ -250,43 +260,43 @@ BAD_VECTORS = [
 def test_bad_vectors(values, message):
     rng = np.random.default_rng(0)
     with pytest.raises(InputError, match="weights.*" + message):
-        successive(values, 1, rng)
+        successive_sample(values, 1, rng)
     with pytest.raises(InputError, match="weights.*" + message):
-        inclusion(values, 1)
+        inclusion_probabilities(values, 1)
     with pytest.raises(InputError, match="pi.*" + message):
-        pivotal(values, rng)
+        pivotal_sample(values, rng)
 
 
 def test_all_zero_weights():
     with pytest.raises(InputError, match="weights are all zero"):
-        successive(np.zeros(3), 1, np.random.default_rng(0))
+        successive_sample(np.zeros(3), 1, np.random.default_rng(0))
     with pytest.raises(InputError, match="weights are all zero"):
-        inclusion(np.zeros(3), 1)
+        inclusion_probabilities(np.zeros(3), 1)
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, 1.5, True, np.True_, "2", None, np.array([1, 2])])
 def test_bad_sizes(size):
     with pytest.raises(InputError, match="size must be"):
-        successive([1, 2, 3], size, np.random.default_rng(0))
+        successive_sample([1, 2, 3], size, np.random.default_rng(0))
     with pytest.raises(InputError, match="size must be"):
-        inclusion([1, 2, 3], size)
+        inclusion_probabilities([1, 2, 3], size)
 
 
 def test_numpy_integers_are_sizes():
-    assert len(successive([1, 2, 3], np.int32(2), np.random.default_rng(0))) == 2
+    assert len(successive_sample([1, 2, 3], np.int32(2), np.random.default_rng(0))) == 2
 
 
 def test_bad_probabilities():
     rng = np.random.default_rng(0)
     with pytest.raises(InputError, match=r"from 0 to 1, found 1\.5"):
-        pivotal([1.5, 0.5], rng)
+        pivotal_sample([1.5, 0.5], rng)
     with pytest.raises(InputError, match=r"whole number of rows, found 1\.3"):
-        pivotal([0.8, 0.5], rng)
+        pivotal_sample([0.8, 0.5], rng)
 
 
 @pytest.mark.parametrize("rng", [0, None, np.random.RandomState(0)])
 def test_bad_generators(rng):
     with pytest.raises(InputError, match="rng must be a numpy Generator"):
-        successive([1, 2], 1, rng)
+        successive_sample([1, 2], 1, rng)
     with pytest.raises(InputError, match="rng must be a numpy Generator"):
-        pivotal([0.5, 0.5], rng)
+        pivotal_sample([0.5, 0.5], rng)

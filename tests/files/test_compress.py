@@ -13,7 +13,7 @@ import pytest
 
 import olss.tables.readers
 from olss import leverage_scores
-from olss.core.sampling import inclusion
+from olss.core.sampling import inclusion_probabilities
 from olss.errors import DataError, FormatError, InputError
 from olss.files import compress, inspect
 from olss.files.inspection_page import write_page
@@ -84,7 +84,7 @@ def test_probabilities_are_those_of_one_draw_by_exact_scores(tmp_path):
         table = pa.table({name: A[part * 40 : part * 40 + 40, i] for i, name in enumerate("abc")})
         pq.write_table(table, tmp_path / f"p{part}.parquet", row_group_size=13)
     score = 0.75 * leverage_scores(A) / 3 + 0.25 / 120
-    pi = inclusion(score, 30)
+    pi = inclusion_probabilities(score, 30)
     counts, total, repeats = np.zeros(120), np.zeros(120), 300
     for seed in range(repeats):
         compress(tmp_path.glob("p*"), into=tmp_path / "o.parquet", size=30, seed=seed, fresh=True)

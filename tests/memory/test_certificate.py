@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.linalg import eigh, null_space
 
-from olss.core.sampling import inclusion, pivotal
+from olss.core.sampling import inclusion_probabilities, pivotal_sample
 from olss.errors import DataError, InputError
 from olss.memory.certificate import certify
 from olss.memory.spectrum import Spectrum
@@ -18,8 +18,8 @@ def rng(seed=0):
 def drawn(A, size, seed=0, leverage=True):
     """Rows drawn with known probability, and the weights that make them unbiased."""
     scores = Spectrum().plus(A).leverage([A])[0] if leverage else np.ones(len(A))
-    pi = inclusion(scores, size)
-    rows = pivotal(pi, rng(seed))
+    pi = inclusion_probabilities(scores, size)
+    rows = pivotal_sample(pi, rng(seed))
     return A[rows], 1 / pi[rows]
 
 

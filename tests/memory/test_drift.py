@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from olss.core.sampling import inclusion, pivotal
+from olss.core.sampling import inclusion_probabilities, pivotal_sample
 from olss.errors import InputError
 from olss.memory import drift as module
 from olss.memory.drift import drift
@@ -25,8 +25,8 @@ NAMES = ["x", "near x", "z", "t", "lognormal", "tenth", "rare", "one"]
 def weighted(rng, X, size):
     """Rows and weights of a draw by leverage, a quarter uniform."""
     leverage = np.einsum("ij,jk,ik->i", X, np.linalg.pinv(X.T @ X), X)
-    pi = inclusion(0.75 * leverage / leverage.sum() + 0.25 / len(X), size)
-    rows = pivotal(pi, rng)
+    pi = inclusion_probabilities(0.75 * leverage / leverage.sum() + 0.25 / len(X), size)
+    rows = pivotal_sample(pi, rng)
     return X[rows], 1 / pi[rows]
 
 

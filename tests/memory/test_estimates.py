@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from scipy.stats import hypergeom
 
-from olss.core.sampling import inclusion, pivotal
+from olss.core.sampling import inclusion_probabilities, pivotal_sample
 from olss.errors import InputError
 from olss.memory.estimates import LEAST_ROWS, estimate
 from olss.memory.sketch import Sketch
@@ -32,8 +32,10 @@ def remembered(X, updates, size, rng):
         inverse = np.linalg.inv((A.T * weight) @ A)
         q = weight * np.einsum("ij,jk,ik->i", A, inverse, A)
         line = rng.permutation(len(rows))
-        pi = inclusion((0.75 * q / q.sum() + 0.25 * weight / weight.sum())[line], size)
-        kept = pivotal(pi, rng)
+        pi = inclusion_probabilities(
+            (0.75 * q / q.sum() + 0.25 * weight / weight.sum())[line], size
+        )
+        kept = pivotal_sample(pi, rng)
         rows, weight = rows[line[kept]], weight[line[kept]] / pi[kept]
     return rows, weight
 

@@ -35,12 +35,12 @@ __all__ = [
     "Blocks",
     "check_weights",
     "dense_array",
-    "narrowed",
-    "products",
+    "matmul",
+    "multiply_blocks",
+    "project_columns",
     "squared_norms",
-    "times",
+    "sum_weighted_squares",
     "to_numpy",
-    "weighted_squares",
 ]
 
 Floats = NDArray[np.float64]
@@ -208,7 +208,7 @@ class Blocks:
                 return True
         return False
 
-    def largest(self) -> NDArray[np.float64]:
+    def max_abs(self) -> NDArray[np.float64]:
         """Return the largest magnitude in each column."""
         top = np.zeros(self.columns)
         for _, block in self.read(np.dtype(np.float64)):
@@ -228,7 +228,7 @@ class Blocks:
             return xp.astype(block, getattr(xp, dtype.name))
         return np.ascontiguousarray(to_numpy(block), dtype=dtype)
 
-    def like(self, scores: NDArray[Any]) -> Any:
+    def like_source(self, scores: NDArray[Any]) -> Any:
         """Return `scores` as the kind of array, float family and device that came in."""
         scores = scores.astype(self.dtype, copy=False)
         if self.sparse or is_numpy_array(self.source):
@@ -236,7 +236,7 @@ class Blocks:
         xp = array_namespace(self.source)
         return xp.asarray(scores, device=device_of(self.source))
 
-    def sums_finite(self) -> bool:
+    def has_finite_sum(self) -> bool:
         """Tell whether sums of all rows are finite: if they are, so is every number."""
         total = 0.0
 
@@ -348,7 +348,7 @@ class _Narrow(Blocks):
         return np.ascontiguousarray(dense, dtype=dtype)
 
 
-def narrowed(parts: list[Blocks], columns: int) -> list[Blocks]:
+def project_columns(parts: list[Blocks], columns: int) -> list[Blocks]:
     """Return the parts with their columns hashed, with random signs, to `columns` many.
 
     The same projection for the same width, always: scores of different calls compare.
@@ -375,19 +375,19 @@ def squared_norms(
     pieces = blocks.pieces(dtype)
     sums = np.zeros((len(pieces), 0 if V is None else V.shape[1]))
     number = {part.start: k for k, part in enumerate(pieces)}
-    multiplied = products(blocks, dtype, W, V)
+    multiplied = multiply_blocks(blocks, dtype, W, V)
 
     def work(mine: Iterator[slice]) -> Iterator[None]:
         for part, product, probes in multiplied(mine):
             scores[part] = np.einsum("ij,ij->i", product, product)
-            sums[number[part.start]] = weighted_squares(probes, blocks, part)
+            sums[number[part.start]] = sum_weighted_squares(probes, blocks, part)
             yield
 
     in_turn(pieces, work)
     return scores, sums.sum(axis=0)
 
 
-def weighted_squares(probes: NDArray[Any], blocks: Blocks, part: slice) -> Floats:
+def sum_weighted_squares(probes: NDArray[Any], blocks: Blocks, part: slice) -> Floats:
     """Return sum w p^2 of each column of (rows, k) numbers p, w the weights of these rows."""
     wide = probes.astype(np.float64)
     w = wide if blocks.weights is None else wide * blocks.weights[part, None]
@@ -395,7 +395,7 @@ def weighted_squares(probes: NDArray[Any], blocks: Blocks, part: slice) -> Float
     return sums
 
 
-def products(
+def multiply_blocks(
     blocks: Blocks, dtype: np.dtype[Any], W: Floats, V: Floats | None = None
 ) -> Callable[[Iterable[slice]], Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]]:
     """Return what yields (rows, X W, X V) of pieces X, W upper triangular and V a few columns.
@@ -411,19 +411,19 @@ def products(
 
     def elsewhere(pieces: Iterable[slice]) -> Iterator[Any]:
         for part, block in blocks.read(dtype, pieces):
-            product = to_numpy(times(block, U[:d]))
+            product = to_numpy(matmul(block, U[:d]))
             yield part, product[:, :d], product[:, d:]
 
     def here(pieces: Iterable[slice]) -> Iterator[Any]:
         for part, block in blocks.read_copies(dtype, pieces, more=more):
             block[:, d:] = 0
-            multiply_by_triangle(block, U)
+            multiply_triangular(block, U)
             yield part, block[:, :d], block[:, d:]
 
     return elsewhere if blocks.sparse or blocks.remote else here
 
 
-def times(block: Any, right: NDArray[Any]) -> Any:
+def matmul(block: Any, right: NDArray[Any]) -> Any:
     """Return block @ right where the block lies."""
     if sp.issparse(block) or isinstance(block, np.ndarray):
         return block @ right
@@ -431,7 +431,7 @@ def times(block: Any, right: NDArray[Any]) -> Any:
     return block @ xp.asarray(right, dtype=block.dtype, device=device_of(block))
 
 
-def multiply_by_triangle(X: NDArray[Any], U: NDArray[Any]) -> None:
+def multiply_triangular(X: NDArray[Any], U: NDArray[Any]) -> None:
     """Put X U in the place of X.
 
     Parameters

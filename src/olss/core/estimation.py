@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Calibration", "Draw", "Figure"]
+__all__ = ["Calibration", "GroupEstimates", "WeightedSample"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
@@ -36,7 +36,7 @@ SHORTEST = 0.25
 
 
 @dataclass(frozen=True)
-class Figure:
+class GroupEstimates:
     """An estimated number for each group, and what its interval is made of.
 
     Attributes
@@ -101,9 +101,9 @@ class Figure:
         nothing = np.where(self.too_few, np.nan, 0.0)
         return low + nothing, high + nothing
 
-    def at(self, group: int) -> Figure:
+    def at(self, group: int) -> GroupEstimates:
         """Return that of one group."""
-        return Figure(*(getattr(self, field.name)[group] for field in fields(self)))
+        return GroupEstimates(*(getattr(self, field.name)[group] for field in fields(self)))
 
 
 class Calibration:
@@ -147,7 +147,7 @@ class Calibration:
         return residual
 
 
-class Draw:
+class WeightedSample:
     """Rows kept, in groups, and what is known of how they were drawn.
 
     Parameters
@@ -218,7 +218,7 @@ class Draw:
         np.maximum.at(most, code[starts], np.diff(starts, append=len(order)))
         return self.rows - most
 
-    def total(self, f: Floats) -> Figure:
+    def total(self, f: Floats) -> GroupEstimates:
         """Return the totals of f, (n,), by group."""
         values = self._weight * f
         value = self._sum(values)
@@ -230,7 +230,7 @@ class Draw:
         short = max(short, SHORTEST) if count > 1 else short
         return self._figure(value, f, kept, short, np.inf, one_sign)
 
-    def mean(self, f: Floats) -> Figure:
+    def mean(self, f: Floats) -> GroupEstimates:
         """Return the means of f, (n,), by group: linearised, (f - mean) / count.
 
         A residual from a mean of n rows is too short by (n - 1) / n in the square, and the mean of
@@ -246,7 +246,7 @@ class Draw:
 
     def _figure(
         self, value: Floats, f: Floats, rows: Any, short: Any, most: Any, one_sign: Any
-    ) -> Figure:
+    ) -> GroupEstimates:
         """Return the figure whose error is that of the total of f.
 
         Degrees of freedom after Satterthwaite: for contributions c = sqrt(k) (z - B) of n rows,
@@ -264,7 +264,7 @@ class Draw:
         freedom = np.where(np.isfinite(freedom) & (freedom > 0), freedom, np.inf)
         freedom = np.clip(np.minimum(freedom, most), 1, 1e6)
         flags, none = np.broadcast_to(one_sign, value.shape), np.zeros(value.shape, dtype=bool)
-        return Figure(value, se, skewness, freedom, flags, none, np.zeros(value.shape))
+        return GroupEstimates(value, se, skewness, freedom, flags, none, np.zeros(value.shape))
 
     def _moments(self, f: Floats, short: Any) -> list[Floats]:
         """Return the sums of c^2, c^3 and c^4 by group, over all rows, f being 0 outside it."""

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from olss.core.blocks import Blocks, times, to_numpy
+from olss.core.blocks import Blocks, matmul, to_numpy
 from olss.errors import DataError, InputError
 from olss.util import checks
 
@@ -365,7 +365,7 @@ class DirectionsFactor:
             raise DataError(f"rows must have {len(self.V)} columns, found {blocks.columns}.")
         scores = np.empty(blocks.rows)
         for part, block in blocks.read(_FLOAT64):
-            inside = to_numpy(times(block, self.V)) ** 2
+            inside = to_numpy(matmul(block, self.V)) ** 2
             scores[part] = inside @ (1 / (self.s + self.ridge))
             if self.ridge:
                 squares = block.power(2) if blocks.sparse else to_numpy(block) ** 2

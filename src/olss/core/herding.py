@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CANDIDATES", "REFERENCES", "herding"]
+__all__ = ["CANDIDATES", "REFERENCES", "herding_order"]
 
 Floats32: TypeAlias = NDArray[np.float32]
 
@@ -27,7 +27,7 @@ REFERENCES = 2048
 BLOCK = 2048
 
 
-def herding(rows: Floats32, count: int) -> NDArray[np.int64]:
+def herding_order(rows: Floats32, count: int) -> NDArray[np.int64]:
     """Order rows by herding with a Gaussian kernel.
 
     The kernel is exp(-||x - y||^2 / s) with s the mean squared distance between two rows.
@@ -49,7 +49,7 @@ def herding(rows: Floats32, count: int) -> NDArray[np.int64]:
     Two thirds of the rows are near 0, one third near 9; so is each prefix of three.
 
     >>> rows = np.array([[0.0], [0.1], [0.2], [0.3], [9.0], [9.1]], dtype=np.float32)
-    >>> herding(rows, 3)
+    >>> herding_order(rows, 3)
     array([3, 4, 0])
     """
     rows = rows - rows.mean(axis=0)  # small numbers keep their digits in the squares below

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
 from olss.core.blocks import BLOCK_BYTES, Blocks, to_numpy
-from olss.core.sampling import inclusion, pivotal
+from olss.core.sampling import inclusion_probabilities, pivotal_sample
 from olss.errors import DataError, InputError
 from olss.util import checks
 
@@ -146,8 +146,8 @@ def _next(
             f"ridge {ridge:.6g} needs a dictionary of {size} rows, more than {_MOST_ROWS}; "
             "raise ridge or lower oversampling."
         )
-    pi = inclusion(scores, size)
-    drawn = pivotal(pi, rng)
+    pi = inclusion_probabilities(scores, size)
+    drawn = pivotal_sample(pi, rng)
     return Dictionary(rows[drawn], n / (candidates * pi[drawn]))
 
 

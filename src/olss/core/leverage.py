@@ -22,14 +22,16 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from olss.core.blocks import Blocks, narrowed, squared_norms, times, to_numpy, weighted_squares
-from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule, factor_gram, gram_of
-from olss.core.qr import (
-    even_scale,
-    preconditioned_scores,
-    sparse_sketch,
-    vanishes,
+from olss.core.blocks import (
+    Blocks,
+    matmul,
+    project_columns,
+    squared_norms,
+    sum_weighted_squares,
+    to_numpy,
 )
+from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule, factor_gram, gram_of
+from olss.core.qr import equilibrate, is_null_vector, preconditioned_scores, sparse_sketch
 from olss.errors import DataError, InputError, OlssWarning
 from olss.util import checks
 from olss.util.threads import in_turn, one_blas_thread
@@ -117,14 +119,14 @@ def leverage_scores(
         for name, value in (("size", size), ("dimension", dimension), ("rank", rank)):
             if value is not None:
                 raise InputError(f"{name} is not for method='bless', found {value!r}.")
-        return blocks.like(_bless(blocks, ridge, kernel, gamma, seed))
+        return blocks.like_source(_bless(blocks, ridge, kernel, gamma, seed))
     if kernel != "linear" or gamma is not None:
         raise InputError(f"kernel and gamma are for method='bless', found method={method!r}.")
     rule = RidgeRule(ridge, size, dimension, rank)
     (scores,) = _scores([blocks], method, rule, seed)
     if blocks.weights is not None:
         scores = scores * blocks.weights
-    return blocks.like(scores)
+    return blocks.like_source(scores)
 
 
 def pool_scores(
@@ -170,7 +172,7 @@ def _scores(
         if rows <= min(columns, COLUMN_LIMIT):
             return _split(_dual(parts, rule), parts)
         if columns > COLUMN_LIMIT:
-            parts = narrowed(parts, COLUMN_LIMIT)
+            parts = project_columns(parts, COLUMN_LIMIT)
         if method == "sketched" and rows > 8 * parts[0].columns:
             return _sketched(parts, rule, checks.generator(seed))
         return _exact(parts, rule)
@@ -255,7 +257,7 @@ def product_defect(blocks: Blocks, factor: Factor, product: Floats) -> float:
 
     def work(pieces: Iterator[slice]) -> Iterator[Floats]:
         for part, block in blocks.read(dtype, pieces):
-            yield weighted_squares(to_numpy(times(block, right)), blocks, part)
+            yield sum_weighted_squares(to_numpy(matmul(block, right)), blocks, part)
 
     def subtract(found: Floats) -> None:
         np.subtract(missing, found, out=missing)
@@ -279,12 +281,12 @@ def annihilates(
         gradient = np.zeros(len(v)) if before is None else before @ v
         for blocks in parts:
             for part, block in blocks.read(np.dtype(np.float64)):
-                residual = to_numpy(times(block, v))
+                residual = to_numpy(matmul(block, v))
                 if blocks.weights is not None:
                     residual = residual * blocks.weights[part]
-                gradient += to_numpy(times(block.T, residual))
+                gradient += to_numpy(matmul(block.T, residual))
         v = v - factor.W @ (factor.W.T @ gradient)
-        if vanishes(parts, v, norms):
+        if is_null_vector(parts, v, norms):
             return True
     return False
 
@@ -304,7 +306,7 @@ def in_range(G: Floats, parts: Sequence[Blocks], dtype: np.dtype[Any]) -> bool:
 
 def _rescale(parts: list[Blocks], rule: RidgeRule) -> RidgeRule:
     """Bring values near 1 by powers of two; by column, or with a ridge all alike."""
-    scale = even_scale(parts, alike=rule.asks)
+    scale = equilibrate(parts, alike=rule.asks)
     if rule.value and not isinstance(rule.value, str):
         with np.errstate(over="ignore"):  # beside it scores vanish
             value = float(np.minimum(rule.value * scale[0] * scale[0], 1e300))
@@ -463,7 +465,7 @@ class Projected:
 
         def work(pieces: Iterator[slice]) -> Iterator[None]:
             for part, block in blocks.read(dtype, pieces):
-                product = to_numpy(times(block, right))
+                product = to_numpy(matmul(block, right))
                 scores[part] = np.einsum("ij,ij->i", product, product)
                 yield
 

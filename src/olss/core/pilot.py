@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Pilot", "fit_classes", "fit_numbers"]
+__all__ = ["PilotModel", "fit_logistic", "fit_ridge"]
 
 Floats = NDArray[np.float64]
 
@@ -22,7 +22,7 @@ STEPS = {"maxiter": 50, "ftol": 1e-6}  # a pilot need not be exact
 
 
 @dataclass(frozen=True)
-class Pilot:
+class PilotModel:
     """A model y = Z B of numbers, or softmax(Z B) of classes 0, 1, ...
 
     Attributes
@@ -40,7 +40,7 @@ class Pilot:
     coefficients: NDArray[np.float32]
     classes: bool
 
-    def off(self, X: NDArray[np.float32], y: NDArray[Any]) -> Floats:
+    def residual_norms(self, X: NDArray[np.float32], y: NDArray[Any]) -> Floats:
         """Return how far each prediction is from the truth: ||y - Z B|| or ||e_y - p(x)||."""
         guess = ((X - self.mean) / self.spread) @ self.coefficients[1:] + self.coefficients[0]
         if self.classes:
@@ -50,22 +50,24 @@ class Pilot:
         return off.astype(np.float64)
 
 
-def fit_numbers(X: NDArray[np.float32], y: Floats, weight: Floats) -> Pilot:
+def fit_ridge(X: NDArray[np.float32], y: Floats, weight: Floats) -> PilotModel:
     """Return ridge regression of one number or several, (n, k), on weighted rows.
 
     Examples
     --------
     >>> X = np.random.default_rng(0).standard_normal((1_000, 3)).astype(np.float32)
     >>> y = 2 + X @ np.array([[1.0], [0.0], [-1.0]])
-    >>> off = fit_numbers(X, y, np.ones(1_000)).off(X, y)
+    >>> off = fit_ridge(X, y, np.ones(1_000)).residual_norms(X, y)
     >>> bool(off.max() < 0.1)
     True
     """
     share, U, mean, spread, R = _orthogonal(X, weight)
-    return Pilot(mean, spread, _solve(R, U.T @ (share[:, None] * y)), classes=False)
+    return PilotModel(mean, spread, _solve(R, U.T @ (share[:, None] * y)), classes=False)
 
 
-def fit_classes(X: NDArray[np.float32], y: NDArray[np.int64], weight: Floats, count: int) -> Pilot:
+def fit_logistic(
+    X: NDArray[np.float32], y: NDArray[np.int64], weight: Floats, count: int
+) -> PilotModel:
     """Return multinomial logistic regression of classes 0, ..., count - 1 on weighted rows.
 
     The penalty on the coefficients of U is what one row weighs. By L-BFGS, in a few steps.
@@ -74,7 +76,7 @@ def fit_classes(X: NDArray[np.float32], y: NDArray[np.int64], weight: Floats, co
     --------
     >>> X = np.random.default_rng(0).standard_normal((1_000, 2)).astype(np.float32)
     >>> y = (X[:, 0] > 0).astype(np.int64)
-    >>> off = fit_classes(X, y, np.ones(1_000), 2).off(X, y)
+    >>> off = fit_logistic(X, y, np.ones(1_000), 2).residual_norms(X, y)
     >>> bool(off[np.abs(X[:, 0]) > 1].max() < off[np.abs(X[:, 0]) < 0.1].min())
     True
     """
@@ -94,7 +96,7 @@ def fit_classes(X: NDArray[np.float32], y: NDArray[np.int64], weight: Floats, co
 
     start = np.zeros(U.shape[1] * count)
     found = minimize(loss, start, jac=True, method="L-BFGS-B", options=STEPS).x
-    return Pilot(mean, spread, _solve(R, found.reshape(-1, count)), classes=True)
+    return PilotModel(mean, spread, _solve(R, found.reshape(-1, count)), classes=True)
 
 
 def _orthogonal(X: NDArray[np.float32], weight: Floats) -> tuple[Any, Any, Any, Any, Any]:

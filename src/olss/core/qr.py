@@ -18,17 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack, qr, solve_triangular
 
-from olss.core.blocks import Blocks, times, to_numpy
+from olss.core.blocks import Blocks, matmul, to_numpy
 from olss.core.gram import Factor
 from olss.util.threads import in_turn
 
 __all__ = [
-    "even_scale",
+    "equilibrate",
     "factor_rows",
+    "is_null_vector",
     "preconditioned_scores",
     "sparse_sketch",
-    "stacked",
-    "vanishes",
+    "stacked_qr",
 ]
 
 Floats = NDArray[np.float64]
@@ -135,14 +135,14 @@ def preconditioned_scores(parts: Sequence[Blocks], ridge: float) -> list[Floats]
     return scores
 
 
-def stacked(parts: Sequence[Blocks]) -> Floats:
+def stacked_qr(parts: Sequence[Blocks]) -> Floats:
     """Return B of as few rows as the rank, and B'B = G of all rows, without forming squares.
 
     It is R of a QR factorisation block by block (a sequential TSQR), the columns that depend on
     others put last: what rounding of the input leaves in them beside the others is cleared.
     """
     d = parts[0].columns
-    scale = even_scale(parts)
+    scale = equilibrate(parts)
     keep = _independent_columns(parts, np.random.default_rng(0))
     order = np.concatenate([keep, np.setdiff1d(np.arange(d), keep)])
     R = np.zeros((0, d))
@@ -157,9 +157,9 @@ def stacked(parts: Sequence[Blocks]) -> Floats:
     return B
 
 
-def even_scale(parts: Sequence[Blocks], *, alike: bool = False) -> Floats:
+def equilibrate(parts: Sequence[Blocks], *, alike: bool = False) -> Floats:
     """Bring values near 1, by a power of two for each column or one for all; return those."""
-    top = np.max([p.largest() for p in parts], axis=0)
+    top = np.max([p.max_abs() for p in parts], axis=0)
     top = np.where(top > 0, top, 1.0)
     if alike:
         top = np.full_like(top, top.max())
@@ -214,13 +214,13 @@ def _independent_columns(parts: Sequence[Blocks], rng: np.random.Generator) -> N
         v[pivots[rank:]] = mix = rng.standard_normal(len(live) - rank)
         v[pivots[:rank]] = -solve_triangular(R[:rank, :rank], R[:rank, rank:] @ mix)
         v[live] /= norms[live]
-        if vanishes(parts, v, norms):
+        if is_null_vector(parts, v, norms):
             break
         tolerance /= 8
     return np.sort(pivots[:rank])
 
 
-def vanishes(parts: Sequence[Blocks], v: Floats, norms: Floats) -> bool:
+def is_null_vector(parts: Sequence[Blocks], v: Floats, norms: Floats) -> bool:
     """Tell whether x v is zero, up to rounding, in every single row x.
 
     Allowed are a few roundings of the input, |x| |v| each, and what is left of the error of v
@@ -233,7 +233,7 @@ def vanishes(parts: Sequence[Blocks], v: Floats, norms: Floats) -> bool:
         input_error = float(np.finfo(np.float32).eps) if single else wide
         allowed = input_error * abs(v) + (1e-10 if single else wide) * uniform
         for part, block in blocks.read(_WIDE):
-            bad = abs(to_numpy(times(block, v))) > to_numpy(times(abs(block), allowed))
+            bad = abs(to_numpy(matmul(block, v))) > to_numpy(matmul(abs(block), allowed))
             if blocks.weights is not None:
                 bad &= blocks.weights[part] > 0
             if bad.any():

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from olss.core.blocks import Blocks
 from olss.core.gram import Factor, RidgeRule, factor_gram, gram_of
 from olss.core.leverage import TOLERANCE, annihilates, in_range, product_defect
-from olss.core.qr import factor_rows, stacked
+from olss.core.qr import factor_rows, stacked_qr
 from olss.errors import DataError, OlssWarning
 from olss.util import checks
 
@@ -296,7 +296,7 @@ class RowSum:
     def _with(self, blocks: Blocks) -> RowSum:
         before = _pretended(self)
         coarse = self.coarse or blocks.dtype == _SINGLE
-        return RowSum(stacked([blocks] if before is None else [before, blocks]), coarse)
+        return RowSum(stacked_qr([blocks] if before is None else [before, blocks]), coarse)
 
     def minus(self, blocks: Blocks) -> RowSum:
         """Return the sum without rows that are in it; see `Spectrum.minus`."""
@@ -309,7 +309,7 @@ class RowSum:
 
     def mapped(self, A: Floats) -> RowSum:
         """Return the sum of rows A z, z being the rows seen."""
-        return replace(self, basis=stacked([Blocks(self.basis @ A.T)]))
+        return replace(self, basis=stacked_qr([Blocks(self.basis @ A.T)]))
 
 
 def _pretended(sum_: GramSum | RowSum) -> Blocks | None:

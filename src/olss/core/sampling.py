@@ -1,7 +1,7 @@
 """Drawing rows without replacement.
 
-Two designs. `successive` is the law of NumPy's ``choice(replace=False, p=...)`` and of the paper's
-Algorithm 1; its inclusion probabilities have no closed form. `inclusion` with `pivotal` draws
+Two designs. `successive_sample` is the law of NumPy's ``choice(replace=False, p=...)`` and of the paper's
+Algorithm 1; its inclusion probabilities have no closed form. `inclusion_probabilities` with `pivotal_sample` draws
 exactly as many rows as asked with inclusion probabilities that are known, which is what a weight
 1 / probability needs.
 """
@@ -15,10 +15,10 @@ from olss.core.blocks import dense_array, to_numpy
 from olss.errors import InputError
 from olss.util import checks
 
-__all__ = ["inclusion", "pivotal", "successive", "thinned"]
+__all__ = ["inclusion_probabilities", "pivotal_sample", "successive_sample", "threshold_sample"]
 
 
-def successive(weights: ArrayLike, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def successive_sample(weights: ArrayLike, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Return rows drawn one after the other, each time in proportion to the weights that are left.
 
     Row i gets the key E_i / w_i with E_i ~ Exp(1); the rows of the smallest keys are a draw from
@@ -45,9 +45,9 @@ def successive(weights: ArrayLike, size: int, rng: np.random.Generator) -> NDArr
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> successive([0.0, 1.0, 0.0, 5.0], 2, rng)
+    >>> successive_sample([0.0, 1.0, 0.0, 5.0], 2, rng)
     array([1, 3])
-    >>> len(successive(np.arange(1000), 10, rng))
+    >>> len(successive_sample(np.arange(1000), 10, rng))
     10
     """
     w = _weights(weights)
@@ -66,7 +66,7 @@ def successive(weights: ArrayLike, size: int, rng: np.random.Generator) -> NDArr
     return np.sort(first[np.argpartition(keys, size - 1)[:size]])
 
 
-def inclusion(weights: ArrayLike, size: int) -> NDArray[np.float64]:
+def inclusion_probabilities(weights: ArrayLike, size: int) -> NDArray[np.float64]:
     """Return inclusion probabilities in proportion to the weights, capped at one.
 
     pi = min(1, c w) with the one c that gives sum(pi) = `size`. With the weights in descending
@@ -84,11 +84,11 @@ def inclusion(weights: ArrayLike, size: int) -> NDArray[np.float64]:
     Returns
     -------
     (N,) float64 array
-        The probabilities. Their sum is an integer up to rounding, as `pivotal` wants it.
+        The probabilities. Their sum is an integer up to rounding, as `pivotal_sample` wants it.
 
     Examples
     --------
-    >>> inclusion([1, 1, 2, 96], 2)
+    >>> inclusion_probabilities([1, 1, 2, 96], 2)
     array([0.25, 0.25, 0.5 , 1.  ])
     """
     w = _weights(weights)
@@ -112,7 +112,7 @@ def inclusion(weights: ArrayLike, size: int) -> NDArray[np.float64]:
     return pi
 
 
-def pivotal(pi: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]:
+def pivotal_sample(pi: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]:
     """Return exactly sum(pi) rows, row i with probability pi[i].
 
     Pivotal sampling (Deville & Tillé 1998) as a tournament. Two rows with probabilities a and b
@@ -143,8 +143,8 @@ def pivotal(pi: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]:
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> pi = inclusion([1, 1, 2, 96], 2)
-    >>> draws = [pivotal(pi, rng) for _ in range(1000)]
+    >>> pi = inclusion_probabilities([1, 1, 2, 96], 2)
+    >>> draws = [pivotal_sample(pi, rng) for _ in range(1000)]
     >>> {len(rows) for rows in draws}, all(3 in rows for rows in draws)
     ({2}, True)
     """
@@ -156,7 +156,7 @@ def pivotal(pi: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]:
     if abs(total - round(total)) > 1e-6 + 1e-8 * p.size:
         raise InputError(
             f"pi must sum to a whole number of rows, found {total:.9g}; "
-            "inclusion(weights, size) gives probabilities that do."
+            "inclusion_probabilities(weights, size) gives probabilities that do."
         )
     drawn = p == 1
     rows = np.flatnonzero((p > 0) & (p < 1))
@@ -178,7 +178,7 @@ def pivotal(pi: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]:
     return np.flatnonzero(drawn)
 
 
-def thinned(
+def threshold_sample(
     weights: NDArray[np.float64], limit: float, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Draw from rows of weights below `limit` so that the chosen have it, and the sum stays.
@@ -203,7 +203,7 @@ def thinned(
 
     Examples
     --------
-    >>> rows, growth = thinned(np.ones(1000), 10.0, np.random.default_rng(0))
+    >>> rows, growth = threshold_sample(np.ones(1000), 10.0, np.random.default_rng(0))
     >>> len(rows), set(growth.tolist())
     (100, {10.0})
     """

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from olss.core.herding import REFERENCES, herding
+from olss.core.herding import REFERENCES, herding_order
 from olss.errors import InputError, OlssWarning
 from olss.memory.pool import Choice, Floats, Pool
 from olss.memory.store import Indices
@@ -126,7 +126,7 @@ def _herding_rank(
     shuffled = rng.permutation(len(rows))
     by_stratum = shuffled[np.argsort(stratum[shuffled], kind="stable")]
     for members in np.split(by_stratum, np.cumsum(np.bincount(stratum))[:-1]):
-        herded = herding(pool.floats(rows[members[:REFERENCES]]), count)
+        herded = herding_order(pool.floats(rows[members[:REFERENCES]]), count)
         others = np.delete(members, herded)
         rank[np.concatenate([members[herded], others])] = np.arange(len(members))
     return rank

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.blocks import Blocks, products, times, to_numpy
+from olss.core.blocks import Blocks, matmul, multiply_blocks, to_numpy
 from olss.core.gram import gram_of
 from olss.core.running_directions import DirectionSum
 from olss.core.running_gram import GramSum, RowSum
@@ -223,7 +223,7 @@ def _exactly(known: GramSum | RowSum, blocks: list[Blocks], up_to_scale: bool) -
     H = np.zeros((rank, rank))
     for b in blocks:
         dtype = factor.work_dtype(b.dtype)
-        for part, product, _ in products(b, dtype, factor.W)(b.pieces(dtype)):
+        for part, product, _ in multiply_blocks(b, dtype, factor.W)(b.pieces(dtype)):
             Y = product[:, factor.kept].astype(np.float64)
             H += (Y if b.weights is None else Y * b.weights[part, None]).T @ Y
     h: Floats = np.asarray(np.linalg.eigvalsh(H) if rank else np.ones(1), dtype=np.float64)
@@ -304,8 +304,8 @@ def _between_bounds(known: DirectionSum, blocks: list[Blocks], up_to_scale: bool
         total = np.zeros(len(V))
         for b in blocks:
             for part, block in b.read(_WIDE):
-                z = to_numpy(times(block, y))
-                total += to_numpy(times(block.T, z if b.weights is None else z * b.weights[part]))
+                z = to_numpy(matmul(block, y))
+                total += to_numpy(matmul(block.T, z if b.weights is None else z * b.weights[part]))
         return total
 
     def operator(function: Any) -> LinearOperator:
@@ -317,7 +317,7 @@ def _between_bounds(known: DirectionSum, blocks: list[Blocks], up_to_scale: bool
             (Z * (1.0 if b.weights is None else b.weights[part, None])).T @ Z
             for b in blocks
             for part, block in b.read(_WIDE)
-            for Z in [to_numpy(times(block, Y))]
+            for Z in [to_numpy(matmul(block, Y))]
         )
         h = np.linalg.eigvalsh(H)
         scale, relative, share = _relative(h, up_to_scale)

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import to_numpy
-from olss.core.sampling import inclusion, pivotal
+from olss.core.sampling import inclusion_probabilities, pivotal_sample
 from olss.errors import InputError
 from olss.memory.novelty import TAIL, Familiar
 from olss.memory.store import Array, take
@@ -183,7 +183,7 @@ def drift(
     most = max(LEAST_ROWS, NUMBERS // columns // 2)
     equal = max(2, min(int(weight.sum() / weight.max() * (1 + 1e-9)), most))
     line = rng.permutation(len(weight))
-    held = rng.permutation(line[pivotal(inclusion(weight[line], equal), rng)])
+    held = rng.permutation(line[pivotal_sample(inclusion_probabilities(weight[line], equal), rng)])
     new = rng.choice(len(rows), min(len(rows), most), replace=False)
     fresh = take(rows, new)
     permutations = max(PERMUTATIONS, int(np.ceil(4 / false_alarms)) - 1)

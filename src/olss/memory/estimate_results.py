@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.estimation import Figure
+from olss.core.estimation import GroupEstimates
 from olss.errors import InputError
 from olss.util import checks
 from olss.util.text import align_columns
@@ -27,7 +27,7 @@ SHOWN = 20  # groups a printed table shows
 class _Numbers:
     """What the estimate of one group and that of many have in common."""
 
-    figures: dict[str, Figure]
+    figures: dict[str, GroupEstimates]
     rows: Any
     missing: int
 
@@ -56,7 +56,7 @@ class _Numbers:
             raise InputError(f"level must be a number between 0 and 1, found {level!r}.")
         return figure.interval(level)
 
-    def _figure(self, what: str) -> Figure:
+    def _figure(self, what: str) -> GroupEstimates:
         checks.choice("what", what, ("count", "total", "mean"))
         if what not in self.figures:
             raise InputError(f"there is no {what} without values; give the values to take it of.")

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olss.core.estimation import Calibration, Draw, Figure
+from olss.core.estimation import Calibration, GroupEstimates, WeightedSample
 from olss.errors import InputError
 from olss.memory.estimate_results import Estimate, Estimates
 
@@ -115,7 +115,7 @@ def estimate(
     count = len(next(iter(names.values()))) if names else 1
     if strata is not None:
         (strata,) = _coded({"strata": strata}, np.ones(len(w), dtype=bool))[1:]
-    draw = Draw(w, p, code, count, strata, _calibration(calibrate, w, p, count), complete)
+    draw = WeightedSample(w, p, code, count, strata, _calibration(calibrate, w, p, count), complete)
     figures = {"count": draw.total(np.ones(len(w)))}
     if values is not None:
         figures |= {"total": draw.total(f), "mean": draw.mean(f)}
@@ -127,8 +127,12 @@ def estimate(
 
 
 def _with_support(
-    figures: dict[str, Figure], draw: Draw, f: Floats, is_flag: bool, largest: float
-) -> dict[str, Figure]:
+    figures: dict[str, GroupEstimates],
+    draw: WeightedSample,
+    f: Floats,
+    is_flag: bool,
+    largest: float,
+) -> dict[str, GroupEstimates]:
     """Return the figures with what is said where few rows, or none, tell of them.
 
     A count rests on the rows of its group; a total on those whose value differs from zero; a mean

@@ -224,7 +224,7 @@ def _check_no_infinity(X: Array) -> None:
     if not (X.is_floating_point() if is_torch_array(X) else X.dtype.kind == "f"):
         return
     blocks = Blocks(X, name="X")
-    if blocks.sums_finite():
+    if blocks.has_finite_sum():
         return
     for part, block in blocks.read(blocks.dtype):
         values = to_numpy(block)

@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.blocks import Blocks, narrowed
+from olss.core.blocks import Blocks, project_columns
 from olss.core.gram import COLUMN_LIMIT, Factor, Gram
 from olss.memory.store import Array
 
@@ -99,5 +99,5 @@ def _beta_binomial_tail(least: int, n: int, a: float, b: float) -> float:
 def _blocks(rows: Array) -> Iterator[tuple[slice, Array]]:
     blocks = Blocks(rows, name="X")
     if blocks.columns > COLUMN_LIMIT:
-        (blocks,) = narrowed([blocks], COLUMN_LIMIT)
+        (blocks,) = project_columns([blocks], COLUMN_LIMIT)
     return blocks.read(blocks.dtype)

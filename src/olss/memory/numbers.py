@@ -242,4 +242,4 @@ class SeenScorer:
 def _has_gaps(X: Array) -> bool:
     if is_torch_array(X):
         return bool(X.is_floating_point() and X.isnan().any())
-    return X.dtype.kind == "f" and not Blocks(X).sums_finite() and bool(np.isnan(X).any())
+    return X.dtype.kind == "f" and not Blocks(X).has_finite_sum() and bool(np.isnan(X).any())

@@ -50,7 +50,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from olss.core.sampling import inclusion, pivotal, thinned
+from olss.core.sampling import inclusion_probabilities, pivotal_sample, threshold_sample
 from olss.errors import InputError
 from olss.memory.balanced import Balanced
 from olss.memory.pool import Candidates, Choice, Floats, Policy, Pool
@@ -112,7 +112,7 @@ class ByProbability:
 
         It can only grow, so rows may be drawn from by it at once.
         """
-        rows, grown = thinned(weight * mark, limit, rng)
+        rows, grown = threshold_sample(weight * mark, limit, rng)
         return rows, weight[rows] * grown
 
     def __call__(self, pool: Pool, rng: np.random.Generator) -> Choice:
@@ -124,8 +124,8 @@ class ByProbability:
         if says(self, "scored") is not None:
             strata = pool.strata.astype(np.min_scalar_type(pool.strata.max()))  # these sort fast
             line = line[np.argsort(strata[line], kind="stable")]
-        pi = inclusion((pool.weight * mark)[line], pool.size)
-        drawn = pivotal(pi, rng)
+        pi = inclusion_probabilities((pool.weight * mark)[line], pool.size)
+        drawn = pivotal_sample(pi, rng)
         rows = line[drawn]
         return Choice(rows, pool.weight[rows] / pi[drawn], mark[rows])
 

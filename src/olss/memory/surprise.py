@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.gram import COLUMN_LIMIT
-from olss.core.pilot import Pilot, fit_classes, fit_numbers
-from olss.core.sampling import inclusion, pivotal
+from olss.core.pilot import PilotModel, fit_logistic, fit_ridge
+from olss.core.sampling import inclusion_probabilities, pivotal_sample
 from olss.errors import DataError, InputError
 from olss.memory.pool import Floats, Pool
 from olss.memory.state import Settings
@@ -67,13 +67,13 @@ def surprise(pool: Pool, leverage: Floats, mark: Floats, rng: np.random.Generato
     pilot = _fitted(pool, y, mark, rng)
     off = np.empty(len(pool))
     for rows, block in pool.blocks(np.arange(len(pool))):
-        off[rows] = pilot.off(block, y[rows])
+        off[rows] = pilot.residual_norms(block, y[rows])
     found = off * np.sqrt(np.maximum(leverage, 0))
     total = float(pool.weight @ found)
     return found / total if total > 0 else None
 
 
-def _fitted(pool: Pool, y: NDArray[Any], mark: Floats, rng: np.random.Generator) -> Pilot:
+def _fitted(pool: Pool, y: NDArray[Any], mark: Floats, rng: np.random.Generator) -> PilotModel:
     rows, weight = np.arange(len(pool)), pool.weight
     width = _features(pool, rows[:1]).shape[1]
     if width > COLUMN_LIMIT:
@@ -84,13 +84,13 @@ def _fitted(pool: Pool, y: NDArray[Any], mark: Floats, rng: np.random.Generator)
     count = max(PILOT_ROWS, 2 * width)
     if len(pool) > count:
         line = rng.permutation(len(pool))
-        pi = inclusion((weight * mark)[line], count)
-        drawn = pivotal(pi, rng)
+        pi = inclusion_probabilities((weight * mark)[line], count)
+        drawn = pivotal_sample(pi, rng)
         rows, weight = line[drawn], weight[line[drawn]] / pi[drawn]
     X = _features(pool, rows)
     if pool.target == "number":
-        return fit_numbers(X, y[rows], weight)
-    return fit_classes(X, y[rows], weight, int(y.max()) + 1)
+        return fit_ridge(X, y[rows], weight)
+    return fit_logistic(X, y[rows], weight, int(y.max()) + 1)
 
 
 def _features(pool: Pool, rows: Indices) -> NDArray[np.float32]:
