@@ -1,9 +1,9 @@
-"""Drawing rows without replacement.
+"""Sample rows without replacement.
 
-Two designs. `successive_sample` is the law of NumPy's ``choice(replace=False, p=...)`` and of the paper's
-Algorithm 1; its inclusion probabilities have no closed form. `inclusion_probabilities` with `pivotal_sample` draws
-exactly as many rows as asked with inclusion probabilities that are known, which is what a weight
-1 / probability needs.
+`successive_sample` follows the law of NumPy's ``choice(replace=False, p=...)`` and of the paper's
+Algorithm 1; its inclusion probabilities have no closed form. `inclusion_probabilities` with
+`pivotal_sample` draws a fixed number of rows with known inclusion probabilities, which is what a
+weight of 1 / probability needs. `threshold_sample` thins a stream at a fixed weight.
 """
 
 from __future__ import annotations
