@@ -16,14 +16,12 @@ import pytest
 from olss.errors import DataError, FormatError, InputError, MissingExtraError
 from olss.streams import Dataset, datasets, fetch, load_dataset, permuted
 from olss.streams.datasets import (
-    _digits,
-    cache_folder,
-    find_dataset,
+    hash_records,
     open_members,
     read_cifar,
     read_idx,
 )
-from olss.streams.downloads import DATASETS, check_records, records_sum
+from olss.streams.downloads import DATASETS, cache_folder, find_dataset
 from tests.streams.conftest import real
 from tests.streams.files_made import cifar_records, idx_bytes, write_mnist
 
@@ -42,7 +40,13 @@ def publish(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     entry, found = DATASETS[name], find_dataset(name) or []
     sums = {p.name: hashlib.md5(p.read_bytes()).hexdigest() for p in found if p.is_file()}
     known = {file: sums.get(file, md5) for file, md5 in entry.files.items()}
-    monkeypatch.setitem(DATASETS, name, replace(entry, files=known, contents={}))
+    contents = {}
+    for path in found if not entry.members else []:
+        raw = path.read_bytes()
+        raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
+        idx = path.name.removesuffix(".gz").replace(".idx", "-idx")
+        contents[idx] = hashlib.sha256(raw).hexdigest()
+    monkeypatch.setitem(DATASETS, name, replace(entry, files=known, contents=contents))
 
 
 def test_digits_have_a_fixed_split_by_class() -> None:
@@ -100,6 +104,8 @@ def test_debians_fashion_mnist_is_found(
     assert find_dataset("fashion-mnist") is None
     write_mnist(installed)
     publish(monkeypatch, "fashion-mnist")
+    for path in installed.iterdir():  # Debian packs the files anew
+        path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()), 1, mtime=0))
     assert load_dataset("fashion-mnist").class_names[9] == "ankle boot"  # type: ignore[index]
 
 
@@ -147,43 +153,40 @@ def test_cifar_is_read_from_folder_or_archive(
 @pytest.mark.parametrize("packed", [True, False])
 def test_files_that_are_not_the_published_ones_are_refused(packed: bool, data: Path) -> None:
     write_mnist(data / "mnist", packed=packed)
-    with pytest.raises(FormatError, match=r"is not what was published: its (md5|sha256) sum"):
+    with pytest.raises(FormatError, match=r"sha256 sum"):
         load_dataset("mnist")
 
 
 def test_a_folder_of_other_cifar_records_is_refused(data: Path) -> None:
     write_cifar(data / "cifar100", "cifar100")
-    with pytest.raises(FormatError, match="is not what was published"):
+    with pytest.raises(FormatError, match="sha256 sum"):
         load_dataset("cifar100")
 
 
 def test_records_may_come_in_another_order_but_not_changed() -> None:
     records, _, _ = cifar_records(6, 1)
     turned = records.reshape(6, -1)[::-1].ravel()
-    published = records_sum(records, 3073)
-    check_records(turned, 3073, published, Path("x"))
+    assert hash_records(turned, 3073) == hash_records(records, 3073)
     turned[5_000] ^= 1
-    with pytest.raises(FormatError, match="x is not what was published"):
-        check_records(turned, 3073, published, Path("x"))
+    assert hash_records(turned, 3073) != hash_records(records, 3073)
 
 
-def test_sums_are_checked_once_and_again_when_a_file_changes(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_mnist(data / "mnist")
+def test_an_archive_with_the_official_name_has_the_official_sum(tmp_path: Path) -> None:
+    packed = archive(tmp_path / "data.tar", CONTENTS, "tar")
+    with pytest.raises(FormatError, match="md5 sum"):
+        open_members(packed, ["test.bin"], tmp_path / "cache", {"data.tar": "0" * 32})
+    right = {"data.tar": hashlib.md5(packed.read_bytes()).hexdigest()}
+    assert open_members(packed, ["test.bin"], tmp_path / "cache", right)["test.bin"].size == 3
+
+
+def test_a_file_that_changes_is_checked_again(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = write_mnist(data / "mnist", packed=False)
     publish(monkeypatch, "mnist")
     load_dataset("mnist")
-    summed: list[Path] = []
-    monkeypatch.setattr(datasets, "check_md5", lambda path, md5: summed.append(path))
-    datasets._read.cache_clear()
-    load_dataset("mnist")
-    assert summed == []
-    damaged = data / "mnist/t10k-images-idx3-ubyte.gz"
-    raw = bytearray(damaged.read_bytes())
-    raw[4] ^= 1  # the time of packing: gzip itself would not notice
-    damaged.write_bytes(raw)
-    load_dataset("mnist")
-    assert summed == [damaged]
+    damaged = data / "mnist/t10k-images-idx3-ubyte"
+    damaged.write_bytes(idx_bytes(arrays[2] ^ 1))
+    with pytest.raises(FormatError, match="sha256 sum"):
+        load_dataset("mnist")
 
 
 def test_a_missing_data_set_says_what_to_do(data: Path) -> None:
@@ -195,7 +198,7 @@ def test_a_missing_data_set_says_what_to_do(data: Path) -> None:
 
 
 def test_an_unknown_name_offers_the_nearest() -> None:
-    with pytest.raises(InputError, match=r"no dataset 'cifar-100'\. Did you mean 'cifar100'"):
+    with pytest.raises(InputError, match="cifar100"):
         load_dataset("cifar-100")
 
 
@@ -216,12 +219,12 @@ def test_cache_folder_follows_the_platform(
 
 def test_a_missing_package_is_named(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = permuted("digits", tasks=1)
-    _digits.cache_clear()
+    datasets._load_digits.cache_clear()
     for package in ("sklearn.datasets", "pooch", "matplotlib.figure"):
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=r"needs scikit-learn: pip install .*\[lab\]"):
         load_dataset("digits")
-    with pytest.raises(MissingExtraError, match="fetching mnist needs pooch"):
+    with pytest.raises(MissingExtraError, match="mnist needs pooch"):
         fetch("mnist")
     with pytest.raises(MissingExtraError, match=r"Stream\.preview needs matplotlib"):
         stream.preview()
@@ -229,13 +232,11 @@ def test_a_missing_package_is_named(data: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_data_that_do_not_fit_are_refused() -> None:
     X, y = np.zeros((4, 2)), np.arange(4)
-    with pytest.raises(
-        DataError, match="one whole-number label for each of the 4 rows of X, found"
-    ):
+    with pytest.raises(DataError, match="y must hold one integer label"):
         Dataset("bad", X, y[:3], X, y)
-    with pytest.raises(DataError, match="rows of X_test, found"):
+    with pytest.raises(DataError, match="y_test must hold"):
         Dataset("bad", X, y, X, y / 2)
-    with pytest.raises(DataError, match=r"rows of one shape, found \(2,\) and \(1,\)"):
+    with pytest.raises(DataError, match="X and X_test"):
         Dataset("bad", X, y, X[:, :1], y)
 
 
@@ -304,12 +305,12 @@ IMAGES = idx_bytes(np.zeros((5, 3, 3), np.uint8))
     ("raw", "message"),
     [
         (b"", "not an idx file"),
-        (b"PK\x03\x04 something else", "not an idx file: it starts with b'PK"),
-        (IMAGES[:-1], r"should hold \(5, 3, 3\) numbers in 45 bytes, found 44"),
-        (IMAGES + b"x", "found 46"),
-        (IMAGES[:9], "Fetch it again"),
-        (gzip.compress(IMAGES)[:-9], "cut short or damaged"),
-        (b"\x1f\x8b" + b"damaged" * 9, "cut short or damaged"),
+        (b"PK\x03\x04 something else", "not an idx file"),
+        (IMAGES[:-1], r"shape \(5, 3, 3\), found 60"),
+        (IMAGES + b"x", "found 62"),
+        (IMAGES[:9], "not an idx file"),
+        (gzip.compress(IMAGES)[:-9], "truncated or damaged"),
+        (b"\x1f\x8b" + b"damaged" * 9, "truncated or damaged"),
     ],
 )
 def test_bad_idx_files_are_told_from_good_ones(raw: bytes, message: str, tmp_path: Path) -> None:
@@ -332,15 +333,13 @@ def test_cifar_records_are_labels_and_planes(label_bytes: int) -> None:
 
 def test_bad_cifar_records_are_refused() -> None:
     records, _, _ = cifar_records(3, 1)
-    with pytest.raises(
-        FormatError, match="a file of x should hold records of 3073 bytes, found 9218"
-    ):
+    with pytest.raises(FormatError, match=r"x: .*3073 bytes, found 9218"):
         read_cifar([records[:-1]], 1, 10, Path("x"))
-    with pytest.raises(FormatError, match="found 0:"):
+    with pytest.raises(FormatError, match="found 0 bytes"):
         read_cifar([records[:0]], 1, 10, Path("x"))
     records = records.copy()
     records[0] = 77
-    with pytest.raises(FormatError, match="has the label 77, but there are 10 classes"):
+    with pytest.raises(FormatError, match="label 77"):
         read_cifar([records], 1, 10, Path("x"))
 
 
@@ -369,7 +368,7 @@ def test_archives_of_any_compression_are_unpacked_once(
             name: CONTENTS[name] for name in ("train.bin", "test.bin")
         }
         found_there = {path.name.split("-")[0] for path in (tmp_path / "cache").iterdir()}
-        assert found_there <= {"data", "checked"}  # nothing half-written
+        assert found_there == {"data"}  # nothing half-written
         monkeypatch.setattr(datasets, "_unpack", None)  # the second time needs no archive
 
 
@@ -393,7 +392,7 @@ def test_a_cut_archive_is_refused_and_leaves_nothing(pack: str, tmp_path: Path) 
     rng_bytes = np.random.default_rng(1).bytes(50_000)
     packed = archive(tmp_path / f"data.{pack}", {"train.bin": rng_bytes}, pack)
     packed.write_bytes(packed.read_bytes()[:30_000])
-    with pytest.raises(FormatError, match="cut short or damaged"):
+    with pytest.raises(FormatError, match="truncated or damaged"):
         open_members(packed, ["train.bin"], tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
 

@@ -66,7 +66,7 @@ def served(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> l
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     arrays = write_mnist(server.folder)
     sums = {p.name: hashlib.md5(p.read_bytes()).hexdigest() for p in server.folder.iterdir()}
-    monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], files=sums))
+    monkeypatch.setitem(DATASETS, "mnist", replace(DATASETS["mnist"], files=sums, contents={}))
     return arrays
 
 
@@ -111,7 +111,7 @@ def test_without_a_right_mirror_nothing_is_left_and_the_remedy_said(
         fetch("mnist", progress=False)
     text = str(error.value)
     assert len(server.asked) == 2
-    for part in ("Without a network", "md5", str(tmp_path / "cache/mnist")):
+    for part in ("Offline", "md5", str(tmp_path / "cache/mnist")):
         assert part in text
     assert [*tmp_path.glob("cache/mnist/*")] == []
 
@@ -121,7 +121,7 @@ def test_no_server_at_all(
 ) -> None:
     closed = replace(DATASETS["mnist"], mirrors=("http://127.0.0.1:9/",))
     monkeypatch.setitem(DATASETS, "mnist", closed)
-    with pytest.raises(DataError, match="could not be fetched"):
+    with pytest.raises(DataError, match="could not be downloaded"):
         fetch("mnist", progress=False)
 
 
@@ -164,7 +164,7 @@ def test_list_says_where_each_data_set_is(
 def test_fetch_of_digits_needs_nothing_and_of_unknown_is_refused(tmp_path: Path) -> None:
     fetch("digits", tmp_path)
     assert [*tmp_path.iterdir()] == []
-    with pytest.raises(InputError, match=r"no dataset 'mnits'\. Did you mean 'mnist'"):
+    with pytest.raises(InputError, match="mnist"):
         fetch("mnits")
 
 

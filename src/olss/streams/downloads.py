@@ -1,43 +1,40 @@
-"""The files of the data sets: their published sums, where copies are found, fetching, checking."""
+"""Files of the data sets: their checksums, where copies are looked for, downloading."""
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from olss.errors import DataError, FormatError, InputError, MissingExtraError
+from olss.errors import DataError, InputError, MissingExtraError
 from olss.util.checks import suggest
 
 __all__ = [
     "DATASETS",
     "DatasetEntry",
-    "DatasetStatus",
     "cache_folder",
-    "check_md5",
-    "check_records",
-    "check_unpacked",
     "data_folders",
-    "entry_of",
     "fetch",
     "find_dataset",
+    "get_entry",
     "list_datasets",
-    "once",
-    "sha256_of",
 ]
 
-
+IDX_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 CIFAR10_CLASSES = "airplane automobile bird cat deer dog frog horse ship truck"
+FASHION_CLASSES = (
+    "T-shirt/top, trouser, pullover, dress, coat, sandal, shirt, sneaker, bag, ankle boot"
+)
 CIFAR100_CLASSES = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus
 butterfly camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach
@@ -58,24 +55,23 @@ class DatasetEntry:
     Attributes
     ----------
     what : str
-        One line for people.
+        One-line description.
     files : dict
-        The official files and their published md5 sums: what is downloaded.
+        Official files and their published md5 sums: what `fetch` downloads.
     contents : dict
-        Sums of what is inside, for copies that are unpacked or packed anew: sha256 of the idx file;
-        for CIFAR that of the records in any order (see `dataset_sums`). Taken from copies checked
-        against `files`; CIFAR-100's from one whose labels and channel means are the published.
+        sha256 sums of the contents, however packed: of each idx file; for CIFAR of the records in
+        any order (see `olss.streams.datasets.hash_records`). Computed from copies that match
+        `files`; those of CIFAR-100 from one whose labels and channel means are the published ones.
     mirrors : tuple of str
-        Addresses the files are under, tried in this order.
+        URLs the files are under, tried in this order.
     members : tuple of str
-        For archives: files inside that hold the records, the test file last.
+        For archives: the files with the records, the test file last.
     folders : tuple of str
-        Names of the folder the files are looked for in, under a data folder; absolute ones
-        are looked for as they are.
+        Where the files are looked for: subfolders of a data folder, or absolute paths.
     label_bytes, classes : int
         Layout of CIFAR records.
     class_names : tuple of str
-        What the labels mean.
+        Names of the labels.
     """
 
     what: str
@@ -89,30 +85,31 @@ class DatasetEntry:
     class_names: tuple[str, ...] | None = None
 
 
+def _name_idx_files(sums: str, ending: str = "") -> dict[str, str]:
+    return {name + ending: value for name, value in zip(IDX_FILES, sums.split(), strict=True)}
+
+
 DATASETS: dict[str, DatasetEntry] = {
     "digits": DatasetEntry(what="1,797 handwritten digits of 8 x 8, inside scikit-learn"),
     "mnist": DatasetEntry(
         what="70,000 handwritten digits of 28 x 28 (LeCun, Cortes, Burges)",
-        files={
-            "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-        },
-        contents={
-            "train-images-idx3-ubyte": (
-                "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"
-            ),
-            "train-labels-idx1-ubyte": (
-                "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"
-            ),
-            "t10k-images-idx3-ubyte": (
-                "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"
-            ),
-            "t10k-labels-idx1-ubyte": (
-                "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"
-            ),
-        },
+        files=_name_idx_files(
+            """
+            f68b3c2dcbeaaa9fbdd348bbdeb94873
+            d53e105ee54ea40749a09fcbcd1e9432
+            9fb629c4189551a2d022fa330f9573f3
+            ec29112dd5afa0611ce80d1b7f02629c
+            """,
+            ".gz",
+        ),
+        contents=_name_idx_files(
+            """
+            ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db
+            65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5
+            0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7
+            ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2
+            """,
+        ),
         mirrors=(
             "https://ossci-datasets.s3.amazonaws.com/mnist/",
             "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -121,29 +118,29 @@ DATASETS: dict[str, DatasetEntry] = {
     ),
     "fashion-mnist": DatasetEntry(
         what="70,000 pictures of clothes of 28 x 28 (Xiao, Rasul, Vollgraf 2017)",
-        files={
-            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
-        },
+        files=_name_idx_files(
+            """
+            8d4fb7e6c68d591d4c3dfef9ec88bf0d
+            25c81989df183df01b3e8a0aad5dffbe
+            bef4ecab320f06d8554ea6380940ec79
+            bb300cfdad3c16e7a12a480ee83cd310
+            """,
+            ".gz",
+        ),
+        contents=_name_idx_files(
+            """
+            c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888
+            bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9
+            5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b
+            0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34
+            """,
+        ),
         mirrors=(
             "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
         ),
         # The last is where Debian's package dataset-fashion-mnist installs the files.
         folders=("fashion-mnist", "/usr/share/datasets/fashion-mnist"),
-        class_names=(
-            "T-shirt/top",
-            "trouser",
-            "pullover",
-            "dress",
-            "coat",
-            "sandal",
-            "shirt",
-            "sneaker",
-            "bag",
-            "ankle boot",
-        ),
+        class_names=tuple(FASHION_CLASSES.split(", ")),
     ),
     "cifar10": DatasetEntry(
         what="60,000 colour pictures of 32 x 32 in 10 classes (Krizhevsky 2009)",
@@ -177,16 +174,8 @@ DATASETS: dict[str, DatasetEntry] = {
 }
 
 
-IDX_FILES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
-
-
 def cache_folder() -> Path:
-    """Return the folder olss keeps downloads in: `OLSS_CACHE`, or the platform's own."""
+    """Return the folder for downloads: `OLSS_CACHE`, or the platform's cache folder."""
     if chosen := os.environ.get("OLSS_CACHE"):
         return Path(chosen).expanduser()
     if sys.platform == "win32":
@@ -197,21 +186,21 @@ def cache_folder() -> Path:
 
 
 def data_folders() -> list[Path]:
-    """Return the folders data sets are looked for in: `OLSS_DATA`, then the cache folder."""
+    """Return the folders where data sets are looked for: `OLSS_DATA`, then the cache folder."""
     chosen = os.environ.get("OLSS_DATA")
     return [*([Path(chosen).expanduser()] if chosen else []), cache_folder()]
 
 
-def entry_of(name: str) -> DatasetEntry:
-    """Return what is known of a data set, or an error offering the nearest name."""
+def get_entry(name: str) -> DatasetEntry:
+    """Return the registry entry of a data set, or raise `InputError` with similar names."""
     if name in DATASETS:
         return DATASETS[name]
-    raise InputError(f"there is no dataset {name!r}. {suggest(str(name), DATASETS)}")
+    raise InputError(f"there is no data set {name!r}. {suggest(str(name), DATASETS)}")
 
 
 def find_dataset(name: str) -> list[Path] | None:
-    """Return the files (idx), the folder or the archive (CIFAR) found, or None."""
-    entry = entry_of(name)
+    """Return the idx files, or the folder or archive of CIFAR; None if there is no copy."""
+    entry = get_entry(name)
     for root in data_folders():
         for folder in (root / sub for sub in entry.folders):
             if found := _files_in(folder, entry):
@@ -242,16 +231,16 @@ def _files_in(folder: Path, entry: DatasetEntry) -> list[Path] | None:
 
 @dataclass(frozen=True)
 class DatasetStatus:
-    """Where a data set is.
+    """Where a data set was found.
 
     Attributes
     ----------
     name, what : str
-        Its name, and one line for people.
+        Name and one-line description.
     where : str or None
-        File or folder, None if it was not found.
+        File or folder; None if there is no copy.
     bytes : int
-        Size of the files found.
+        Size of the files.
     """
 
     name: str
@@ -261,7 +250,7 @@ class DatasetStatus:
 
 
 def list_datasets() -> list[DatasetStatus]:
-    """Return where each data set was found.
+    """List the data sets, and where each was found.
 
     Examples
     --------
@@ -284,32 +273,32 @@ def _status(name: str) -> DatasetStatus:
 
 
 def fetch(name: str, folder: str | Path | None = None, *, progress: bool = True) -> Path:
-    """Return the folder of a data set, downloaded unless its files are there.
+    """Download a data set unless there is a copy, and return its folder.
 
-    Each file is checked against its published md5 sum, and gets its name only when it is whole and
-    right, so a download that was cut off leaves nothing behind.
+    Each file is checked against its published md5 sum before it gets its name, so an interrupted
+    download leaves nothing behind.
 
     Parameters
     ----------
     name : str
         See `load_dataset`.
     folder : path, optional
-        Data folder to put the files into: the cache folder by default, where they are found
-        again. Another folder must be named by `OLSS_DATA` to be found.
+        Data folder for the files; the cache folder by default. Set `OLSS_DATA` to use another
+        folder later.
     progress : bool
-        Show a bar.
+        Show a progress bar.
 
     Returns
     -------
     Path
-        Folder with the files; where they were found, if outside the cache folder.
+        Folder with the files; outside the cache folder if that is where a copy was found.
 
     Raises
     ------
     DataError
-        When no mirror gives the right file: says what was tried and what to do offline.
+        If no mirror has the file; the message lists the URLs tried and what to do offline.
     """
-    entry = entry_of(name)
+    entry = get_entry(name)
     root = cache_folder() if folder is None else Path(folder).expanduser()
     if not entry.files:
         return root
@@ -328,7 +317,7 @@ def _fetch_file(
     try:
         import pooch
     except ImportError as error:
-        raise MissingExtraError("pooch", "lab", f"fetching {name}") from error
+        raise MissingExtraError("pooch", "lab", f"downloading {name}") from error
     failures = []
     for mirror in mirrors:
         address = mirror + file
@@ -341,16 +330,15 @@ def _fetch_file(
         except (OSError, ValueError) as error:
             failures.append(f"  {address}: {str(error).splitlines()[0]}")
     raise DataError(
-        f"{file} of the data set {name} could not be fetched:\n"
+        f"{file} of data set {name} could not be downloaded:\n"
         + "\n".join(failures)
-        + f"\nWithout a network, get it from one of these addresses on another machine (md5 {md5}) "
-        f"and put it into {place}."
+        + f"\nOffline, download it on another machine (md5 {md5}) and put it into {place}."
     )
 
 
 @contextmanager
 def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """Let the progress bar speak for the download."""
+    """Silence pooch's log: the progress bar says it all."""
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
@@ -361,7 +349,7 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
 
 @contextmanager
 def _bar(file: str, shown: bool) -> Iterator[Any]:
-    """Yield what pooch takes as a progress bar, drawn by rich; False for none."""
+    """Yield a progress bar for pooch, drawn by rich; False for none."""
     if not shown:
         yield False
         return
@@ -373,7 +361,7 @@ def _bar(file: str, shown: bool) -> Iterator[Any]:
 
 
 class _Bar:
-    """The four things pooch does with a progress bar."""
+    """The interface of a progress bar that pooch expects."""
 
     def __init__(self, progress: Any, task: Any) -> None:
         self._progress, self._task = progress, task
@@ -387,73 +375,3 @@ class _Bar:
 
     def close(self) -> None:
         self._progress.stop_task(self._task)
-
-
-Bytes = NDArray[np.uint8]
-
-
-def once(files: Sequence[Path], wanted: str, cache: Path, check: Callable[[], None]) -> None:
-    """Run a check that raises, unless it passed before on the same files, of the same time.
-
-    What passed is remembered as an empty file in `cache`; where that cannot be written, the check
-    is run each time.
-    """
-    state = [wanted]
-    for path in files:
-        found = path.stat()
-        state += [str(path.resolve()), str(found.st_size), str(found.st_mtime_ns)]
-    mark = cache / "checked" / hashlib.sha256("\n".join(state).encode()).hexdigest()
-    if mark.exists():
-        return
-    check()
-    with suppress(OSError):
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.touch()
-
-
-def check_md5(path: Path, md5: str) -> None:
-    """Raise `FormatError` unless a file has its published md5 sum."""
-    with path.open("rb") as file:
-        _same(path, "md5", hashlib.file_digest(file, "md5").hexdigest(), md5)
-
-
-def check_unpacked(path: Path, sha256: str) -> None:
-    """Raise `FormatError` unless a file, once unpacked, has the sha256 sum of the published one."""
-    opened: Any = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opened(path, "rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise FormatError(f"{path} is cut short or damaged: {error}. Fetch it again.") from error
-    _same(path, "sha256", found, sha256)
-
-
-def check_records(content: Bytes, width: int, sha256: str, where: Path) -> None:
-    """Raise `FormatError` unless these are the published records, in whatever order.
-
-    Repacked archives may hold them in another one. The sum is that of the records' own sums, put
-    in order.
-    """
-    _same(where, "sha256", records_sum(content, width), sha256)
-
-
-def records_sum(content: Bytes, width: int) -> str:
-    """Return the sha256 sum of the sorted sha256 sums of records of `width` bytes each."""
-    if content.size % width:
-        return "none: it does not hold whole records"
-    records = content.reshape(-1, width)
-    sums = sorted(hashlib.sha256(record.data).digest() for record in records)
-    return hashlib.sha256(b"".join(sums)).hexdigest()
-
-
-def sha256_of(raw: Any) -> str:
-    """Return the sha256 sum of bytes."""
-    return hashlib.sha256(raw).hexdigest()
-
-
-def _same(path: Path, kind: str, found: str, published: str) -> None:
-    if found != published:
-        raise FormatError(
-            f"{path} is not what was published: its {kind} sum is {found}, that of the published "
-            f"data {published}. It is damaged or another file; delete it and fetch it again."
-        )
