@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from olss.cli.lab import add_to
+from olss.cli.lab import register
 from olss.errors import OlssError
 from olss.lab.executors import Event
 from olss.lab.experiment import RunSpec, load
@@ -63,7 +63,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def call(*arguments: str) -> Result:
     app = typer.Typer()
     app.callback()(lambda: None)
-    add_to(app)
+    register(app)
     return CliRunner().invoke(app, arguments)
 
 

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from olss.cli.report import add_to
+from olss.cli.report import register
 from olss.errors import MissingExtraError
 from olss.lab.report import write_report
 from olss.lab.report.figures import PLOTS
@@ -20,7 +20,7 @@ from tests.lab.report.made import made, saved
 def app():
     made = typer.Typer()
     made.callback()(lambda: None)
-    add_to(made)
+    register(made)
     return made
 
 

@@ -1,7 +1,6 @@
-"""The `olss` command: a thin shell over the package.
+"""The `olss` command, one module for each group of commands.
 
-Each part brings its own commands (`add_to`); their modules import what is heavy only when a
-command runs, so that ``olss --help`` is immediate.
+Modules import heavy packages inside the commands, so that ``olss --help`` answers at once.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ app = typer.Typer(
     help="Keep a constant-size training set of everything seen so far, and train on it.",
 )
 
-for part in (lab, report, compress, sketches, catalog):
-    part.add_to(app)
+for group in (lab, report, compress, sketches, catalog):
+    group.register(app)
 
 
-def _version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> None:
     if wanted:
         echo(f"olss {olss.__version__}")
         raise typer.Exit
@@ -35,10 +34,13 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say on stderr what happens inside.")
+        bool, typer.Option("--verbose", "-v", help="Log progress to stderr.")
     ] = False,
 ) -> None:
     """Keep a constant-size training set of everything seen so far, and train on it."""

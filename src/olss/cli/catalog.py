@@ -14,7 +14,7 @@ import typer
 from olss.util.terminal import echo, report_errors
 from olss.util.text import escape_controls
 
-__all__ = ["add_to"]
+__all__ = ["register"]
 
 EXAMPLES = """\
 **Examples**
@@ -42,7 +42,7 @@ DATA_EXAMPLES = """\
 data = typer.Typer(no_args_is_help=True, help="Data sets: where they are, fetch them.")
 
 
-def add_to(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Register ``olss list`` and ``olss data``."""
     app.add_typer(data, name="data", epilog=DATA_EXAMPLES)
     app.command("list", epilog=EXAMPLES)(list_)

@@ -15,7 +15,7 @@ from olss.util.terminal import Interrupted, echo, report_errors
 if TYPE_CHECKING:
     from olss.files.compress import Progress
 
-__all__ = ["add_to"]
+__all__ = ["register"]
 
 COMPRESS_EXAMPLES = """\
 **Examples**
@@ -32,7 +32,7 @@ Then: `olss inspect`, `olss estimate`, `olss forget`; policies: `olss list polic
 """
 
 
-def add_to(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Register ``olss compress``."""
     app.command("compress", epilog=COMPRESS_EXAMPLES)(report_errors(_compress))
 

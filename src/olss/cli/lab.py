@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from olss.lab.experiment import Experiment
     from olss.lab.progress import ExperimentProgress
 
-__all__ = ["add_to"]
+__all__ = ["register"]
 
 EXAMPLES = """\
 **First steps**
@@ -91,7 +91,7 @@ Jobs = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Register the commands on the main application."""
     app.info.epilog = EXAMPLES
     app.command(epilog=DEMO_EXAMPLES)(demo)

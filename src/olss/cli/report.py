@@ -11,7 +11,7 @@ import typer
 from olss.util.terminal import echo, report_errors
 from olss.util.text import PLUS_MINUS
 
-__all__ = ["add_to"]
+__all__ = ["register"]
 
 
 EXAMPLES = """\
@@ -25,7 +25,7 @@ Records made in Python (`olss.learn.run(...).save("runs/mine/seed-0")`) are read
 """
 
 
-def add_to(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Register ``olss report``."""
     app.command(epilog=EXAMPLES)(report)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from olss.memory.estimates import Estimate
     from olss.memory.sketch import Sketch
 
-__all__ = ["add_to"]
+__all__ = ["register"]
 
 GROUPS = 50  # lines a table has at the most
 
@@ -59,7 +59,7 @@ FORGET_EXAMPLES = """\
 """
 
 
-def add_to(app: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Register the commands."""
     app.command("inspect", epilog=INSPECT_EXAMPLES)(report_errors(_inspect))
     app.command("estimate", epilog=ESTIMATE_EXAMPLES)(report_errors(_estimate))
