@@ -4,6 +4,7 @@
     python3 dev.py test      run all tests
     python3 dev.py lint      ruff and mypy
     python3 dev.py docs      build the documentation into site/
+    python3 dev.py stats     modules, lines, and how deep some typical calls go
     python3 dev.py package   build wheel and sdist into dist/ and try them in a clean environment
     python3 dev.py olss ...  any olss command, for example  dev.py olss data list
 
@@ -31,6 +32,7 @@ COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "test": ("dev", [["pytest"]]),
     "lint": ("dev", [["ruff", "check"], ["ruff", "format", "--check"], ["mypy"]]),
     "docs": ("dev", [["mkdocs", "build", "--strict"]]),
+    "stats": ("dev", [["python", "-m", "benchmarks.stats"]]),
     "package": ("dev", [["python", "-m", "tests.try_package"]]),
 }
 
