@@ -27,6 +27,7 @@ MODULES = [
     "olss.streams",
     "olss.learn",
     "olss.adapters.sklearn",
+    "olss.adapters.incremental",
     "olss.adapters.torch",
 ]
 

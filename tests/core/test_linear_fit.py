@@ -133,10 +133,13 @@ def test_errors_with_a_ridge_cover_the_spread_of_estimates():
     assert_allclose(stated, spread, rtol=0.15)
 
 
-def test_errors_do_not_depend_on_the_unit_of_weights():
+def test_a_weight_counts_as_rows_repeated():
     X, Y = ordinary(300)
-    w = np.random.default_rng(0).uniform(0.5, 1.5, 300)
-    a, b = (fit_linear(Moments.empty(8, 2).update(X, Y, w * unit)) for unit in (1.0, 1e-3))
+    w = np.random.default_rng(0).integers(0, 4, 300)
+    a = fit_linear(Moments.empty(8, 2).update(X, Y, w), 5.0)
+    b = fit_linear(
+        Moments.empty(8, 2).update(np.repeat(X, w, axis=0), np.repeat(Y, w, axis=0)), 5.0
+    )
     assert_allclose(a.coef_error, b.coef_error, rtol=1e-8)
     assert_allclose(a.intercept_error, b.intercept_error, rtol=1e-8)
 

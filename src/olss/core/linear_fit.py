@@ -2,8 +2,8 @@
 
 Columns are scaled to a unit diagonal before anything is factored, so that columns of any unit keep
 their digits. Where columns depend on each other the solution of minimum norm in those scaled
-columns is taken. Penalties are on the columns as they are, as in scikit-learn, never on the
-intercept.
+columns is taken. A row of weight 2 counts as two rows. Penalties are on the columns as they are,
+as in scikit-learn, never on the intercept.
 """
 
 from __future__ import annotations
@@ -131,14 +131,12 @@ def fit_linear(moments: Moments, ridge: float = 0.0, *, intercept: bool = True) 
     degrees = float(np.trace(PS)) + intercept
     rss = squares - 2 * (coef * B).sum(axis=0) + (coef * (S @ coef)).sum(axis=0)
     rss = np.maximum(rss, 0.0)
-    free = moments.count - degrees
-    free = free if free > 1e-9 * max(moments.count, 1) else np.nan
-    # Weights are scaled to a mean of 1, so that no error depends on their unit.
-    variance = rss * (moments.count / moments.weight) / free
-    covariance = PS @ P * (moments.weight / moments.count)
+    free = moments.weight - degrees
+    variance = rss / (free if free > 1e-9 * moments.weight else np.nan)
+    covariance = PS @ P
     with np.errstate(invalid="ignore"):
         coef_error = np.sqrt(np.outer(covariance.diagonal().clip(0), variance))
-        of_mean = moments.mean @ covariance @ moments.mean + 1 / moments.count
+        of_mean = moments.mean @ covariance @ moments.mean + 1 / moments.weight
         intercept_error = np.sqrt(variance * of_mean) if intercept else np.zeros_like(variance)
         about_mean = moments.target_scatter.diagonal() if intercept else squares
         r2 = np.where(about_mean > 0, 1 - rss / np.where(about_mean > 0, about_mean, 1), np.nan)
@@ -168,7 +166,7 @@ def choose_ridge(moments: Moments, *, intercept: bool = True) -> float:
     live = s > max(_tolerance(moments) * top, float(noise.max(initial=0.0)))
     s, energy = s[live], ((Q.T @ B) ** 2).sum(axis=1)[live]
     least = max(float(squares.sum() - (energy / s).sum()), 0.0)
-    rows = moments.count - intercept
+    rows = moments.weight - intercept
 
     def gcv(log_ridge: float) -> float:
         ridge = np.exp(log_ridge)
@@ -211,7 +209,7 @@ def fit_discriminant(
     noise = moments.noise + 16 * np.finfo(moments.scatter.dtype).eps * total.diagonal()
     V, noise = V / moments.weight, noise / moments.weight
     if shrinkage is not None:
-        a = _oracle_shrinkage(V, moments.count) if shrinkage == "auto" else float(shrinkage)
+        a = _oracle_shrinkage(V, moments.weight) if shrinkage == "auto" else float(shrinkage)
         if not 0 <= a <= 1:
             raise InputError(f"shrinkage must be 'auto' or between 0 and 1, found {shrinkage!r}.")
         added = a * float(np.trace(V)) / max(len(V), 1)

@@ -282,10 +282,9 @@ class Moments:
     # ------------------------------------------------------------------ asking
 
     def covariance(self, ddof: int = 1) -> Floats:
-        """Return the covariance of x, divided by count - ddof (weights are scaled to mean 1)."""
+        """Return the covariance of x, the scatter divided by weight - ddof."""
         self._check_rows(ddof + 1)
-        divisor = self.weight * (self.count - ddof) / self.count
-        return np.asarray(self.scatter / divisor, np.float64)
+        return np.asarray(self.scatter / (self.weight - ddof), np.float64)
 
     def correlation(self) -> Floats:
         """Return the correlation of the columns of x; NaN where a column is constant."""
@@ -370,8 +369,8 @@ class Moments:
             raise DataError(f"columns must be alike, found {self.columns} and {other.columns}.")
 
     def _check_rows(self, least: int) -> None:
-        if self.count < least:
-            raise InputError(f"at least {least} rows are needed, found {self.count:g}.")
+        if self.weight < least:
+            raise InputError(f"rows must weigh at least {least}, found {self.weight:g}.")
 
 
 def _target_block(
