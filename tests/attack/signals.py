@@ -22,6 +22,7 @@ from olss.files import compress
 
 SIZE = 200
 OUTSIDE = "outside of olss"
+PACKAGE = Path(olss.__file__).parent
 
 
 class AlarmError(Exception):
@@ -139,7 +140,7 @@ def struck(work: Callable[[], Any], kind: signal.Signals, delay: float) -> str:
 def inside(trace: TracebackType | None) -> bool:
     """Tell whether something was raised inside olss."""
     while trace is not None:
-        if f"{os.sep}olss{os.sep}" in trace.tb_frame.f_code.co_filename:
+        if Path(trace.tb_frame.f_code.co_filename).is_relative_to(PACKAGE):
             return True
         trace = trace.tb_next
     return False

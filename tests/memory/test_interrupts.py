@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import linecache
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from threadpoolctl import threadpool_info
 
+import olss
 from olss.errors import DataError
 from olss.memory.sketch import Sketch
 from tests.sketches import fed, fingerprint, stream
@@ -43,43 +45,47 @@ OPERATIONS = {
 }
 
 
+def blas_threads():
+    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+
 class Interrupted(BaseException):
     """As a signal handler may raise it."""
 
 
-def interrupted_at(event, operation):
-    """Raise at the n-th line, call or return in the package; return whether it came to that.
+PACKAGE = str(Path(olss.__file__).parent)
 
-    Or at the next one, where a lock is being given back: no signal is handled in between.
+
+def interrupted_at(event, operation):
+    """Raise at the n-th instant in the package; return whether there is one, and it was raised.
+
+    Instants are those at which CPython handles signals: where a function begins, and where one
+    written in C has returned.
     """
     left = event
 
-    def trace(frame, what, argument):
+    def profile(frame, what, argument):
         nonlocal left
-        if "olss" not in frame.f_code.co_filename:
-            return None
-        left -= 1
-        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        if left == 0 and what == "line" and line.strip() == "with self._lock:":
-            left = 1
-        if left == 0:
-            raise Interrupted
-        return trace
+        if what in ("call", "c_return") and frame.f_code.co_filename.startswith(PACKAGE):
+            left -= 1
+            if left == 0:
+                raise Interrupted
 
-    sys.settrace(trace)
+    sys.setprofile(profile)
     try:
         operation()
     except Interrupted:
-        return True
+        return True, True
     finally:
-        sys.settrace(None)
-    return False
+        sys.setprofile(None)
+    return left <= 0, False
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.filterwarnings("ignore")
 def test_an_interrupted_operation_changes_nothing(name):
     make, operation = OPERATIONS[name]
+    threads = blas_threads()
     start = make()
     before = fingerprint(start)
     done = start.copy()
@@ -89,20 +95,22 @@ def test_an_interrupted_operation_changes_nothing(name):
     event, stride = 1, 1
     while True:
         sketch = start.copy()
-        came = interrupted_at(event, lambda sketch=sketch: operation(sketch))
-        assert fingerprint(sketch) == (before if came else after), f"at event {event}"
+        came, raised = interrupted_at(event, lambda sketch=sketch: operation(sketch))
+        assert fingerprint(sketch) == (before if raised else after), f"at event {event}"
         if not came:
             break
-        operation(sketch)
-        assert fingerprint(sketch) == after
+        if raised:
+            operation(sketch)
+            assert fingerprint(sketch) == after
         # Every instant of a short operation, a hundred or so of a long one, other ones each time.
         stride = max(1, event // 40)
         event += stride
     # The last instants, in which the new state takes the place of the old, one by one.
     for last in range(max(1, event - stride), event):
         sketch = start.copy()
-        came = interrupted_at(last, lambda sketch=sketch: operation(sketch))
-        assert fingerprint(sketch) == (before if came else after), f"at event {last}"
+        _, raised = interrupted_at(last, lambda sketch=sketch: operation(sketch))
+        assert fingerprint(sketch) == (before if raised else after), f"at event {last}"
+    assert blas_threads() == threads
 
 
 def test_threads_that_update_one_sketch_lose_and_mix_nothing():

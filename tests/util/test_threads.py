@@ -1,18 +1,20 @@
 """Parts worked on side by side: in order, to the byte, and leaving BLAS as it was."""
 
-import gc
+import random
+import signal
 import subprocess
 import sys
 import threading
 import time
+import timeit
 
 import numpy as np
 import pytest
-import scipy.linalg  # noqa: F401  its BLAS is one of those that are looked at
-from threadpoolctl import threadpool_info, threadpool_limits
+import scipy.linalg  # its BLAS is one of those that are looked at
+from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
 from olss.util import threads
-from olss.util.threads import in_turn, one_blas_thread
+from olss.util.threads import in_turn, with_blas_threads, with_one_blas_thread
 
 PARTS = list(range(40))
 
@@ -56,9 +58,9 @@ def test_a_thread_is_at_most_one_result_ahead_of_those_taken():
     assert most <= 2 * 3
 
 
-@pytest.mark.parametrize(("count", "expected"), [(1, 1), (2, 2), (3, 3)])
-def test_there_are_as_many_threads_as_blas_may_have_and_one_is_the_callers(count, expected):
-    together = threading.Barrier(expected)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_there_are_as_many_threads_as_blas_may_have_and_each_has_one_of_blas(count):
+    together = threading.Barrier(count)
     found = set()
 
     def work(numbers):
@@ -72,8 +74,31 @@ def test_there_are_as_many_threads_as_blas_may_have_and_one_is_the_callers(count
     with threadpool_limits(count, user_api="blas"):
         in_turn(PARTS, work)
         assert set(blas_threads()) == {count}
-    assert len(found) == expected
-    assert threading.current_thread() in found
+    assert len(found) == count
+
+
+def test_work_that_yields_too_few_results_ends():
+    def none(numbers):
+        for _ in numbers:
+            return
+        yield
+
+    with threadpool_limits(2, user_api="blas"):
+        in_turn(PARTS, none)
+
+
+def test_memory_that_a_result_is_in_may_be_used_again_after_the_next_one():
+    def work(numbers):
+        room = np.zeros(2)
+        for turn, number in enumerate(numbers):
+            room[turn % 2] = number
+            yield room[turn % 2 :][:1]
+            time.sleep(0.001 * (number % 4))
+
+    taken = []
+    with threadpool_limits(3, user_api="blas"):
+        in_turn(PARTS, work, lambda result: taken.append(int(result[0])))
+    assert taken == PARTS
 
 
 def test_there_are_no_more_threads_than_memory_allows(monkeypatch):
@@ -134,40 +159,145 @@ def test_blas_has_its_threads_again_when_the_last_of_several_has_done():
     inside, leave = threading.Event(), threading.Event()
 
     def other():
-        with one_blas_thread(1):
-            inside.set()
-            leave.wait(timeout=30)
+        inside.set()
+        leave.wait(timeout=30)
+
+    def first():
+        thread.start()
+        inside.wait(timeout=30)
 
     with threadpool_limits(2, user_api="blas"):
-        thread = threading.Thread(target=other)
-        with one_blas_thread(1):
-            thread.start()
-            inside.wait(timeout=30)
+        thread = threading.Thread(target=with_one_blas_thread, args=(other,))
+        with_one_blas_thread(first)
         assert set(blas_threads()) == {1}
         leave.set()
         thread.join()
         assert set(blas_threads()) == {2}
 
 
-def test_blas_has_its_threads_again_after_one_that_was_interrupted_on_the_way_out(monkeypatch):
-    def interrupted(threads):
-        raise KeyboardInterrupt
+def test_threads_that_come_and_go_all_the_time_leave_blas_as_it_was():
+    wrong = []
+
+    def work():
+        for _ in range(300):
+            with_one_blas_thread(lambda: wrong.extend(n for n in fast_counts() if n != 1))
+
+    fast_counts = counter()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with threadpool_limits(2, user_api="blas"):
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert set(blas_threads()) == {2}
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong
+
+
+def test_each_library_has_its_own_number_again():
+    libraries = [pool["filepath"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+    if len(libraries) < 2:
+        pytest.skip("NumPy and SciPy share one BLAS here")
+    with threadpool_limits({libraries[0]: 3, libraries[1]: 2}):
+        before = blas_threads()
+        assert set(before) == {2, 3}
+        with_one_blas_thread(lambda: None)
+        assert blas_threads() == before
+
+
+def test_callers_may_bound_the_threads_of_all():
+    def threads_used():
+        found = set()
+        in_turn(PARTS, lambda numbers: (found.add(threading.current_thread()) for _ in numbers))
+        return found
 
     with threadpool_limits(2, user_api="blas"):
-        with monkeypatch.context() as p, pytest.raises(KeyboardInterrupt), one_blas_thread(1):
-            p.setattr(threads._blas, "_set", interrupted)
-        assert set(blas_threads()) == {1}
-        gc.collect()
-        with one_blas_thread(1):
-            assert set(blas_threads()) == {1}
+        assert threading.current_thread() not in threads_used()
+        alone = with_one_blas_thread(threads_used, most=1)
+        assert alone == {threading.current_thread()}
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_blas_has_as_many_threads_as_asked_for_and_then_those_it_had(count):
+    with threadpool_limits(2, user_api="blas"):
+        assert set(with_blas_threads(count, blas_threads)) == {count}
+        with pytest.raises(ZeroDivisionError):
+            with_blas_threads(count, lambda: 1 / 0)
         assert set(blas_threads()) == {2}
 
 
+def counter():
+    """Return a function that tells the threads of each BLAS much faster than a search for them."""
+    pools = ThreadpoolController().select(user_api="blas").lib_controllers
+    return lambda: [pool.get_num_threads() for pool in pools]
+
+
+class RaisedError(Exception):
+    """What a signal handler raises."""
+
+
+def product_of_parts():
+    X = np.ones((50, 10))
+    in_turn(range(4), lambda numbers: (X.T @ X for _ in numbers), lambda result: None)
+
+
+def linear_algebra():
+    with_one_blas_thread(lambda: scipy.linalg.cholesky(np.eye(8)))
+
+
+def nested():
+    with_one_blas_thread(product_of_parts)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers here")
+@pytest.mark.parametrize("work", [product_of_parts, linear_algebra, nested])
+def test_a_signal_handler_that_raises_leaves_blas_as_it_was(work):
+    """Thousands of real signals at random instants: settings as before, nothing left waiting."""
+    rng = random.Random(0)
+    counts = counter()
+    armed = False
+
+    def handle(*_):
+        if armed:
+            raise RaisedError
+
+    before = signal.signal(signal.SIGALRM, handle)
+    length = min(timeit.repeat(work, number=1, repeat=20))
+    threads = threading.active_count()
+    raised = 0
+    try:
+        with threadpool_limits(2, user_api="blas"):
+            for trial in range(2_000):
+                try:
+                    armed = True
+                    signal.setitimer(signal.ITIMER_REAL, 1e-6 + rng.random() * length)
+                    work()
+                    armed = False
+                except RaisedError:
+                    raised += 1
+                    armed = False
+                assert counts() == [2] * len(counts()), f"after trial {trial}"
+    finally:
+        armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert raised > 100
+    time.sleep(0.1)
+    assert threading.active_count() == threads
+    taken = []
+    in_turn(PARTS, uneven, taken.append)
+    assert taken == PARTS
+
+
 def test_where_no_thread_can_be_started_the_caller_does_it_all(monkeypatch):
-    def none(self):
+    def none(*_):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threading.Thread, "start", none)
+    monkeypatch.setattr(threads, "start_new_thread", none)
     taken = []
     with threadpool_limits(2, user_api="blas"):
         in_turn(PARTS, uneven, taken.append)

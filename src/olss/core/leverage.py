@@ -34,7 +34,7 @@ from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule, factor_gram, gram_of
 from olss.core.qr import equilibrate, is_null_vector, preconditioned_scores, sparse_sketch
 from olss.errors import DataError, InputError, OlssWarning
 from olss.util import checks
-from olss.util.threads import in_turn, one_blas_thread
+from olss.util.threads import in_turn, with_one_blas_thread
 
 __all__ = [
     "TOLERANCE",
@@ -168,14 +168,16 @@ def _scores(
     rows, columns = sum(p.rows for p in parts), parts[0].columns
     if rows <= columns:
         warn_uninformative(rows, columns, rule)
-    with one_blas_thread(columns):
+
+    def scores() -> list[Floats]:
         if rows <= min(columns, COLUMN_LIMIT):
             return _split(_dual(parts, rule), parts)
-        if columns > COLUMN_LIMIT:
-            parts = project_columns(parts, COLUMN_LIMIT)
-        if method == "sketched" and rows > 8 * parts[0].columns:
-            return _sketched(parts, rule, checks.generator(seed))
-        return _exact(parts, rule)
+        narrow = project_columns(parts, COLUMN_LIMIT) if columns > COLUMN_LIMIT else parts
+        if method == "sketched" and rows > 8 * narrow[0].columns:
+            return _sketched(narrow, rule, checks.generator(seed))
+        return _exact(narrow, rule)
+
+    return with_one_blas_thread(scores, columns=columns)
 
 
 def warn_uninformative(rows: int, columns: int, rule: RidgeRule) -> None:

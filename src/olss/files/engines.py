@@ -10,8 +10,6 @@ from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import Protocol, TypeVar
 
-from threadpoolctl import threadpool_limits
-
 from olss.files.parts import Part, fold
 from olss.files.work import (
     Drawn,
@@ -23,6 +21,7 @@ from olss.files.work import (
     unite_drawn,
 )
 from olss.memory.numbers import SeenScorer
+from olss.util.threads import with_one_blas_thread
 
 __all__ = ["Engine", "Threads", "engine_for"]
 
@@ -69,19 +68,26 @@ class Threads:
 
     def measure(self, work: Work, parts: Sequence[Part]) -> Measured:
         """Return what is known of the rows of all parts."""
-        measured = self._map(lambda part: measure_part(work, part, self._tick), parts)
-        return fold(measured, lambda _, a, b: a.then(b, work.settings))
+
+        def fold_parts() -> Measured:
+            measured = self._map(lambda part: measure_part(work, part, self._tick), parts)
+            return fold(measured, lambda _, a, b: a.then(b, work.settings))
+
+        # The threads share the cores: each uses one.
+        return with_one_blas_thread(fold_parts, most=1)
 
     def draw(self, work: Work, scorer: SeenScorer | None, parts: Sequence[Part]) -> Drawn:
         """Return rows drawn from all parts."""
-        drawn = self._map(lambda part: draw_part(work, scorer, part, self._tick), parts)
-        return fold(drawn, lambda place, a, b: unite_drawn(work, scorer, place, a, b))
+
+        def fold_parts() -> Drawn:
+            drawn = self._map(lambda part: draw_part(work, scorer, part, self._tick), parts)
+            return fold(drawn, lambda place, a, b: unite_drawn(work, scorer, place, a, b))
+
+        return with_one_blas_thread(fold_parts, most=1)
 
     def _map(self, function: Callable[[Part], R], parts: Sequence[Part]) -> Iterator[R]:
         """Yield function(part) in order, holding few results."""
-        # Matrix products use one core each: the threads share the cores.
-        one_each = threadpool_limits(1, user_api="blas")
-        with one_each, ThreadPoolExecutor(self._threads) as pool:
+        with ThreadPoolExecutor(self._threads) as pool:
             ahead: deque[Future[R]] = deque()
             try:
                 for part in parts:

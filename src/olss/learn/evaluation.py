@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from olss.errors import DamagedCheckpointError, DataError, InputError, OlssWarning
 from olss.learn.checkpoint import save_whole, verify
@@ -24,8 +22,11 @@ from olss.learn.learner import Clock, Learner, TaskCost
 from olss.streams.record import Record
 from olss.streams.stream import hash_arrays
 from olss.util import package_version
+from olss.util.threads import with_blas_threads
 
 __all__ = ["run"]
+
+R = TypeVar("R")
 
 
 def run(
@@ -82,10 +83,12 @@ def run(
     """
     folder = None if checkpoint is None else Path(checkpoint)
     threads = learner.parts.training.threads or torch.get_num_threads()
-    record = _blank(stream, learner, seed, protocol, threads)
-    with _threads(threads):
+    blank = _blank(stream, learner, seed, protocol, threads)
+
+    def follow() -> Record:
         learner.start(_classes(stream), seed, device)
-        record = (folder and _loaded(folder, learner, record, device, say or _warn)) or record
+        loaded = folder and _loaded(folder, learner, blank, device, say or _warn)
+        record = loaded or blank
         tests, disturbed = [], []
         for i, task in enumerate(stream):
             tests.append((task.X_test, task.y_test))
@@ -104,9 +107,11 @@ def run(
                 _save(folder, learner, record)
             if on_task:
                 on_task(i, record)
-    if not tests:
-        raise InputError("stream has no task.")
-    return record
+        if not tests:
+            raise InputError("stream has no task.")
+        return record
+
+    return _with_threads(threads, follow)
 
 
 def _scores_ahead(learner: Learner, task: Any) -> tuple[float, float]:
@@ -293,13 +298,11 @@ def _peak_memory() -> int:
     return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
-@contextlib.contextmanager
-def _threads(count: int) -> Iterator[None]:
+def _with_threads(count: int, function: Callable[[], R]) -> R:
     """Compute with so many threads, NumPy's included: their number changes the last digits."""
     before = torch.get_num_threads()
-    torch.set_num_threads(count)
     try:
-        with threadpool_limits(count, user_api="blas"):
-            yield
+        torch.set_num_threads(count)
+        return with_blas_threads(count, function)
     finally:
         torch.set_num_threads(before)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from olss.core.running_directions import DirectionSum
 from olss.core.running_gram import GramSum, RowSum
 from olss.errors import DataError, FormatError, InputError
 from olss.util import checks
-from olss.util.threads import one_blas_thread
+from olss.util.threads import with_one_blas_thread
 
 __all__ = ["Spectrum", "ridge_rule", "row_count"]
 
@@ -111,8 +112,7 @@ class Spectrum:
         """Return the spectrum with rows of shape (n, ...) in it, optionally weighted."""
         blocks = self._blocks(rows, weights)
         known = self.sum or _nothing(blocks.columns)
-        with one_blas_thread(blocks.columns):
-            known = known.plus(blocks)
+        known = with_one_blas_thread(partial(known.plus, blocks), columns=blocks.columns)
         return Spectrum(
             self.rows + blocks.rows, self.weight + _total(blocks), blocks.columns, known
         )
@@ -123,8 +123,8 @@ class Spectrum:
             return self if other.sum is None else other
         if other.columns != self.columns:
             raise InputError(f"other must have {self.columns} columns, found {other.columns}.")
-        with one_blas_thread(self.columns):
-            both = self.sum.merged(other.sum)  # type: ignore[arg-type]  # of the same columns
+        merge = partial(self.sum.merged, other.sum)  # type: ignore[arg-type]  # of the same columns
+        both = with_one_blas_thread(merge, columns=self.columns)
         return Spectrum(self.rows + other.rows, self.weight + other.weight, self.columns, both)
 
     def minus(self, rows: Any, weights: Any = None) -> Spectrum:
@@ -197,11 +197,15 @@ class Spectrum:
         columns = self.columns if T is None else len(T)
         if self.rows <= columns:
             warn_uninformative(self.rows, columns, rule)
-        with one_blas_thread(columns):
-            factor = self.sum.factor(rule, T)
-            if scores == "sketched" and isinstance(factor, Factor) and self.rows > 8 * columns:
-                return Projected.of(factor, np.random.default_rng(seed))
-        return factor
+        known = self.sum
+
+        def factor() -> Factor | Projected | DirectionsFactor:
+            found = known.factor(rule, T)
+            if scores == "sketched" and isinstance(found, Factor) and self.rows > 8 * columns:
+                return Projected.of(found, np.random.default_rng(seed))
+            return found
+
+        return with_one_blas_thread(factor, columns=columns)
 
     def leverage(
         self,

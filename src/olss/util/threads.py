@@ -5,22 +5,29 @@ them, and spins where it is small. So parts are worked on side by side, as many 
 threads, and BLAS has one thread in each: what comes of a part does not depend on how many others
 are worked on, and what comes of all is put together in the order of the parts. Whoever gives BLAS
 one thread, by `threadpoolctl` or the environment, gets one thread here, too.
+
+A signal handler may raise at any instant, but CPython runs it, like other threads, only where a
+function begins or a loop jumps back, and after a call has returned. What must not be torn is
+therefore written without a call, or as one call of a function in C, such as ``list(map(...))``.
+Nothing here takes a lock, so none can stay locked.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
-import threading
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
-from functools import cached_property
-from typing import Any, Generic, TypeVar
-from weakref import WeakSet
+from functools import cache
+from itertools import count, product, repeat
+from operator import call
+from queue import SimpleQueue
+from typing import NamedTuple, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["in_turn", "one_blas_thread"]
+__all__ = ["in_turn", "with_blas_threads", "with_one_blas_thread"]
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -30,7 +37,6 @@ MOST_THREADS = 8
 MOST_BYTES = 256_000_000
 # Beyond, several BLAS threads on one matrix are worth their waking up and spinning afterwards.
 WIDE = 1024
-_NONE: Any = object()
 
 
 def in_turn(
@@ -49,6 +55,7 @@ def in_turn(
         Is given parts and yields one result for each. It runs once in every thread, each time with
         some of the parts, at most one result ahead of those taken.
     take : function of a result, optional
+        Called by the caller's thread.
     bytes_each : int
         Memory that each thread has of its own. If it is so much that there is room for one thread
         only, BLAS keeps those it has.
@@ -64,162 +71,210 @@ def in_turn(
     [9, 1, 4]
     """
     most = min(MOST_THREADS, MOST_BYTES // max(bytes_each, 1))
-    if most <= 1:
-        _Line(parts, work, take).done_by(1)
-        return
-    with _blas.alone() as threads:
-        _Line(parts, work, take).done_by(min(threads, most, len(parts)))
+
+    def run(threads: int) -> None:
+        if min(threads, len(parts)) <= 1 or not _side_by_side(parts, work, take, threads):
+            for result in work(iter(parts)):
+                if take is not None:
+                    take(result)
+
+    if most > 1:
+        _hold(lambda threads: run(min(threads, most, len(parts))), MOST_THREADS)
+    else:
+        run(1)
 
 
-def one_blas_thread(columns: int) -> AbstractContextManager[object]:
-    """Give BLAS one thread for work on matrices of so many columns, if these are not many."""
-    return _blas.alone() if columns <= WIDE else nullcontext()
+def with_one_blas_thread(
+    function: Callable[[], R], *, columns: int = 1, most: int = MOST_THREADS
+) -> R:
+    """Call a function while BLAS has one thread.
+
+    Parameters
+    ----------
+    function : function without arguments
+    columns : int
+        Columns of its matrices. If these are many, BLAS keeps the threads it has.
+    most : int
+        Threads that `in_turn` may use meanwhile.
+    """
+    return _hold(lambda _: function(), most) if columns <= WIDE else function()
 
 
-class _Line(Generic[P, R]):
-    """Parts in line, each taken up by the first thread that is free."""
+def with_blas_threads(threads: int, function: Callable[[], R]) -> R:
+    """Call a function while BLAS has so many threads; `in_turn` then uses as many."""
+    pools = [*_pools().shared, *_pools().own]
+    before = list(map(call, [pool.get for pool in pools]))
+    put_back = map(call, [pool.set for pool in pools], before)
+    try:
+        list(map(call, [pool.set for pool in pools], repeat(threads)))
+        return function()
+    finally:
+        list(put_back)
 
-    def __init__(
-        self,
-        parts: Sequence[P],
-        work: Callable[[Iterator[P]], Iterator[R]],
-        take: Callable[[R], object] | None,
-    ) -> None:
-        self._next = iter(enumerate(parts))
-        self._work = work
-        self._take = take
-        self._results: dict[int, R] = {}
-        self._taken = 0
-        self._error: BaseException | None = None
-        self._asking = threading.Lock()
-        self._moved = threading.Condition()
 
-    def done_by(self, threads: int) -> None:
-        """Work until all is done, on this thread and others; raise what was raised first."""
-        try:
-            helpers = [helper for _ in range(threads - 1) for helper in self._helper()]
-            self._help()
-            for helper in helpers:
-                helper.join()
-        except BaseException as error:  # of this thread, while it did no work
-            self._stop(error)
-        if self._error is not None:
-            raise self._error
+def _side_by_side(
+    parts: Sequence[P],
+    work: Callable[[Iterator[P]], Iterator[R]],
+    take: Callable[[R], object] | None,
+    threads: int,
+) -> bool:
+    """Work on parts in other threads and take the results in this one.
 
-    def _helper(self) -> list[threading.Thread]:
-        def run() -> None:
-            if self._error is None:
-                _blas.set_one()
-            self._help()
+    Returns False, with nothing done, where no thread can be started.
+    """
+    numbers = count()
+    stopped = False
+    errors: list[BaseException] = []
+    ended: list[SimpleQueue[None]] = []
+    # A thread puts a number, its result, and where it waits for the result to be taken; or None
+    # when it ends.
+    done: SimpleQueue[tuple[int, R, SimpleQueue[None]] | None] = SimpleQueue()
+    rooms: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(threads)]
+    wake_all = map(SimpleQueue.put, rooms, repeat(None))
 
-        # What NumPy does about overflow is set for a context, which threads do not inherit.
-        helper = threading.Thread(target=copy_context().run, args=(run,), daemon=True)
-        try:
-            helper.start()
-        except RuntimeError:  # no more are to be had, as when the interpreter ends
-            return []
-        return [helper]
-
-    def _help(self) -> None:
-        number = before = -1
+    def run(room: SimpleQueue[None]) -> None:
+        number = -1
 
         def mine() -> Iterator[P]:
             nonlocal number
-            while self._error is None:
-                with self._asking:
-                    number, part = next(self._next, (-1, _NONE))
-                if part is _NONE:
+            while True:
+                room.get()
+                number = next(numbers)
+                if stopped or number >= len(parts):
                     return
-                yield part
+                yield parts[number]
 
         try:
-            for result in self._work(mine()):
-                if self._take is not None:
-                    self._give(number, result, self._take, before)
-                before = number
+            list(map(call, [pool.set for pool in _pools().own], repeat(1)))
+            for result in work(mine()):
+                done.put((number, result, room))
         except BaseException as error:
-            self._stop(error)
+            errors.append(error)
+        finally:
+            ended.append(room)
+            done.put(None)
 
-    def _give(self, number: int, result: R, take: Callable[[R], object], before: int) -> None:
-        """Have a result taken when it is its turn; wait until the one before has been."""
-        with self._moved:
-            self._results[number] = result
-            while self._error is None and self._taken in self._results:
-                take(self._results.pop(self._taken))
-                self._taken += 1
-                self._moved.notify_all()
-            self._moved.wait_for(lambda: self._taken > before or self._error is not None)
+    ready: dict[int, tuple[R, SimpleQueue[None]]] = {}
+    taken = started = 0
+    try:
+        for room in rooms:
+            room.put(None)
+            room.put(None)
+            try:
+                # `threading.Thread` takes a lock of the whole process, in Python. What NumPy does
+                # about overflow is set for a context, which threads do not inherit.
+                start_new_thread(copy_context().run, (run, room))
+            except RuntimeError:  # no more are to be had, as when the interpreter ends
+                break
+            started += 1
+        while len(ended) < started or not done.empty():
+            found = done.get()
+            if errors:
+                raise errors.pop(0)  # held by nothing here, or its frames would live on
+            if found is None:
+                continue
+            ready[found[0]] = found[1:]
+            while taken in ready:
+                result, room = ready.pop(taken)
+                if take is not None:
+                    take(result)
+                taken += 1
+                room.put(None)
+        return started > 0
+    finally:
+        stopped = True
+        list(wake_all)
+        while len(ended) < started:
+            done.get()
 
-    def _stop(self, error: BaseException) -> None:
-        with self._moved:
-            self._error = self._error or error
-            self._moved.notify_all()
+
+class _Pool(NamedTuple):
+    """The threads of a BLAS library: two functions in C, which do not let other threads run."""
+
+    get: Callable[[], int]
+    set: Callable[[int], object]
 
 
-class _User:
+class _Pools(NamedTuple):
+    """Those whose number of threads is one for the process, and those with one per thread."""
+
+    shared: list[_Pool]
+    own: list[_Pool]
+
+
+_SYMBOLS = {
+    "openblas": ("openblas_get_num_threads", "openblas_set_num_threads"),
+    "flexiblas": ("flexiblas_get_num_threads", "flexiblas_set_num_threads"),
+    "blis": ("bli_thread_get_num_threads", "bli_thread_set_num_threads"),
+    "mkl": ("MKL_Get_Max_Threads", "MKL_Set_Num_Threads"),
+}
+_OPENMP = ("omp_get_max_threads", "omp_set_num_threads")
+
+
+@cache  # to look for them takes much longer than to set them
+def _pools() -> _Pools:
+    """Return the BLAS libraries that are loaded."""
+    pools = _Pools([], [])
+    for info in ThreadpoolController().select(user_api="blas").info():
+        own = info["internal_api"] == "openblas" and info["threading_layer"] == "openmp"
+        names = _OPENMP if own else _SYMBOLS.get(info["internal_api"], ())
+        library = ctypes.PyDLL(info["filepath"])
+        for prefix, suffix in product(("", "scipy_"), ("", "64_", "_64")):
+            whole = [f"{prefix}{name}{suffix}" for name in names]
+            if whole and all(hasattr(library, name) for name in whole):
+                (pools.own if own else pools.shared).append(_Pool(*(library[n] for n in whole)))
+                break
+    return pools
+
+
+class _User(NamedTuple):
     """Somebody who wants BLAS to have one thread."""
 
+    most: int
+    key: object
 
-class _Blas:
-    """The threads of NumPy's and SciPy's BLAS, which are one setting for the whole process."""
+
+class _State:
+    """Who wants BLAS to have one thread, and what it had before, with what puts that back."""
 
     def __init__(self) -> None:
-        self._threads: list[int] = []
-        self._given_one = False
-        self.begin()
+        self.users: set[_User] = set()
+        self.before: tuple[list[int], Iterator[object]] | None = None
 
-    def begin(self) -> None:
-        """Begin with nobody asking, as in a child process, which has one thread only."""
-        self._lock = threading.RLock()  # a signal handler may come in again
-        # Weak, since who is interrupted on the way out does not sign off.
-        self._users: WeakSet[_User] = WeakSet()
 
-    @cached_property
-    def _pools(self) -> list[Any]:
-        # To look for them takes much longer than to set them.
-        return list(ThreadpoolController().select(user_api="blas").lib_controllers)
+_state = _State()
 
-    @contextmanager
-    def alone(self) -> Iterator[int]:
-        """Give BLAS one thread for as long as anybody asks for it; say how many it had.
 
-        It is one, too, if another thread decides about BLAS and did not give it one.
-        """
-        me = _User()
+def _hold(function: Callable[[int], R], most: int) -> R:
+    """Give BLAS one thread for as long as anybody asks for it; pass on how many it had.
+
+    `most` bounds that number, for other callers in the meantime, too.
+    """
+    state = _state
+    shared, own = _pools()
+    mine = {_User(most, object())}
+    read = map(call, [pool.get for pool in shared])
+    put_back: Iterator[object] = iter(())
+    state.users |= mine
+    try:
+        if state.before is None:  # then no number read is one that was set here
+            counts = list(read)
+            state.before = counts, map(call, [pool.set for pool in shared], counts)
+        counts = state.before[0] + [pool.get() for pool in own]
+        put_back = map(call, [pool.set for pool in own], counts[len(shared) :])
+        list(map(call, [pool.set for pool in (*shared, *own)], repeat(1)))
+        allowed = min(user.most for user in list(state.users))
+        return function(min([*counts, allowed]) if counts else 1)
+    finally:
         try:
-            with self._lock:
-                first = not self._users
-                if first:
-                    if self._given_one and set(self._now()) == {1}:
-                        self._set(self._threads)  # the last user was interrupted on the way out
-                    self._threads = self._now()
-                self._users.add(me)
-                if first:
-                    self._given_one = True
-                    self._set([1] * len(self._threads))
-            yield min(self._threads, default=1) if set(self._now()) == {1} else 1
+            list(put_back)
         finally:
-            with self._lock:
-                if set(self._users) == {me}:
-                    self._set(self._threads)
-                    self._given_one = False
-                self._users.discard(me)
-
-    def _now(self) -> list[int]:
-        return [pool.num_threads for pool in self._pools]
-
-    def _set(self, threads: list[int]) -> None:
-        for pool, count in zip(self._pools, threads, strict=True):
-            pool.set_num_threads(count)
-            # Whoever sets threads alone decides about them until this is said.
-            getattr(pool, "clear_controlling_thread", lambda: None)()
-
-    def set_one(self) -> None:
-        """Give BLAS one thread where each thread has a number of its own, as with OpenMP."""
-        if set(self._now()) != {1}:
-            self._set([1] * len(self._pools))
+            state.users -= mine
+            if not state.users and state.before is not None:
+                last, state.before = state.before, None
+                list(last[1])
 
 
-_blas = _Blas()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_blas.begin)
+    # A child has one thread only; what others held is put back with what comes next.
+    os.register_at_fork(after_in_child=_state.users.clear)
