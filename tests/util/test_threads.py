@@ -307,8 +307,8 @@ def test_where_no_thread_can_be_started_the_caller_does_it_all(monkeypatch):
 SCORES = """
 import atexit, multiprocessing, sys
 import numpy as np, olss
-from olss.core import row_blocks
-row_blocks.PIECE_BYTES = 50_000
+from olss.core import blocks
+blocks.PIECE_BYTES = 50_000
 A = np.random.default_rng(0).standard_normal((3_000, 20))
 def score(*_):
     print(float(olss.leverage_scores(A).sum()), flush=True)
