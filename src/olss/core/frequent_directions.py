@@ -1,14 +1,14 @@
-"""Frequent Directions: the Gram matrix of a stream of rows in a matrix of few rows."""
+"""Frequent Directions: a matrix of few rows with nearly the Gram matrix of a stream of rows."""
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from olss.core.blocks import Blocks, matmul, to_numpy
@@ -21,44 +21,43 @@ _FLOAT64 = np.dtype(np.float64)
 
 
 class FrequentDirections:
-    """A matrix B of at most `size` rows whose B'B follows the A'A of all rows seen.
+    """Maintain a matrix B of at most `size` rows whose B'B approximates A'A of all rows seen.
 
-    For the matrix A of all rows given to `update`, here or in what was merged, and each k <= size,
+    For the matrix A of all rows given to `update` or merged, and each k <= size,
 
-        0 <= A'A - B'B <= ||A - A_k||_F^2 / (size + 1 - k),
+        0 <= A'A - B'B <= ||A - A_k||_F^2 / (size + 1 - k)
 
     in the order of symmetric matrices, with A_k the best approximation of rank k (Liberty 2013;
     Ghashami, Liberty, Phillips & Woodruff 2016). The rows of B are not rows of A.
 
     Rows go into a buffer of 2 * `size`. When it is full, with squared singular values
-    s_1 >= s_2 >= ..., each becomes max(s_i - d, 0) with d = s_{size+1}, which makes room for at
-    least `size` rows more: one factorisation for `size` rows. Each such step takes at most d off
-    B'B in any direction, and at least (size + 1) d off its trace. With D the sum of all d,
+    s_1 >= s_2 >= ..., each becomes max(s_i - d, 0) with d = s_{size+1}, which frees at least `size`
+    rows. Each such step takes at most d off B'B in any direction, and at least (size + 1) d off its
+    trace. With D the sum of all d,
 
         0 <= A'A - B'B <= D   and   (size + 1) D <= ||A||_F^2 - ||B||_F^2.
 
     The trace of B'B is at least that on the k leading right singular vectors of A, which is at
-    least ||A_k||_F^2 - k D; put into the second inequality, this is the bound above. Merging adds
-    the matrices and the D of both, so both inequalities live on in any order of merging.
+    least ||A_k||_F^2 - k D; with the second inequality this gives the bound above. Merging adds
+    the matrices and the D of both, so both inequalities hold in any order of merging.
 
-    When a row has no more than 4 * `size` numbers, the matrix A'A itself takes little more memory
-    than the buffer. It is kept instead, and nothing is taken off before B is asked for.
-
-    The work is done in float64 whatever the rows are. The inequalities hold up to rounding:
-    about 1e-14 ||A||_F^2, and 1e-6 ||A||_F^2 for the float32 `matrix` of float32 rows.
+    If a row has at most 4 * `size` numbers, A'A itself takes little more memory than the buffer and
+    is kept instead; it is reduced only when B is read. Everything is computed in float64. The
+    inequalities hold up to rounding: about 1e-14 ||A||_F^2, and 1e-6 ||A||_F^2 for the float32
+    `matrix` of float32 rows.
 
     Parameters
     ----------
     size : int
-        The most rows `matrix` may have. The memory taken is that of 2 * size rows in float64, or
-        of a square matrix of at most twice that.
+        The largest number of rows of `matrix`. Memory is that of 2 * size rows in float64, or of a
+        square matrix of at most twice that.
 
     Attributes
     ----------
     seen : int
         Rows seen so far.
     columns : int or None
-        Numbers in a row; None before the first row.
+        Numbers per row; None before the first row.
 
     Examples
     --------
@@ -86,50 +85,32 @@ class FrequentDirections:
         self._over = 0.0  # what B'B may be above A'A by, in any direction, after removals
 
     def update(self, A: Any, weights: Any = None) -> FrequentDirections:
-        """Take in rows.
+        """Add rows and return the sketch.
 
         Parameters
         ----------
         A : (n, ...) array of real numbers, or SciPy sparse matrix
-            NumPy array, memory map, torch tensor or what NumPy makes an array of. Rows of more
-            than one dimension are flattened.
+            NumPy array, memory map, torch tensor or array-like. Rows of more than one dimension
+            are flattened.
         weights : (n,) array, optional
             Row weights w: A'A is then the sum of w x x'.
-
-        Returns
-        -------
-        FrequentDirections
-            Itself.
         """
         source = Blocks(A, weights)
         if self.columns not in (None, source.columns):
             raise DataError(
                 f"A must have {self.columns} columns as before, found {source.columns}."
             )
-        mass = self._mass + _mass(source)
-        _check_mass(mass)
+        mass = _check_mass(self._mass + _sum_of_squares(source))
         self._reserve(source.columns)
-        for part, block in source.read(_FLOAT64):
-            roots = None if source.weights is None else np.sqrt(source.weights[part])
-            self._take(block, roots)
+        for block in _weighted_blocks(source):
+            self._append(block)
         self._mass = mass
         self.seen += source.rows
         self._widen(source.dtype)
         return self
 
     def merge(self, other: FrequentDirections) -> FrequentDirections:
-        """Take in all that another sketch has seen; the other one stays as it is.
-
-        Parameters
-        ----------
-        other : FrequentDirections
-            Of the same size and number of columns.
-
-        Returns
-        -------
-        FrequentDirections
-            Itself.
-        """
+        """Add all that another sketch of the same size and columns has seen; return the sketch."""
         if not isinstance(other, FrequentDirections):
             raise InputError(f"other must be a FrequentDirections, found {type(other).__name__}.")
         if other.size != self.size:
@@ -138,15 +119,15 @@ class FrequentDirections:
             raise InputError(f"other must have {self.columns} columns, found {other.columns}.")
         if other.columns is None or other._dtype is None:
             return self
-        _check_mass(self._mass + other._mass)
-        shed, over = other._shed, other._over  # read first: the other one may be this one
+        mass = _check_mass(self._mass + other._mass)
+        shed, over = other._shed, other._over  # read first: `other` may be this sketch
         self._reserve(other.columns)
         if self._gram is not None and other._gram is not None:
             self._gram += other._gram
         else:
-            self._take(other._buffer[: other._filled].copy())
+            self._append(other._buffer[: other._filled].copy())
         self.seen += other.seen
-        self._mass += other._mass
+        self._mass = mass
         self._shed += shed
         self._over += over
         self._widen(other._dtype)
@@ -154,30 +135,23 @@ class FrequentDirections:
 
     @property
     def matrix(self) -> NDArray[Any]:
-        """B, at most `size` rows, float32 if all rows seen fit that, else float64.
+        """B, at most `size` rows: float32 if all rows seen were, else float64.
 
-        Reading it leaves the sketch as it is. It costs a factorisation when the buffer holds more
+        Reading it leaves the sketch unchanged; it takes a factorization if the buffer holds more
         than `size` rows.
         """
         return self._compact()[0].astype(self._dtype or np.float64)
 
     def error_bound(self, k: int | None = None) -> float:
-        """Bound ||A'A - B'B||_2 from above, from the sketch alone.
+        """Return an upper bound of ||A'A - B'B||_2, up to rounding.
 
         Parameters
         ----------
         k : int, from 0 to `size`, optional
-            Without it, the bound is the sum D of what was taken off, the tightest the sketch
-            knows. With it, the bound is (||A||_F^2 - ||B_k||_F^2) / (size + 1 - k), what theory
-            promises for rank k with the tail of A replaced by what the sketch knows of it: since
-            A'A >= B'B, ||A_k||_F >= ||B_k||_F, and it is never below
-            ||A - A_k||_F^2 / (size + 1 - k). After `without` that does not hold any more, and D, or
-            what B'B may be above A'A by, is the bound whatever k.
-
-        Returns
-        -------
-        float
-            The bound, in the units of squared entries of A, up to rounding.
+            Without it, the bound is the sum D of what was taken off, the tightest one known. With
+            it, the bound is (||A||_F^2 - ||B_k||_F^2) / (size + 1 - k): since A'A >= B'B,
+            ||A_k||_F >= ||B_k||_F, and it is never below ||A - A_k||_F^2 / (size + 1 - k). After
+            `without` that no longer holds, and the bound does not depend on k.
         """
         rows, shed = self._compact()
         if k is None or self._over:
@@ -188,11 +162,11 @@ class FrequentDirections:
         return float(max(self._mass - leading, 0.0) / (self.size + 1 - k))
 
     def copy(self) -> FrequentDirections:
-        """Make an independent sketch in the same state."""
+        """Return an independent copy."""
         return copy.deepcopy(self)
 
     def state(self) -> tuple[dict[str, Any], NDArray[np.float64]]:
-        """Return all there is to know to go on, as a few numbers and one array."""
+        """Return the complete state as a few numbers and one array."""
         rows = self._buffer[: self._filled] if self._gram is None else self._gram
         numbers = {
             "size": self.size,
@@ -206,7 +180,7 @@ class FrequentDirections:
 
     @classmethod
     def from_state(cls, numbers: dict[str, Any], rows: NDArray[np.float64]) -> FrequentDirections:
-        """Return the sketch that `state` describes."""
+        """Return the sketch with a state that `state` returned."""
         sketch = cls(numbers["size"])
         if numbers["dtype"] is None:
             return sketch
@@ -234,26 +208,25 @@ class FrequentDirections:
         return other
 
     def without(self, A: Any, weights: Any = None) -> FrequentDirections:
-        """Return a sketch of the rows seen but these, which were among them.
+        """Return a sketch of the rows seen except these, which were among them.
 
-        B'B - sum w x x' has negative directions where the rows had been taken off B'B before;
-        they are set to zero. B'B may then exceed A'A, by no more than the deepest of them: `over`.
+        B'B - sum w x x' has negative eigenvalues where parts of these rows were taken off B'B
+        before. They are set to zero, so that B'B may exceed A'A by no more than the most negative:
+        `over`.
         """
         source = Blocks(A, weights)
         if source.columns != self.columns:
             raise DataError(f"A must have {self.columns} columns, found {source.columns}.")
         other = self.copy()
-        other._mass = max(self._mass - _mass(source), 0.0)
-        for part, block in source.read(_FLOAT64):
-            roots = None if source.weights is None else np.sqrt(source.weights[part])
-            dense = _dense(block, roots)
-            for start in range(0, len(dense), self.size):
-                other._drop(dense[start : start + self.size])
+        other._mass = max(self._mass - _sum_of_squares(source), 0.0)
+        for block in _weighted_blocks(source):
+            for start in range(0, len(block), self.size):
+                other._subtract(block[start : start + self.size])
         other.seen -= source.rows
         return other
 
-    def _drop(self, rows: NDArray[np.float64]) -> None:
-        """Take x x' of a few rows off B'B: the eigenvalues of both stacked, those rows negative."""
+    def _subtract(self, rows: NDArray[np.float64]) -> None:
+        """Subtract x x' of a few rows from B'B, by the eigenvalues of both stacked."""
         B, self._shed = self._compact()
         Q, R = np.linalg.qr(np.vstack([B, rows]).T)
         sign = np.repeat([1.0, -1.0], [len(B), len(rows)])
@@ -268,14 +241,13 @@ class FrequentDirections:
 
     @property
     def over(self) -> float:
-        """What B'B may be above A'A by, in any direction: 0 but for rounding, unless `without`."""
+        """How far B'B may exceed A'A in any direction: 0 up to rounding, unless `without`."""
         return self._over
 
     def scorer(self, ridge: float = 0.0) -> DirectionsFactor:
-        """Return a function from rows to their leverage x' (B'B + r I)^+ x, r >= `ridge`.
+        """Return a function from rows x to their leverage x' (B'B + r I)^+ x, r = max(D, ridge).
 
-        What was taken off B'B is at most D in each direction: r is D, or the ridge if that is
-        more. If nothing was taken off and there is no ridge, it is the leverage in A itself.
+        If nothing was taken off and there is no ridge, it is the leverage in A itself.
         """
         rows, shed = self._compact()
         s, vectors = np.linalg.eigh(rows @ rows.T)
@@ -290,7 +262,7 @@ class FrequentDirections:
         return f"FrequentDirections(size={self.size}, columns={self.columns}, seen={self.seen})"
 
     def _reserve(self, columns: int) -> None:
-        """Make room for the first rows."""
+        """Allocate memory for the first rows."""
         if self.columns is not None:
             return
         self.columns = columns
@@ -299,29 +271,23 @@ class FrequentDirections:
         else:
             self._buffer = np.empty((2 * self.size, columns))
 
-    def _take(self, rows: Any, roots: NDArray[np.float64] | None = None) -> None:
-        """Take in rows of an array of any kind, or sparse ones, multiplied by `roots`."""
+    def _append(self, rows: NDArray[np.float64]) -> None:
+        """Add dense rows to the Gram matrix or the buffer, which is reduced when it is full."""
         if self._gram is not None:
-            dense = _dense(rows, roots)
-            self._gram += dense.T @ dense
+            self._gram += rows.T @ rows
             return
-        start = 0
-        while start < rows.shape[0]:
+        while len(rows):
             if self._filled == len(self._buffer):
                 kept, shed = _shrink(self._buffer, self.size)
-                self._buffer[: len(kept)] = kept
-                self._filled = len(kept)
+                self._buffer[: len(kept)], self._filled = kept, len(kept)
                 self._shed += shed
-            piece = rows[start : start + len(self._buffer) - self._filled]
-            end = self._filled + piece.shape[0]
-            self._buffer[self._filled : end] = _dense(
-                piece, None if roots is None else roots[start : start + piece.shape[0]]
-            )
-            self._filled = end
-            start += piece.shape[0]
+            room = min(len(self._buffer) - self._filled, len(rows))
+            self._buffer[self._filled : self._filled + room] = rows[:room]
+            self._filled += room
+            rows = rows[room:]
 
     def _compact(self) -> tuple[NDArray[np.float64], float]:
-        """At most `size` rows, and the D that goes with them."""
+        """Return at most `size` rows, and the D that goes with them."""
         if self._gram is not None:
             s, vectors, d = _leading(self._gram, self.size)
             return np.sqrt(s - d)[:, None] * vectors.T, self._shed + d
@@ -337,10 +303,10 @@ class FrequentDirections:
 
 @dataclass(frozen=True)
 class DirectionsFactor:
-    """Scores rows against few directions: x' (V diag(s) V' + ridge I)^+ x for each.
+    """Score rows against few directions: x' (V diag(s) V' + ridge I)^+ x for each.
 
-    With c = V'x that is sum c^2 / (s + ridge) + (||x||^2 - ||c||^2) / ridge, the second part
-    being what the row has outside the directions; without a ridge no row seen has any.
+    With c = V'x that is sum c^2 / (s + ridge) + (||x||^2 - ||c||^2) / ridge; the second term is the
+    part of the row outside the directions, which no row seen has if there is no ridge.
 
     Attributes
     ----------
@@ -355,7 +321,7 @@ class DirectionsFactor:
 
     @property
     def dimension(self) -> float:
-        """What the scores of all rows sum to inside the directions."""
+        """The sum of the scores of all rows inside the directions."""
         return float((self.s / (self.s + self.ridge)).sum()) if self.ridge else float(len(self.s))
 
     def __call__(self, rows: Any) -> NDArray[np.float64]:
@@ -377,11 +343,10 @@ class DirectionsFactor:
 
 
 def _shrink(rows: NDArray[np.float64], size: int) -> tuple[NDArray[np.float64], float]:
-    """Take d = s_{size+1} off each squared singular value s_i; also return d.
+    """Subtract d = s_{size+1} from each squared singular value s_i; return the rows kept and d.
 
-    With rows = U S V', those kept are (1 - d / s_i)^(1/2) u_i' rows, with the u_i from the
-    eigenvectors of rows rows'. That is several times faster than an SVD, and as accurate in what
-    counts here, which is the squared matrix.
+    With rows = U S V', those are (1 - d / s_i)^(1/2) u_i' rows, with the u_i from the eigenvectors
+    of rows rows': several times faster than an SVD, and as accurate for the Gram matrix.
     """
     s, vectors, d = _leading(rows @ rows.T, size)
     return np.sqrt(1 - d / s)[:, None] * (vectors.T @ rows), d
@@ -390,7 +355,7 @@ def _shrink(rows: NDArray[np.float64], size: int) -> tuple[NDArray[np.float64], 
 def _leading(
     gram: NDArray[np.float64], size: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Eigenvalues above d, the one of number size + 1, with their eigenvectors, and d."""
+    """Return eigenvalues above d, the one of number size + 1, their eigenvectors, and d."""
     s, vectors = np.linalg.eigh(gram)
     s, vectors = s[::-1], vectors[:, ::-1]
     d = max(float(s[size]), 0.0) if len(s) > size else 0.0
@@ -398,26 +363,31 @@ def _leading(
     return s[:keep], vectors[:, :keep], d
 
 
-def _dense(rows: Any, roots: NDArray[np.float64] | None) -> NDArray[Any]:
-    dense = rows.toarray() if sp.issparse(rows) else to_numpy(rows)
-    return dense if roots is None else dense * roots[:, None]
+def _weighted_blocks(source: Blocks) -> Iterator[NDArray[np.float64]]:
+    """Yield dense blocks of rows, each multiplied by the root of its weight."""
+    for part, block in source.read(_FLOAT64):
+        rows = block.toarray() if source.sparse else to_numpy(block)
+        if source.weights is not None:
+            rows = rows * np.sqrt(source.weights[part])[:, None]
+        yield rows
 
 
-def _mass(source: Blocks) -> float:
-    """Sum of squares; data that are not finite are refused here, before they get in."""
-    mass = 0.0
+def _sum_of_squares(source: Blocks) -> float:
+    """Return ||A||_F^2; rows that are not finite are refused here, before they get in."""
+    total = 0.0
     for part, block in source.read(_FLOAT64):
         if source.weights is None:
-            numbers = block.data if source.sparse else to_numpy(block).ravel()
-            mass += float(np.vdot(numbers, numbers))
+            values = block.data if source.sparse else to_numpy(block).ravel()
+            total += float(np.vdot(values, values))
         else:
             squares = block.power(2) if source.sparse else to_numpy(block) ** 2
-            mass += float(source.weights[part] @ np.ravel(squares.sum(axis=1)))
-    if not math.isfinite(mass):
+            total += float(source.weights[part] @ np.ravel(squares.sum(axis=1)))
+    if not math.isfinite(total):
         source.check_finite()
-    return mass
+    return total
 
 
-def _check_mass(mass: float) -> None:
+def _check_mass(mass: float) -> float:
     if not math.isfinite(mass):
         raise DataError("The rows are too large to be squared in float64; scale them down.")
+    return mass

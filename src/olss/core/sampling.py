@@ -19,23 +19,22 @@ __all__ = ["inclusion_probabilities", "pivotal_sample", "successive_sample", "th
 
 
 def successive_sample(weights: ArrayLike, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return rows drawn one after the other, each time in proportion to the weights that are left.
+    """Draw rows one after the other, each with probability proportional to the weights left.
 
-    Row i gets the key E_i / w_i with E_i ~ Exp(1); the rows of the smallest keys are a draw from
-    that law (Efraimidis & Spirakis 2006). Keys are compared as logarithms, so that weights may
-    span the whole range of float64. The cost is O(N).
+    Row i gets the key E_i / w_i with E_i ~ Exp(1); the rows with the smallest keys follow that law
+    (Efraimidis & Spirakis 2006). Keys are compared as logarithms, so that weights may span the
+    whole range of float64. The cost is O(N).
 
-    No row is lost while there is room: when `size` exceeds the number of non-zero weights, all of
-    those are taken, then rows of weight zero, uniformly, until `size` or all rows are drawn.
+    If `size` exceeds the number of non-zero weights, all of those are taken, then rows of weight
+    zero, uniformly, until `size` or all rows are drawn.
 
     Parameters
     ----------
     weights : (N,) array of non-negative numbers, not all zero
         They need not sum to one.
     size : int
-        How many rows to draw.
+        Number of rows to draw.
     rng : numpy.random.Generator
-        Where the randomness comes from.
 
     Returns
     -------
@@ -61,13 +60,13 @@ def successive_sample(weights: ArrayLike, size: int, rng: np.random.Generator) -
         blank = np.flatnonzero(~positive)
         return np.sort(np.concatenate([first, rng.choice(blank, room, replace=False)]))
     draws = rng.standard_exponential(first.size)
-    # A zero draw is possible, if once in 2^53; the smallest float stands for it in the logarithm.
+    # A draw of zero is possible, once in 2^53; the logarithm is that of the smallest float.
     keys = np.log(np.maximum(draws, np.finfo(np.float64).tiny)) - np.log(w[first])
     return np.sort(first[np.argpartition(keys, size - 1)[:size]])
 
 
 def inclusion_probabilities(weights: ArrayLike, size: int) -> NDArray[np.float64]:
-    """Return inclusion probabilities in proportion to the weights, capped at one.
+    """Return inclusion probabilities proportional to the weights, capped at one.
 
     pi = min(1, c w) with the one c that gives sum(pi) = `size`. With the weights in descending
     order and S_k the sum of all but the k largest, c = (size - k) / S_k for the smallest k that
@@ -78,13 +77,13 @@ def inclusion_probabilities(weights: ArrayLike, size: int) -> NDArray[np.float64
     weights : (N,) array of non-negative numbers, not all zero
         They need not sum to one.
     size : int
-        The sum wanted. When it exceeds the number of non-zero weights, those all get one, and the
-        sum is their number: rows of weight zero keep probability zero.
+        Their sum. If it exceeds the number of non-zero weights, those all get one and the sum is
+        their number: rows of weight zero keep probability zero.
 
     Returns
     -------
     (N,) float64 array
-        The probabilities. Their sum is an integer up to rounding, as `pivotal_sample` wants it.
+        The probabilities; their sum is an integer up to rounding, as `pivotal_sample` requires.
 
     Examples
     --------
@@ -96,17 +95,17 @@ def inclusion_probabilities(weights: ArrayLike, size: int) -> NDArray[np.float64
     if size >= np.count_nonzero(w):
         return (w > 0).astype(np.float64)
     limits = np.finfo(np.float64)
-    most = 2 * w.size  # and not w.size: sums are rounded, up too
-    if w.max() > limits.max / most:  # sums would overflow; what is not zero must not become so
-        w = np.maximum(w / most, np.where(w > 0, limits.smallest_subnormal, 0))
+    terms = 2 * w.size  # and not w.size: sums may be rounded up
+    if w.max() > limits.max / terms:  # sums would overflow; non-zero weights must stay non-zero
+        w = np.maximum(w / terms, np.where(w > 0, limits.smallest_subnormal, 0))
     ascending = np.sort(w)
     sums = np.cumsum(ascending)
     # Entry k of these has the k largest weights capped; fewer than `size` can be.
     largest, rest = ascending[: -size - 1 : -1], sums[: -size - 1 : -1]
     capped = int(np.argmax(np.arange(size, 0, -1) * largest <= rest))
     below = ascending[: w.size - capped]
-    # Divided before multiplied: the factor c alone overflows for the smallest weights. The sum is
-    # taken anew since that of NumPy's `sum` is more accurate than a running one.
+    # Division comes first: the factor c alone overflows for the smallest weights. The sum is taken
+    # again because NumPy's `sum` is more accurate than a running one.
     with np.errstate(over="ignore"):
         pi: NDArray[np.float64] = np.minimum(1.0, w / below.sum() * (size - capped))
     return pi
@@ -117,23 +116,21 @@ def pivotal_sample(pi: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]
 
     Pivotal sampling (Deville & Tillé 1998) as a tournament. Two rows with probabilities a and b
     meet: if a + b < 1, one of them takes the sum and the other is out, the first staying with
-    probability a / (a + b); else one of them is drawn and the other goes on with a + b - 1, the
+    probability a / (a + b); else one of them is drawn and the other continues with a + b - 1, the
     first being drawn with probability (1 - b) / (2 - a - b). Each keeps its probability on
-    average. All pairs of a round meet at once, so that log2 N rounds of array operations and O(N)
-    work do it.
+    average. All pairs of a round meet at once: log2 N rounds of array operations and O(N) work.
 
-    Neighbours meet first, so the draw is spread evenly over the order of the rows: among the first
-    2^j, the second 2^j, ... of those with 0 < pi < 1, as many are drawn as their probabilities sum
-    to, within one. In a stream that is the order of arrival, and each task gets its share with
-    little noise. The price is that two neighbours may never be drawn together; for the
-    estimation of variances, which needs each pair to be possible, shuffle the rows first.
+    Neighbours meet first, so the sample is spread evenly over the order of the rows: among the
+    first 2^j, the second 2^j, ... of those with 0 < pi < 1, as many are drawn as their
+    probabilities sum to, within one. In the order of arrival, each task gets its share with little
+    noise. In return, two neighbours may never be drawn together; shuffle the rows first if
+    variances are to be estimated, which requires every pair to be possible.
 
     Parameters
     ----------
     pi : (N,) array of numbers from 0 to 1
         Their sum must be an integer, within 1e-6 + 1e-8 N.
     rng : numpy.random.Generator
-        Where the randomness comes from.
 
     Returns
     -------
@@ -155,7 +152,7 @@ def pivotal_sample(pi: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]
     total = p.sum()
     if abs(total - round(total)) > 1e-6 + 1e-8 * p.size:
         raise InputError(
-            f"pi must sum to a whole number of rows, found {total:.9g}; "
+            f"pi must sum to an integer, found {total:.9g}; "
             "inclusion_probabilities(weights, size) gives probabilities that do."
         )
     drawn = p == 1
@@ -173,25 +170,25 @@ def pivotal_sample(pi: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]
         stay = np.where(first ^ full, left, right)
         rows = np.concatenate([stay, rows[rows.size - odd :]])
         p = np.concatenate([both - full, p[p.size - odd :]])
-    # What is left over is 0 or 1 up to rounding.
+    # The last probability is 0 or 1 up to rounding.
     drawn[rows[p > 0.5]] = True
     return np.flatnonzero(drawn)
 
 
 def threshold_sample(
-    weights: NDArray[np.float64], limit: float, rng: np.random.Generator
+    weights: NDArray[np.float64], threshold: float, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Draw from rows of weights below `limit` so that the chosen have it, and the sum stays.
+    """Sample rows with weights below a threshold, so that the chosen have that weight.
 
-    Laid end to end in random order, these are cut into stretches of length `limit` and a last,
-    shorter one. In each, at the same place, a row is picked, whose weight becomes the stretch's
-    length: each weight is right on average, and their sum is exactly what it was. Rows of weights
-    not below the limit stay.
+    In random order, the weights laid end to end are cut into intervals of length `threshold` and a
+    last, shorter one. In each, at the same relative place, a row is picked, whose weight becomes
+    the interval's length: each weight is right on average, and their sum is unchanged. Rows with
+    weights at or above the threshold stay as they are.
 
     Parameters
     ----------
     weights : (N,) array of positive numbers
-    limit : float
+    threshold : float
     rng : numpy.random.Generator
 
     Returns
@@ -199,7 +196,7 @@ def threshold_sample(
     rows : int64 array
         Rows that stay, each once.
     growth : float64 array
-        What their weights are multiplied by.
+        The factors by which their weights grow.
 
     Examples
     --------
@@ -207,24 +204,24 @@ def threshold_sample(
     >>> len(rows), set(growth.tolist())
     (100, {10.0})
     """
-    big = np.flatnonzero(weights >= limit)
-    line = rng.permutation(np.flatnonzero(weights < limit))
+    large = np.flatnonzero(weights >= threshold)
+    line = rng.permutation(np.flatnonzero(weights < threshold))
     if not len(line):
-        return big, np.ones(len(big))
-    ends = np.cumsum(weights[line]) / limit
-    whole, rest = divmod(float(ends[-1]), 1)
-    length = np.append(np.ones(int(whole)), rest)
+        return large, np.ones(len(large))
+    ends = np.cumsum(weights[line]) / threshold
+    full, rest = divmod(float(ends[-1]), 1)
+    length = np.append(np.ones(int(full)), rest)
     length = length[length > 0]
     picked = np.searchsorted(ends, np.arange(len(length)) + rng.random() * length, side="right")
     rows, which = np.unique(line[np.minimum(picked, len(line) - 1)], return_inverse=True)
-    growth = limit * np.bincount(which, length) / weights[rows]
-    return np.concatenate([big, rows]), np.concatenate([np.ones(len(big)), growth])
+    growth = threshold * np.bincount(which, length) / weights[rows]
+    return np.concatenate([large, rows]), np.concatenate([np.ones(len(large)), growth])
 
 
 def _weights(weights: ArrayLike) -> NDArray[np.float64]:
     w = _vector("weights", weights)
     if not w.any():
-        raise InputError("weights are all zero; give equal weights for a uniform draw.")
+        raise InputError("weights are all zero; give equal weights for a uniform sample.")
     return w
 
 
