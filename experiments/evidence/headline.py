@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from olss.lab.report.figures import line_of, styles
+from olss.lab.report.figures import assign_styles, line_kwargs
 from olss.lab.report.statistics import interval
 from olss.streams.record import Record
 
@@ -18,7 +18,7 @@ from .gather import Row, load, matching
 from .pages import RESULTS, bars
 from .paper import LINES, SHOWN, records_of
 
-RECIPES = styles(
+RECIPES = assign_styles(
     [
         ("balanced, distillation", "olss", "balanced"),
         ("balanced, distillation, weak EWC", "olss", "weighted"),
@@ -55,7 +55,7 @@ def _headline(rows: list[Row], records: dict[str, dict[int, Record]]) -> Figure:
         right.errorbar(
             list(ends), [e.mean for e in ends.values()],
             bars(ends.values()),
-            **line_of(style), marker="o", markersize=4, capsize=2, label=name,
+            **line_kwargs(style), marker="o", markersize=4, capsize=2, label=name,
         )  # fmt: skip
     same = [row for row in permuted if row["memory"] in SIZES]
     right.plot(

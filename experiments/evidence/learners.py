@@ -10,7 +10,7 @@ from olss.lab.report.statistics import Interval, difference, interval, log_ratio
 from olss.util.text import format_interval
 
 from . import pages
-from .pages import RESULTS, legend, plain, signed, table
+from .pages import RESULTS, ends, legend, plain, signed, table
 
 FOLDER = "learners-avalanche"
 NAMES = {
@@ -62,7 +62,7 @@ def _line(method: str, runs: dict[str, dict[int, float]]) -> list[str]:
     return [
         NAMES[method],
         *(f"{_times(runs, side).mean:.2f}" for side in SIDES),
-        format_interval(_times(runs, "avalanche", "olss").ends(), 1),
+        format_interval(ends(_times(runs, "avalanche", "olss")), 1),
         str(len(accuracy[0])),
         *(plain(interval(list(values.values()))) for values in accuracy),
         signed(difference(*accuracy)),

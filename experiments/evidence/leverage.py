@@ -16,7 +16,7 @@ from olss.util.text import format_interval
 
 from . import pages
 from .gather import Row
-from .pages import CHOICES, RESULTS, table
+from .pages import CHOICES, RESULTS, ends, table
 
 FOLDER = "leverage-pays"
 TABLES = {
@@ -187,7 +187,7 @@ def _targets(fits: list[Row], names: list[str]) -> str:
 
 
 def _gain(gain: Interval) -> str:
-    text = format_interval(gain.ends(), 4, signed=True)
+    text = format_interval(ends(gain), 4, signed=True)
     return f"**{text}**" if abs(gain.mean) > gain.half else text
 
 

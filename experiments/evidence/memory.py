@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from olss.lab.report.figures import DASHES, POLICIES, Style, line_of, styles
+from olss.lab.report.figures import DASHES, POLICIES, Style, assign_styles, line_kwargs
 from olss.lab.report.statistics import difference
 
 from . import pages
@@ -50,7 +50,7 @@ def _policies(rows: list[Row]) -> Figure:
                 axis.errorbar(
                     [s for s, _ in ends], [e.mean for _, e in ends],
                     bars(e for _, e in ends), label=choice,
-                    **line_of(CHOICES[choice]), marker="o", markersize=3.5, capsize=2,
+                    **line_kwargs(CHOICES[choice]), marker="o", markersize=3.5, capsize=2,
                 )  # fmt: skip
             axis.axhline(0, color=CHOICES["reservoir"].colour, linewidth=1)
             axis.set_ylim(-12, 18)
@@ -91,7 +91,7 @@ LINES = {
     "replay, reservoir (ER)": Style(POLICIES["reservoir"], DASHED),
     "sketch alone, balanced": Style(POLICIES["balanced"], DOTTED),
     "sketch alone, paper": Style(POLICIES["paper"], DOTTED),
-    "GEM": styles([("GEM", "gem", None)])["GEM"],
+    "GEM": assign_styles([("GEM", "gem", None)])["GEM"],
 }
 
 
@@ -104,7 +104,7 @@ def _methods(rows: list[Row]) -> Figure:
             ends = [(s, e) for s, e in ends if e.count]
             axis.errorbar(
                 [s for s, _ in ends], [e.mean for _, e in ends],
-                bars(e for _, e in ends), **line_of(style),
+                bars(e for _, e in ends), **line_kwargs(style),
                 marker="o", markersize=3.5, capsize=2, label=name,
             )  # fmt: skip
         by_memory(axis)

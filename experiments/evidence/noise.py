@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from olss.lab.report.figures import line_of
+from olss.lab.report.figures import line_kwargs
 from olss.lab.report.statistics import interval
 
 from . import pages
@@ -47,7 +47,7 @@ def _noise_figure(rows: list[Row], kinds: dict[str, str], names: list[str]) -> F
             for axis, value in zip(line, (lambda r: r["average"], _noise_held), strict=True):
                 axis.plot(
                     [100 * s for s in shares], [np.mean([value(r) for r in part]) for part in at],
-                    marker="o", markersize=3.5, label=choice, **line_of(CHOICES[choice]),
+                    marker="o", markersize=3.5, label=choice, **line_kwargs(CHOICES[choice]),
                 )  # fmt: skip
         line[0].set_ylabel("average accuracy, %", fontsize=8)
         line[1].set_ylabel("noise in the memory, %", fontsize=8)

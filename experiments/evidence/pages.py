@@ -86,15 +86,20 @@ def table(columns: list[str], lines: list[list[str]], rule: str = "---:") -> str
     return "".join(f"| {' | '.join(cells)} |\n" for cells in [columns, rules, *lines])
 
 
+def ends(value: Interval) -> dict[str, float | None]:
+    """Return mean and interval alone: the pages have an interval from any number of seeds."""
+    return {key: number for key, number in value.content().items() if key != "count"}
+
+
 def plain(value: Interval) -> str:
     """Return a mean, in per cent, and half its interval."""
-    return format_interval(value.ends(), 1)
+    return format_interval(ends(value), 1)
 
 
 def signed(value: Interval) -> str:
     """Return a difference with its sign, bold where its interval leaves out zero."""
     clear = value.count > 1 and abs(value.mean) > value.half
-    text = format_interval(value.ends(), 1, signed=True)
+    text = format_interval(ends(value), 1, signed=True)
     return f"**{text}**" if clear else text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ from matplotlib.figure import Figure
 
 from olss.lab.report.claims import RATIOS
 from olss.lab.report.collect import collect
-from olss.lab.report.figures import line_of, styles
+from olss.lab.report.figures import assign_styles, draw_figures, line_kwargs
 from olss.lab.report.page import render
 from olss.lab.report.statistics import MEASURES, interval, log_ratio, seconds
-from olss.lab.report.summary import summarise
+from olss.lab.report.summary import summarize
 from olss.lab.report.tables import stream_tables
 from olss.streams.record import Record
 from olss.util.files import write_atomic
@@ -45,8 +46,8 @@ POLICY = {
     "olss-mix": "weighted",
 }
 LINES = {  # the same in every figure, whatever else is in it
-    label: line_of(style)
-    for label, style in styles(
+    label: line_kwargs(style)
+    for label, style in assign_styles(
         (label, "olss" if label in POLICY else label.removesuffix("-0.1"), POLICY.get(label))
         for label in SHOWN
     ).items()
@@ -82,9 +83,11 @@ def make() -> None:
 
 def report() -> None:
     """Make the page of the paper's experiments, and check its claims."""
-    content = summarise(collect([RESULTS / "paper"]))
+    content = summarize(collect([RESULTS / "paper"]))
     tables = {stream["id"]: stream_tables(stream) for stream in content["streams"]}
-    page, claims = render(content, tables, {}, []), "\n".join(_claims(content))
+    with tempfile.TemporaryDirectory() as folder:
+        figures = {s["id"]: draw_figures(s, Path(folder)) for s in content["streams"]}
+    page, claims = render(content, tables, figures, {}, []), "\n".join(_claims(content))
     write_atomic(RESULTS / "paper" / "page.html", page.encode())
     write_atomic(RESULTS / "paper" / "claims.md", claims.encode())
 

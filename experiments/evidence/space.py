@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from olss.lab.report.figures import line_of
+from olss.lab.report.figures import line_kwargs
 
 from . import pages
 from .gather import Row, load, matching, mean_of
@@ -60,7 +60,7 @@ def _figure(rows: list[Row]) -> Figure:
     left, right = figure.subplots(1, 2, sharex=True)
     for name, (which, style) in DRAWN.items():
         ends = [mean_of(rows, memory=size, **which) for size in sizes]
-        line = {**line_of(CHOICES[style]), "marker": "o", "markersize": 3.5}
+        line = {**line_kwargs(CHOICES[style]), "marker": "o", "markersize": 3.5}
         left.errorbar(
             sizes, [end.mean for end in ends], bars(ends), capsize=2, label=name, **line
         )  # fmt: skip

@@ -60,8 +60,9 @@ def test_the_table_says_what_each_is_doing() -> None:
     progress.take(Event("failed", JOBS[1], text="no luck"))
     progress.take(Event("waiting", JOBS[3]))
     done = text_of(progress)
-    assert "55.0 ± 63.5" in done  # t(1) = 12.7 times s.d. 7.1 over the root of 2
-    assert "± is half a 95% interval over seeds." in done
+    assert "55.0 (50.0–60.0)" in done
+    assert "brackets hold the lowest and the highest seed" in " ".join(done.split())
+    assert "±" not in done
     assert "another process is at it" in done
     assert "0 of 2 1 failed" in text_of(progress, now=False)
     assert [(spec.label, why) for spec, why in progress.failed()] == [("sketch", "no luck")]

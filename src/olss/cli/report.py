@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from olss.util.terminal import echo, report_errors
-from olss.util.text import PLUS_MINUS
+from olss.util.text import explain_spread
 
 __all__ = ["register"]
 
@@ -40,6 +40,9 @@ def report(
 
     page = write_report(runs, out)
     content = json.loads((out / "report.json").read_text(encoding="utf-8"))
-    for stream in content["streams"]:
-        echo(stream["winner"])
-    echo(f"{PLUS_MINUS}. The report is in {page}")
+    winners = [stream["winner"] for stream in content["streams"]]
+    for winner in winners:
+        echo(winner)
+    if meaning := explain_spread(" ".join(winners)):
+        echo(f"({meaning})")
+    echo(f"The report is in {page}")

@@ -23,7 +23,7 @@ from olss.memory.sketch import Sketch
 from olss.memory.state_holder import settings_of, state_of
 from olss.memory.unusual_rows import UnusualRow, unusual_rows
 from olss.util.files import write_atomic
-from olss.util.text import escape_html, format_bytes, html_bar, html_table
+from olss.util.text import escape_html, format_bytes, format_duration, html_bar, html_table
 
 __all__ = ["render_page", "write_page"]
 
@@ -86,7 +86,8 @@ def _head(found: Inspection) -> str:
     if kind is not None and kind.target:
         words.append(f"target {kind.target}")
     if settings.half_life is not None:
-        unit = "rows" if settings.time is None else f"in {settings.time} (of dates: seconds)"
+        dates = f"in {settings.time} (of dates: {format_duration(settings.half_life)})"
+        unit = "rows" if settings.time is None else dates
         words.append(f"half-life {settings.half_life:,.6g} {unit}")
     tiles = [
         (f"{d.rows:,}", "rows kept"),

@@ -16,7 +16,7 @@ from olss.lab.executors import ProcessExecutor
 from olss.lab.experiment import Experiment, parse
 from olss.lab.progress import ExperimentProgress, said_score
 from olss.lab.report import write_report
-from olss.lab.report.figures import apart, line_of, styles
+from olss.lab.report.figures import assign_styles, line_kwargs, space_labels
 from olss.lab.runner import run_experiment
 from olss.streams.record import Record
 from olss.util.files import open_atomic
@@ -174,7 +174,7 @@ def _draw(axes: Any, records: Sequence[Record], title: str, column: int) -> None
         curve = record.accuracy[:, 0] if column else record.average_accuracy
         curves.setdefault(learner["label"], []).append(100 * curve)
         methods.append((learner["label"], learner["recipe"], learner.get("policy")))
-    looks = {label: line_of(style) for label, style in styles(methods).items()}
+    looks = {label: line_kwargs(style) for label, style in assign_styles(methods).items()}
     means = {label: np.mean(several, axis=0) for label, several in curves.items()}
     tasks = np.arange(1, len(next(iter(means.values()))) + 1)
     for label, mean in means.items():
@@ -183,7 +183,7 @@ def _draw(axes: Any, records: Sequence[Record], title: str, column: int) -> None
         for single in curves[label] if len(curves[label]) > 1 else ():
             axes.plot(tasks, single, linewidth=0.6, alpha=0.55, **looks[label])
     # Names are seven per cent high.
-    places = apart([float(mean[-1]) for mean in means.values()], 7.0, 0.0, 104.5)
+    places = space_labels([float(mean[-1]) for mean in means.values()], 7.0, 0.0, 104.5)
     for label, place in zip(means, places, strict=True):
         text = {"color": looks[label]["color"], "va": "center", "fontsize": 9.5}
         weight = "bold" if label in STRONG else "normal"

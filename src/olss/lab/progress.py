@@ -15,7 +15,13 @@ from olss.lab.experiment import RunSpec
 from olss.lab.report.statistics import interval
 from olss.streams.record import Record
 from olss.util.terminal import echo
-from olss.util.text import PLUS_MINUS, escape_controls, format_duration, format_number, format_score
+from olss.util.text import (
+    escape_controls,
+    explain_spread,
+    format_duration,
+    format_number,
+    format_score,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,8 +132,9 @@ class ExperimentProgress:
                 *_scores(lines),
                 self._doing(lines) if now else _seeds(lines),
             )
-        if any(" ± " in str(cell) for column in table.columns for cell in column.cells):
-            table.caption = f"{PLUS_MINUS}."
+        cells = " ".join(str(cell) for column in table.columns for cell in column.cells)
+        if meaning := explain_spread(cells):
+            table.caption = f"{meaning}."
         return table
 
     def _doing(self, lines: Sequence[_Line]) -> str:
@@ -178,16 +185,18 @@ def _scores(lines: Sequence[_Line]) -> tuple[str, str, str, str]:
 
 
 def said_score(values: Sequence[float], metric: str = "accuracy") -> str:
-    """Return a mean, with half its 95% interval if there are several; accuracies in per cent.
+    """Return the mean over seeds with its interval or range; accuracies in per cent.
 
     Examples
     --------
     >>> said_score([0.931])
     '93.1'
     >>> said_score([0.5, 0.6, 0.7])
-    '60.0 ± 24.8'
+    '60.0 (50.0–70.0)'
+    >>> said_score([0.5, 0.6, 0.7, 0.8])
+    '65.0 ± 20.5'
     """
-    return format_score(interval(values).ends(), metric)
+    return format_score(interval(values).content(), metric)
 
 
 # ------------------------------------------------------------------ progress view

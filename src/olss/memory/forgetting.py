@@ -19,6 +19,7 @@ from olss.memory.pool import Floats
 from olss.memory.spectrum import Spectrum
 from olss.memory.state import Settings, State
 from olss.memory.store import RowStore, is_arrow
+from olss.util.text import format_duration
 
 __all__ = ["aged", "faded", "faded_spectrum", "forgets", "time_after", "times_of", "within"]
 
@@ -38,9 +39,9 @@ def time_after(settings: Settings, state: State, new: RowStore, seen: int) -> fl
         return latest
     if latest < state.now:
         raise DataError(
-            f"time runs backwards: the newest row given is {state.now - latest:,.6g} "
-            f"{_unit(settings, new)} older than the newest row seen. Give rows in the order of "
-            "their time, or merge a sketch of the late ones."
+            "time runs backwards: the newest row given is "
+            f"{_age(settings, new, state.now - latest)} older than the newest row seen. Give rows "
+            "in the order of their time, or merge a sketch of the late ones."
         )
     return latest
 
@@ -126,5 +127,7 @@ def _time_values(settings: Settings, rows: RowStore) -> Any:
     )
 
 
-def _unit(settings: Settings, rows: RowStore) -> str:
-    return "seconds" if _time_values(settings, rows).dtype.kind == "M" else "units"
+def _age(settings: Settings, rows: RowStore, age: float) -> str:
+    """Return a difference of times in words: seconds to days for dates, otherwise a number."""
+    is_date = _time_values(settings, rows).dtype.kind == "M"
+    return format_duration(age) if is_date else f"{age:,.6g} units"

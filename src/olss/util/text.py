@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import html
 import math
+import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 __all__ = [
+    "FEW",
     "MISSING",
-    "PLUS_MINUS",
     "align_columns",
     "empty_strings_to_null",
     "escape_controls",
     "escape_html",
+    "explain_spread",
     "format_bytes",
     "format_count",
     "format_duration",
@@ -33,14 +35,26 @@ __all__ = [
 
 MISSING = "—"
 MINUS = "−"
-PLUS_MINUS = "± is half a 95% interval over seeds"  # explain it once wherever ± is shown
+FEW = 4  # an interval from fewer seeds is so wide that their range says more
 INVISIBLE = ("Cc", "Cf", "Cs", "Co", "Cn")  # Unicode categories of characters without a glyph
 
 Value = Mapping[str, Any]
 
 
 def format_interval(value: Value, digits: int, factor: float = 1, *, signed: bool = False) -> str:
-    """Format a mean, plus or minus half its 95% interval.
+    """Format a mean with half its 95% interval or, from few seeds, with their range.
+
+    Parameters
+    ----------
+    value : mapping
+        "mean" and, where known, "low" and "high" (95% interval), "count" (number of seeds),
+        "least" and "most" (their range). None stands for unknown.
+    digits : int
+        Decimals.
+    factor : float
+        What to multiply by.
+    signed : bool
+        Whether to write a plus sign.
 
     Examples
     --------
@@ -48,13 +62,48 @@ def format_interval(value: Value, digits: int, factor: float = 1, *, signed: boo
     '−1.3 ± 0.7'
     >>> format_interval({"mean": 1.26}, digits=1, signed=True)
     '+1.3'
+    >>> few = {"mean": 0.8, "low": 0.2, "high": 1.4, "count": 2, "least": 0.75, "most": 0.85}
+    >>> format_interval(few, digits=1, factor=100)
+    '80.0 (75.0–85.0)'
     """
+
+    def write(number: float) -> str:
+        return f"{factor * number:{'+' if signed else ''},.{digits}f}".replace("-", MINUS)
+
     if value["mean"] is None:
         return MISSING
-    text = f"{factor * value['mean']:{'+' if signed else ''},.{digits}f}".replace("-", MINUS)
+    text = write(value["mean"])
     if value.get("low") is None:
         return text
-    return f"{text} ± {factor * (value['high'] - value['low']) / 2:,.{digits}f}"
+    if value.get("count", FEW) >= FEW:
+        return f"{text} ± {factor * (value['high'] - value['low']) / 2:,.{digits}f}"
+    return f"{text}{_range(value, write)}"
+
+
+def _range(value: Value, write: Callable[[float], str]) -> str:
+    """Return the range of few seeds in brackets; nothing where they are all alike."""
+    least, most = value.get("least"), value.get("most")
+    if least is None or most is None or write(least) == write(most):
+        return ""
+    dash = "–" if write(least)[0].isdigit() else " to "  # a dash before a sign is hard to read
+    return f" ({write(least)}{dash}{write(most)})"
+
+
+def explain_spread(text: str) -> str:
+    """Return what the ± and the ranges in a text mean; nothing if it has neither.
+
+    Examples
+    --------
+    >>> explain_spread("87.3 ± 0.6")
+    '± is half a 95% interval over seeds'
+    >>> explain_spread("80.0 (75.0–85.0)")
+    'brackets hold the lowest and the highest seed'
+    """
+    meanings = {
+        " ± ": "± is half a 95% interval over seeds",
+        r"\d \([+−\d.,]+(–| to )[+−\d.,]+\)": "brackets hold the lowest and the highest seed",
+    }
+    return "; ".join(words for sign, words in meanings.items() if re.search(sign, text))
 
 
 def format_score(value: Value, metric: str = "accuracy") -> str:
@@ -82,21 +131,27 @@ def format_seconds(value: Value) -> str:
 
 
 def format_ratio(value: Value) -> str:
-    """Format a ratio with its interval, which is not symmetric.
+    """Format a ratio with its asymmetric interval or, from few seeds, with their range.
 
     Examples
     --------
     >>> format_ratio({"mean": 3.142, "low": 3.0, "high": 3.3})
-    '3.14 (3.00–3.30)'
+    '3.14 [3.00–3.30]'
     """
     if value["mean"] is None:
         return MISSING
-    low, high, digits = value.get("low"), value.get("high"), _digits(value["mean"])
-    text = f"{value['mean']:,.{digits}f}"
-    # A method compared with itself has no spread.
-    if low is None or low == high:
+    digits, low, high = _digits(value["mean"]), value.get("low"), value.get("high")
+
+    def write(number: float) -> str:
+        return f"{number:,.{digits}f}"
+
+    text = write(value["mean"])
+    if value.get("count", FEW) < FEW:
+        return f"{text}{_range(value, write)}"
+    # The ratio of a method to itself has no spread.
+    if low is None or high is None or low == high:
         return text
-    return f"{text} ({low:,.{digits}f}–{high:,.{digits}f})"
+    return f"{text} [{write(low)}–{write(high)}]"
 
 
 def format_number(value: float) -> str:
@@ -139,22 +194,21 @@ def format_bytes(value: Value) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Format a length of time in a suitable unit.
+    """Return a length of time as people say it.
 
     Examples
     --------
-    >>> format_duration(42.4), format_duration(780), format_duration(7_300)
-    ('42 s', '13 min', '2.0 h')
-    >>> format_duration(79_000_000)
-    '914 days'
+    >>> format_duration(42.4), format_duration(780), format_duration(7_300), format_duration(7.9e7)
+    ('42 s', '13 min', '2.0 h', '914 days')
     """
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 90 * 60:
         return f"{seconds / 60:.0f} min"
-    if seconds < 48 * 3600:
+    days = seconds / 86_400
+    if days < 2:
         return f"{seconds / 3600:.1f} h"
-    return f"{format_number(seconds / 86_400)} days"
+    return f"{days:,.1f} days" if days < 10 else f"{days:,.0f} days"
 
 
 def _digits(value: float) -> int:

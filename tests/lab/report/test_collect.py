@@ -8,7 +8,7 @@ from olss.errors import InputError
 from olss.lab.experiment import parse
 from olss.lab.report.collect import RUN_WORDS, collect
 from olss.lab.report.page import render
-from olss.lab.report.summary import summarise
+from olss.lab.report.summary import summarize
 from olss.lab.report.tables import stream_tables
 from olss.lab.single_run import run_once
 from olss.learn import recipe, run
@@ -131,7 +131,7 @@ def test_equal_streams_are_called_by_their_experiments(tmp_path):
 def test_fitted_heads_compete_among_classes_seen(tmp_path, head):
     saved(tmp_path, "sgd", 0)
     saved(tmp_path, "gem", 0, head=head)
-    (stream,) = summarise(collect([tmp_path]))["streams"]
+    (stream,) = summarize(collect([tmp_path]))["streams"]
     assert "all classes seen so far compete" in stream["protocol_words"]
 
 
@@ -160,7 +160,7 @@ def test_labels_are_never_equal(tmp_path, changes, labels):
         record = made("er")
         record.config["learner"] |= change
         record.save(tmp_path / str(number))
-    (stream,) = summarise(collect([tmp_path]))["streams"]
+    (stream,) = summarize(collect([tmp_path]))["streams"]
     assert [method["label"] for method in stream["methods"]] == labels
 
 
@@ -281,9 +281,9 @@ def test_no_hand_edited_record_stops_a_report(tmp_path, seed):
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "record.json").write_text(json.dumps(content))
     collection = collect([tmp_path])
-    report = summarise(collection)
+    report = summarize(collection)
     tables = {stream["id"]: stream_tables(stream) for stream in report["streams"]}
-    page = render(report, tables, {}, [])
+    page = render(report, tables, {}, {}, [])
     assert "sgd" in page
     assert len(collection.problems) + sum(len(g.methods) for g in collection.groups) >= 2
 

@@ -7,24 +7,24 @@ import pytest
 
 from olss.lab.report import figures
 from olss.lab.report.collect import ORDER, collect
-from olss.lab.report.figures import PLOTS, USUAL, apart, clusters, styles
-from olss.lab.report.summary import summarise
+from olss.lab.report.figures import PLOTS, RECIPES, _group_near, assign_styles, space_labels
+from olss.lab.report.summary import summarize
 from olss.learn import recipe_names
 from tests.lab.report.made import LEARNERS, made
 
 
 def test_every_method_has_a_look_of_its_own():
-    looks = styles([(f"method {i}", "olss", None) for i in range(30)])
+    looks = assign_styles([(f"method {i}", "olss", None) for i in range(30)])
     assert len(set(looks.values())) == 30
 
 
 def test_every_recipe_has_a_place_and_a_colour():
-    assert set(ORDER) == set(USUAL) == set(recipe_names())
+    assert set(ORDER) == set(RECIPES) == set(recipe_names())
 
 
 def test_colours_do_not_depend_on_who_else_is_there():
-    few = styles([("sgd", "sgd", None), ("olss", "olss", "paper")])
-    many = styles(
+    few = assign_styles([("sgd", "sgd", None), ("olss", "olss", "paper")])
+    many = assign_styles(
         (name, name, "paper" if name == "olss" else None)
         for name in ("x", "y", "sgd", "gem", "olss")
     )
@@ -33,7 +33,9 @@ def test_colours_do_not_depend_on_who_else_is_there():
 
 
 def test_methods_of_a_kind_share_a_colour_and_differ_in_dashes():
-    found = styles([("gem", "gem", None), ("w", "olss", "weighted"), ("m", "olss", "weighted")])
+    found = assign_styles(
+        [("gem", "gem", None), ("w", "olss", "weighted"), ("m", "olss", "weighted")]
+    )
     assert len({style.colour for style in found.values()}) == 1
     assert [bool(style.dash) for style in found.values()] == [False, True, True]
     assert len(set(found.values())) == 3
@@ -43,18 +45,18 @@ def test_methods_of_a_kind_share_a_colour_and_differ_in_dashes():
     "values", [[1.0, 1.0, 1.0], [5.0, 1.0, 1.1, 5.05], [9.9, 9.8, 9.95, 0.0], [3.0], []]
 )
 def test_labels_are_moved_apart_in_order_and_within_bounds(values):
-    placed = np.array(apart(values, 1.0, 0.0, 10.0))
+    placed = np.array(space_labels(values, 1.0, 0.0, 10.0))
     order = np.argsort(values, kind="stable")
     assert all(np.diff(placed[order]) >= 1.0 - 1e-9)
     assert all((placed >= 0.5 - 1e-9) & (placed <= 9.5 + 1e-9))
 
 
 def test_labels_with_room_stay_where_they_are():
-    assert apart([2.0, 7.0, 4.5], 1.0, 0.0, 10.0) == [2.0, 7.0, 4.5]
+    assert space_labels([2.0, 7.0, 4.5], 1.0, 0.0, 10.0) == [2.0, 7.0, 4.5]
 
 
 def test_only_near_values_are_put_together():
-    assert clusters([0.9, 0.1, 0.15, 0.5], 0.14) == [[1, 2], [3], [0]]
+    assert _group_near([0.9, 0.1, 0.15, 0.5], 0.14) == [[1, 2], [3], [0]]
 
 
 def stream_of(folder, seeds, scores=(0.02, 0.99)):
@@ -65,13 +67,13 @@ def stream_of(folder, seeds, scores=(0.02, 0.99)):
             shift = 0.02 * (-1) ** seed
             record.accuracy = np.where(np.tri(2, dtype=bool), np.clip(score + shift, 0, 1), np.nan)
             record.save(folder / method / f"seed-{seed}")
-    return summarise(collect([folder]))["streams"][0]
+    return summarize(collect([folder]))["streams"][0]
 
 
 @pytest.mark.parametrize("seeds", [2, 3])
 def test_few_seeds_are_drawn_one_by_one(tmp_path, seeds):
     stream = stream_of(tmp_path, seeds)
-    figure = PLOTS["curves"](stream)
+    figure = PLOTS["average"](stream)
     axes = figure.axes[0]
     assert len(axes.lines) == 2 * (1 + seeds)  # mean and single runs of each
     assert not axes.collections  # no band
@@ -82,7 +84,7 @@ def test_few_seeds_are_drawn_one_by_one(tmp_path, seeds):
 def test_from_four_seeds_on_a_band_that_stays_within_what_can_be(tmp_path):
     stream = stream_of(tmp_path, 4)
     assert stream["methods"][0]["curves"]["average"]["low"][-1] < 0  # what Student says
-    axes = PLOTS["curves"](stream).axes[0]
+    axes = PLOTS["average"](stream).axes[0]
     assert len(axes.lines) == 2
     for band in axes.collections:
         heights = band.get_paths()[0].vertices[:, 1]
@@ -90,7 +92,7 @@ def test_from_four_seeds_on_a_band_that_stays_within_what_can_be(tmp_path):
         assert heights.max() <= 100
 
 
-@pytest.mark.parametrize("name", ["measures", "pareto"])
+@pytest.mark.parametrize("name", ["backward", "cost-memory"])
 @pytest.mark.parametrize("seeds", [1, 2, 4])
 def test_marks_beside_a_mean_are_single_runs_or_the_interval(tmp_path, name, seeds):
     stream = stream_of(tmp_path, seeds)
@@ -99,31 +101,14 @@ def test_marks_beside_a_mean_are_single_runs_or_the_interval(tmp_path, name, see
     points = {1: 0, 2: 2, 4: 2}[seeds]  # none, two runs, two ends
     lengths = [len(line.get_xdata()) for line in beside]
     assert lengths.count(points) >= (2 if points else 0)
-    if name == "pareto" and points:
+    if name == "cost-memory" and points:
         heights = np.concatenate([line.get_ydata() for line in beside])
         assert 0 <= heights.min() <= heights.max() <= 100
 
 
-def test_nothing_is_drawn_over_a_title(tmp_path):
-    from matplotlib import rc_context
-
-    from olss.lab.report.figures import LOOK
-
-    stream = stream_of(tmp_path, 2)
-    for name in ("curves", "final", "measures", "pareto", "time"):
-        with rc_context(LOOK):
-            figure = PLOTS[name](stream)
-            figure.canvas.draw()
-        for axes in figure.axes:
-            title = axes.title if axes.title.get_text() else axes._left_title
-            box = title.get_window_extent()
-            drawn = [text.get_window_extent() for text in axes.texts]
-            assert not any(box.overlaps(other) for other in drawn), name
-
-
 def test_every_figure_is_there_in_both_forms(report, content):
     for stream in content["streams"]:
-        for name in ("curves", "final", "measures", "matrices", "memory", "time", "pareto"):
+        for name in PLOTS:
             svg = (report / "figures" / f"{stream['id']}-{name}.svg").read_text()
             png = (report / "figures" / f"{stream['id']}-{name}.png").read_bytes()
             assert svg.rstrip().endswith("</svg>")
@@ -133,7 +118,7 @@ def test_every_figure_is_there_in_both_forms(report, content):
 
 def test_lines_are_labelled_by_name_in_their_colour(report, content):
     stream = content["streams"][0]
-    svg = (report / "figures" / f"{stream['id']}-curves.svg").read_text()
+    svg = (report / "figures" / f"{stream['id']}-average.svg").read_text()
     for method in stream["methods"]:
         assert f">{method['label']}</text>" in svg
         assert method["colour"].lower() in svg.lower()
@@ -141,7 +126,9 @@ def test_lines_are_labelled_by_name_in_their_colour(report, content):
 
 
 def test_the_same_content_gives_the_same_bytes(report, content, tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "PLOTS", {k: PLOTS[k] for k in ("curves", "memory")})
-    for name in figures.draw_figures(content["streams"][0], tmp_path):
-        for file in (f"{name}.svg", f"{name}.png"):
+    monkeypatch.setattr(figures, "PLOTS", {k: PLOTS[k] for k in ("average", "memory")})
+    drawn = figures.draw_figures(content["streams"][0], tmp_path)
+    assert list(drawn) == ["average", "memory"]
+    for name in drawn:
+        for file in (f"{content['streams'][0]['id']}-{name}.{end}" for end in ("svg", "png")):
             assert (tmp_path / file).read_bytes() == (report / "figures" / file).read_bytes()

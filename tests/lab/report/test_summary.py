@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from olss.lab.report.collect import collect
-from olss.lab.report.summary import summarise, winner
+from olss.lab.report.summary import summarize, winner
 from tests.lab.report.made import METHODS, made, saved
 
 
@@ -22,11 +22,19 @@ def group_of(folder, averages, **options):
 
 
 def test_the_lead_is_over_the_next_best_and_the_upper_line_is_out_of_the_contest(tmp_path):
-    scores = {"a": [0.80, 0.82, 0.81], "b": [0.70, 0.72, 0.712], "joint": [0.9, 0.9, 0.9]}
-    # Paired differences 10.0, 10.0 and 9.8 points: mean 9.93, s.d. 0.115, t(2) = 4.30.
+    scores = {"a": [0.80, 0.82, 0.81, 0.81], "b": [0.70, 0.72, 0.712, 0.71], "joint": [0.9] * 4}
+    # 81.0, s.d. 0.816, t(3) = 3.18; paired differences 10.0, 10.0, 9.8 and 10.0, s.d. 0.1.
     assert winner(group_of(tmp_path, scores)) == (
-        "Permuted digits, 1 task: a ends highest, 81.0 ± 2.5 % over all tasks, "
-        "9.9 ± 0.3 points above b."
+        "Permuted digits, 1 task: a ends highest, 81.0 ± 1.3 % over all tasks, "
+        "10.0 ± 0.2 points above b."
+    )
+
+
+def test_few_seeds_are_shown_with_their_range(tmp_path):
+    scores = {"a": [0.80, 0.82, 0.81], "b": [0.70, 0.72, 0.712]}
+    assert winner(group_of(tmp_path, scores)) == (
+        "Permuted digits, 1 task: a ends highest, 81.0 (80.0–82.0) % over all tasks, "
+        "9.9 (9.8–10.0) points above b."
     )
 
 
@@ -43,8 +51,8 @@ def test_a_lead_that_other_seeds_made_is_no_lead(tmp_path):
     # By all seeds a has 70.0 and b 65.0, by the two that both have b leads by ten points.
     said = winner(group_of(tmp_path, {"a": [0.5, 0.6, 1.0], "b": [0.6, 0.7]}))
     assert said == (
-        "Permuted digits, 1 task: a ends highest, 70.0 ± 65.7 % over all tasks, "
-        "but 10.0 ± 0.0 points below b on the 2 seeds both have."
+        "Permuted digits, 1 task: a ends highest, 70.0 (50.0–100.0) % over all tasks, "
+        "but 10.0 points below b on the 2 seeds both have."
     )
 
 
@@ -81,7 +89,7 @@ def test_settings_all_share_are_protocol_and_others_are_the_methods(tmp_path):
     other = made("ewc")
     other.config["training"]["lr"] = 0.3
     other.save(tmp_path / "ewc")
-    (stream,) = summarise(collect([tmp_path]))["streams"]
+    (stream,) = summarize(collect([tmp_path]))["streams"]
     assert "5 epochs" in stream["protocol_words"]
     assert not any("learning rate" in words for words in stream["protocol_words"])
     assert "lr 0.1" in stream["methods"][0]["settings"]
@@ -98,7 +106,7 @@ def test_every_training_setting_that_differs_is_the_methods_own(tmp_path):
         record = made(method)
         record.config["training"] |= training | {"mirrored": False}
         record.save(tmp_path / method)
-    (stream,) = summarise(collect([tmp_path]))["streams"]
+    (stream,) = summarize(collect([tmp_path]))["streams"]
     told = {method["label"]: method["settings"] for method in stream["methods"]}
     assert "loss logit-adjusted, augment flip, tau 1.0" in told["ewc"]
     assert "average steps 100, precision bfloat16" in told["olss"]
@@ -111,7 +119,7 @@ def test_the_protocol_says_rows_and_steps_of_the_configuration_and_no_other_word
     steps = [{"name": "label_noise", "share": 0.2, "seed": 0}]
     record.config["stream"] |= {"train_rows": 1000, "test_rows": 500, "steps": steps}
     record.save(tmp_path)
-    (stream,) = summarise(collect([tmp_path]))["streams"]
+    (stream,) = summarize(collect([tmp_path]))["streams"]
     for words in ("1,000 training rows a task", "500 test rows a task", "label noise share 0.2"):
         assert words in stream["protocol_words"]
     assert "2017" not in " ".join(stream["protocol_words"])

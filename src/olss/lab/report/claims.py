@@ -134,7 +134,7 @@ def share_claim(
     """Claim that a share, given for each seed, is over one half."""
     value, measured = interval(shares), words
     if value.count:
-        measured = f"{format_interval(value.ends(), 0, 100)} % {words}, {_seeds(value)}"
+        measured = f"{format_interval(value.content(), 0, 100)} % {words}, {_seeds(value)}"
     bounds = over(0.5)
     # A share cannot leave [0, 1], whatever Student says of few seeds.
     bounded = replace(value, low=max(value.low, 0.0), high=min(value.high, 1.0))
@@ -158,11 +158,11 @@ def _compared(
 
 
 def _points(value: Interval) -> str:
-    return f"{format_interval(value.ends(), 1, 100, signed=True)} points"
+    return f"{format_interval(value.content(), 1, 100, signed=True)} points"
 
 
 def _times(value: Interval) -> str:
-    return f"× {format_ratio(value.ends())}"
+    return f"× {format_ratio(value.content())}"
 
 
 def _seeds(value: Interval) -> str:

@@ -1,14 +1,14 @@
-"""Means over seeds with confidence intervals, paired where seeds are shared.
+"""Statistics of a report: measures of a record, and means over seeds with their intervals.
 
-All intervals are Student's, at 95%: with the few seeds of a usual experiment the normal
-quantile would make them far too narrow.
+All intervals are Student's, at 95%: with the few seeds of a typical experiment, normal quantiles
+would make them far too narrow. Comparisons are paired wherever methods share seeds.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from scipy.special import stdtrit
 from olss.streams.record import Record
 
 __all__ = [
-    "FEW",
     "LEVEL",
     "MEASURES",
     "Interval",
@@ -34,12 +33,12 @@ __all__ = [
 
 
 LEVEL = 0.95
-FEW = 4  # fewer seeds are drawn one by one: an interval of two or three says little and is wide
+NAN = math.nan
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and its confidence interval; the ends are NaN where one value is all there is.
+    """A mean with its confidence interval; unknown numbers are NaN.
 
     Attributes
     ----------
@@ -47,38 +46,43 @@ class Interval:
     sd : float
         Sample standard deviation of the values (of the differences, if `paired`).
     count : int
-        Values, or pairs of them, behind the mean.
+        Values, or pairs of values, behind the mean.
     paired : bool
         Whether it is a difference of values that share their seeds.
+    least, most : float
+        Range of the values.
     """
 
     mean: float
-    low: float
-    high: float
-    sd: float
-    count: int
+    low: float = NAN
+    high: float = NAN
+    sd: float = NAN
+    count: int = 0
     paired: bool = False
+    least: float = NAN
+    most: float = NAN
 
     @property
     def half(self) -> float:
         """Half the width of the interval."""
         return (self.high - self.low) / 2
 
-    def ends(self) -> dict[str, float | None]:
-        """Return mean, low and high as `olss.util.text` takes them."""
-        found = {"mean": self.mean, "low": self.low, "high": self.high}
-        return {name: None if math.isnan(value) else value for name, value in found.items()}
+    def content(self) -> dict[str, float | None]:
+        """Return all fields for JSON and `olss.util.text`; None stands for NaN."""
+        return {k: None if math.isnan(value) else value for k, value in vars(self).items()}
 
-    def mapped(self, function: Any) -> Interval:
-        """Return the interval of an increasing function of the mean; `sd` has no such meaning."""
-        mean, low, high = (function(value) for value in (self.mean, self.low, self.high))
-        return Interval(mean, low, high, math.nan, self.count, self.paired)
+    def transform(self, increasing: Callable[[float], float]) -> Interval:
+        """Return the interval of an increasing function of the values; it has no `sd`."""
+        return Interval(
+            increasing(self.mean), increasing(self.low), increasing(self.high), count=self.count,
+            paired=self.paired, least=increasing(self.least), most=increasing(self.most),
+        )  # fmt: skip
 
 
 def interval(values: Sequence[float] | Any) -> Interval:
     """Return the mean of independent values with its interval, mean ± t(n - 1) sd / sqrt(n).
 
-    NaN values are left out: a measure that a run does not have says nothing.
+    NaN values are left out: they stand for runs without this measure.
 
     Examples
     --------
@@ -90,13 +94,13 @@ def interval(values: Sequence[float] | Any) -> Interval:
     known = known[~np.isnan(known)]
     count = len(known)
     if count == 0:
-        return Interval(math.nan, math.nan, math.nan, math.nan, 0)
-    mean = float(known.mean())
+        return Interval(NAN)
+    mean, least, most = float(known.mean()), float(known.min()), float(known.max())
     if count == 1:
-        return Interval(mean, math.nan, math.nan, math.nan, 1)
+        return Interval(mean, count=1, least=least, most=most)
     sd = float(known.std(ddof=1))
     half = _quantile(count - 1) * sd / math.sqrt(count)
-    return Interval(mean, mean - half, mean + half, sd, count)
+    return Interval(mean, mean - half, mean + half, sd, count, least=least, most=most)
 
 
 def difference(a: Mapping[Any, float], b: Mapping[Any, float]) -> Interval:
@@ -105,8 +109,8 @@ def difference(a: Mapping[Any, float], b: Mapping[Any, float]) -> Interval:
     Parameters
     ----------
     a, b : mapping of seed to value
-        With two seeds or more in both, the differences of those seeds are averaged: what the
-        seed does to both cancels. Else, with two values on each side, Welch's interval.
+        With two or more seeds in both, the differences of those seeds are averaged, so that what
+        the seed does to both cancels. Otherwise, with two values on each side, Welch's interval.
 
     Examples
     --------
@@ -117,8 +121,7 @@ def difference(a: Mapping[Any, float], b: Mapping[Any, float]) -> Interval:
     b = {seed: value for seed, value in b.items() if not math.isnan(value)}
     shared = [seed for seed in a if seed in b]
     if len(shared) >= 2 or (len(shared) == 1 and min(len(a), len(b)) == 1):
-        paired = interval([a[seed] - b[seed] for seed in shared])
-        return Interval(paired.mean, paired.low, paired.high, paired.sd, paired.count, True)
+        return replace(interval([a[seed] - b[seed] for seed in shared]), paired=True)
     return _welch(interval(list(a.values())), interval(list(b.values())))
 
 
@@ -131,20 +134,20 @@ def log_ratio(a: Mapping[Any, float], b: Mapping[Any, float]) -> Interval:
     2.828
     """
     logs = [{seed: math.log(value) for seed, value in side.items() if value > 0} for side in (a, b)]
-    return difference(*logs).mapped(math.exp)
+    return difference(*logs).transform(math.exp)
 
 
 def _welch(a: Interval, b: Interval) -> Interval:
-    """Welch (1947): variances need not be equal, degrees of freedom by Satterthwaite."""
+    """Welch (1947): variances may differ, degrees of freedom by Satterthwaite."""
     mean, count = a.mean - b.mean, min(a.count, b.count)
     if count < 2:
-        return Interval(mean, math.nan, math.nan, math.nan, count)
+        return Interval(mean, count=count)
     first, second = a.sd**2 / a.count, b.sd**2 / b.count
     if first + second == 0:
         return Interval(mean, mean, mean, 0.0, count)
     freedom = (first + second) ** 2 / (first**2 / (a.count - 1) + second**2 / (b.count - 1))
     half = _quantile(freedom) * math.sqrt(first + second)
-    return Interval(mean, mean - half, mean + half, math.nan, count)
+    return Interval(mean, mean - half, mean + half, count=count)
 
 
 def _quantile(freedom: float) -> float:

@@ -19,9 +19,8 @@ from olss.lab.protocol import (
 )
 from olss.lab.report.claims import own_claims, paper_claims
 from olss.lab.report.collect import Collection, Group, Method
-from olss.lab.report.figures import Style, styles
+from olss.lab.report.figures import Style, assign_styles
 from olss.lab.report.statistics import (
-    FEW,
     LEVEL,
     MEASURES,
     Interval,
@@ -32,9 +31,9 @@ from olss.lab.report.statistics import (
     seconds,
 )
 from olss.streams.record import PHASES, Record
-from olss.util.text import format_interval, format_score
+from olss.util.text import FEW, format_interval, format_score
 
-__all__ = ["plain", "summarise", "winner"]
+__all__ = ["plain", "summarize", "winner"]
 
 
 AVERAGE = MEASURES["average"].of
@@ -52,7 +51,7 @@ def winner(group: Group) -> str:
         return f"{group.title}: no method has an average over all tasks."
     ranked = sorted(known, key=_mean, reverse=True)
     best = ranked[0]
-    reached = format_score(interval(list(_averages(best).values())).ends(), group.metric)
+    reached = format_score(interval(list(_averages(best).values())).content(), group.metric)
     unit = "%" if group.metric == "accuracy" else "R²"
     ends = f"{group.title}: {best.label} ends highest, {reached} {unit} over all tasks"
     if len(ranked) == 1:
@@ -64,10 +63,10 @@ def _lead(best: Method, second: Method, metric: str) -> str:
     gap = difference(_averages(best), _averages(second))
     factor, digits, unit = (100, 1, " points") if metric == "accuracy" else (1, 3, "")
     if round(gap.mean, 9) < 0:  # it has other seeds besides, which are better to it
-        lost = difference(_averages(second), _averages(best)).ends()
+        lost = difference(_averages(second), _averages(best)).content()
         below = f"{format_interval(lost, digits, factor)}{unit} below {second.label}"
         return f"but {below} on the {gap.count} seed{'s' * (gap.count != 1)} both have"
-    lead = f"{format_interval(gap.ends(), digits, factor)}{unit} above {second.label}"
+    lead = f"{format_interval(gap.content(), digits, factor)}{unit} above {second.label}"
     if math.isnan(gap.low):
         return f"{lead} (too few seeds to say whether that is chance)"
     if gap.low > 0:
@@ -88,11 +87,11 @@ def _averages(method: Method) -> dict[str, float]:
 Floats = NDArray[np.float64]
 
 
-def summarise(collection: Collection) -> dict[str, Any]:
+def summarize(collection: Collection) -> dict[str, Any]:
     """Compute the whole content of a report."""
     import olss
 
-    looks = styles(
+    looks = assign_styles(
         (m.label, m.recipe, m.learner.get("policy"))
         for group in collection.groups
         for m in group.methods
@@ -208,10 +207,11 @@ def _method(method: Method, look: Style, sgd: Method | None) -> dict[str, Any]:
 
 
 def _curve(values: Floats) -> dict[str, Any]:
-    """Return mean and interval at each point of curves (seeds, points), and the curves if few."""
-    points = [interval(column) for column in values.T]
-    ends = {end: [getattr(point, end) for point in points] for end in ("mean", "low", "high")}
-    return ends | {"runs": values.tolist() if 1 < len(values) < FEW else []}
+    """Return the mean of curves (seeds, points) with its interval, and the curves if few."""
+    points = [interval(column).content() for column in values.T]
+    keys = ("mean", "low", "high", "least", "most", "count")
+    few = values.tolist() if 1 < len(values) < FEW else []
+    return {key: [point[key] for point in points] for key in keys} | {"runs": few}
 
 
 def _settings(group: Group) -> tuple[dict[str, Any], dict[str, str]]:

@@ -8,7 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from olss.util.text import format_bytes, format_count, format_ratio, format_score, format_seconds
+from olss.util.text import (
+    explain_spread,
+    format_bytes,
+    format_count,
+    format_ratio,
+    format_score,
+    format_seconds,
+)
 
 __all__ = [
     "ReportTable",
@@ -20,7 +27,7 @@ __all__ = [
     "to_markdown",
 ]
 
-PLAIN = ("mean", "low", "high", "sd", "count")
+PLAIN = ("mean", "low", "high", "least", "most", "sd", "count")
 
 
 @dataclass(frozen=True)
@@ -149,7 +156,7 @@ def _by_method(
             | {f"{key} {end}": method["values"][key][end] for key, _, _ in shown for end in PLAIN}
         )
     columns = ["Method", "Seeds", *(title for _, title, _ in shown)]
-    return ReportTable(name, caption, columns, rows, values, _note(stream))
+    return ReportTable(name, caption, columns, rows, values, _note(stream, rows))
 
 
 def _costs(stream: dict[str, Any]) -> ReportTable:
@@ -167,7 +174,7 @@ def _curve_table(
 ) -> ReportTable:
     rows, values = [], []
     for method in stream["methods"]:
-        ends = {end: method["curves"][curve][end] for end in ("mean", "low", "high")}
+        ends = {key: at for key, at in method["curves"][curve].items() if key != "runs"}
         points = [dict(zip(ends, point, strict=True)) for point in zip(*ends.values(), strict=True)]
         rows.append([method["label"], *(format_score(point, stream["metric"]) for point in points)])
         values += [
@@ -175,7 +182,7 @@ def _curve_table(
             for i, point in enumerate(points)
         ]
     caption = f"{stream['title']}: {words}, {_unit(stream)}"
-    return ReportTable(name, caption, ["Method", *columns], rows, values, _note(stream))
+    return ReportTable(name, caption, ["Method", *columns], rows, values, _note(stream, rows))
 
 
 def _matrix_table(
@@ -214,8 +221,11 @@ def _unit(stream: dict[str, Any]) -> str:
     return "accuracy, %" if stream["metric"] == "accuracy" else "R²"
 
 
-def _note(stream: dict[str, Any]) -> str:
-    return "Protocol: " + "; ".join(stream["protocol_words"]) + "."
+def _note(stream: dict[str, Any], rows: Sequence[Sequence[str]] = ()) -> str:
+    """Return the protocol the numbers were made with, and what their spread means."""
+    meaning = explain_spread(" ".join(cell for row in rows for cell in row))
+    protocol = "Protocol: " + "; ".join(stream["protocol_words"]) + "."
+    return f"{protocol} {meaning[0].upper()}{meaning[1:]}." if meaning else protocol
 
 
 # ------------------------------------------------------------------ forms
