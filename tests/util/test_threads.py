@@ -14,7 +14,7 @@ import scipy.linalg  # its BLAS is one of those that are looked at
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
 from olss.util import threads
-from olss.util.threads import in_turn, with_blas_threads, with_one_blas_thread
+from olss.util.threads import call_with_blas_threads, call_with_one_blas_thread, ordered_map
 
 PARTS = list(range(40))
 
@@ -33,7 +33,7 @@ def uneven(numbers):
 def test_results_are_taken_in_the_order_of_parts(count):
     taken = []
     with threadpool_limits(count, user_api="blas"):
-        in_turn(PARTS, uneven, taken.append)
+        ordered_map(PARTS, uneven, taken.append)
     assert taken == PARTS
 
 
@@ -53,7 +53,7 @@ def test_a_thread_is_at_most_one_result_ahead_of_those_taken():
         ahead -= 1
 
     with threadpool_limits(3, user_api="blas"):
-        in_turn(PARTS, work, take)
+        ordered_map(PARTS, work, take)
     assert ahead == 0
     assert most <= 2 * 3
 
@@ -72,7 +72,7 @@ def test_there_are_as_many_threads_as_blas_may_have_and_each_has_one_of_blas(cou
             yield
 
     with threadpool_limits(count, user_api="blas"):
-        in_turn(PARTS, work)
+        ordered_map(PARTS, work)
         assert set(blas_threads()) == {count}
     assert len(found) == count
 
@@ -84,7 +84,7 @@ def test_work_that_yields_too_few_results_ends():
         yield
 
     with threadpool_limits(2, user_api="blas"):
-        in_turn(PARTS, none)
+        ordered_map(PARTS, none)
 
 
 def test_memory_that_a_result_is_in_may_be_used_again_after_the_next_one():
@@ -97,12 +97,12 @@ def test_memory_that_a_result_is_in_may_be_used_again_after_the_next_one():
 
     taken = []
     with threadpool_limits(3, user_api="blas"):
-        in_turn(PARTS, work, lambda result: taken.append(int(result[0])))
+        ordered_map(PARTS, work, lambda result: taken.append(int(result[0])))
     assert taken == PARTS
 
 
 def test_there_are_no_more_threads_than_memory_allows(monkeypatch):
-    monkeypatch.setattr(threads, "MOST_BYTES", 100)
+    monkeypatch.setattr(threads, "MAX_BYTES", 100)
     found = set()
 
     def work(numbers):
@@ -111,7 +111,7 @@ def test_there_are_no_more_threads_than_memory_allows(monkeypatch):
             yield
 
     with threadpool_limits(2, user_api="blas"):
-        in_turn(PARTS, work, bytes_each=60)
+        ordered_map(PARTS, work, bytes_each=60)
         assert found == {(threading.current_thread(), *blas_threads())}
 
 
@@ -135,7 +135,7 @@ def test_what_is_raised_ends_the_work_and_leaves_blas_as_it_was(where, count, er
     before = threading.active_count()
     with threadpool_limits(count, user_api="blas"):
         with pytest.raises(error):
-            in_turn(PARTS, work, take)
+            ordered_map(PARTS, work, take)
         assert set(blas_threads()) == {count}
     assert taken == PARTS[: len(taken)]
     assert len(taken) <= 5
@@ -150,9 +150,9 @@ def test_threads_heed_what_numpy_was_told_about_overflow():
 
     with threadpool_limits(2, user_api="blas"):
         with np.errstate(over="raise"), pytest.raises(FloatingPointError):
-            in_turn(PARTS, overflows)
+            ordered_map(PARTS, overflows)
         with np.errstate(over="ignore"):
-            in_turn(PARTS, overflows)
+            ordered_map(PARTS, overflows)
 
 
 def test_blas_has_its_threads_again_when_the_last_of_several_has_done():
@@ -167,8 +167,8 @@ def test_blas_has_its_threads_again_when_the_last_of_several_has_done():
         inside.wait(timeout=30)
 
     with threadpool_limits(2, user_api="blas"):
-        thread = threading.Thread(target=with_one_blas_thread, args=(other,))
-        with_one_blas_thread(first)
+        thread = threading.Thread(target=call_with_one_blas_thread, args=(other,))
+        call_with_one_blas_thread(first)
         assert set(blas_threads()) == {1}
         leave.set()
         thread.join()
@@ -180,7 +180,7 @@ def test_threads_that_come_and_go_all_the_time_leave_blas_as_it_was():
 
     def work():
         for _ in range(300):
-            with_one_blas_thread(lambda: wrong.extend(n for n in fast_counts() if n != 1))
+            call_with_one_blas_thread(lambda: wrong.extend(n for n in fast_counts() if n != 1))
 
     fast_counts = counter()
     interval = sys.getswitchinterval()
@@ -205,28 +205,28 @@ def test_each_library_has_its_own_number_again():
     with threadpool_limits({libraries[0]: 3, libraries[1]: 2}):
         before = blas_threads()
         assert set(before) == {2, 3}
-        with_one_blas_thread(lambda: None)
+        call_with_one_blas_thread(lambda: None)
         assert blas_threads() == before
 
 
 def test_callers_may_bound_the_threads_of_all():
     def threads_used():
         found = set()
-        in_turn(PARTS, lambda numbers: (found.add(threading.current_thread()) for _ in numbers))
+        ordered_map(PARTS, lambda numbers: (found.add(threading.current_thread()) for _ in numbers))
         return found
 
     with threadpool_limits(2, user_api="blas"):
         assert threading.current_thread() not in threads_used()
-        alone = with_one_blas_thread(threads_used, most=1)
+        alone = call_with_one_blas_thread(threads_used, most=1)
         assert alone == {threading.current_thread()}
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_blas_has_as_many_threads_as_asked_for_and_then_those_it_had(count):
     with threadpool_limits(2, user_api="blas"):
-        assert set(with_blas_threads(count, blas_threads)) == {count}
+        assert set(call_with_blas_threads(count, blas_threads)) == {count}
         with pytest.raises(ZeroDivisionError):
-            with_blas_threads(count, lambda: 1 / 0)
+            call_with_blas_threads(count, lambda: 1 / 0)
         assert set(blas_threads()) == {2}
 
 
@@ -242,15 +242,15 @@ class RaisedError(Exception):
 
 def product_of_parts():
     X = np.ones((50, 10))
-    in_turn(range(4), lambda numbers: (X.T @ X for _ in numbers), lambda result: None)
+    ordered_map(range(4), lambda numbers: (X.T @ X for _ in numbers), lambda result: None)
 
 
 def linear_algebra():
-    with_one_blas_thread(lambda: scipy.linalg.cholesky(np.eye(8)))
+    call_with_one_blas_thread(lambda: scipy.linalg.cholesky(np.eye(8)))
 
 
 def nested():
-    with_one_blas_thread(product_of_parts)
+    call_with_one_blas_thread(product_of_parts)
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers here")
@@ -289,7 +289,7 @@ def test_a_signal_handler_that_raises_leaves_blas_as_it_was(work):
     time.sleep(0.1)
     assert threading.active_count() == threads
     taken = []
-    in_turn(PARTS, uneven, taken.append)
+    ordered_map(PARTS, uneven, taken.append)
     assert taken == PARTS
 
 
@@ -300,7 +300,7 @@ def test_where_no_thread_can_be_started_the_caller_does_it_all(monkeypatch):
     monkeypatch.setattr(threads, "start_new_thread", none)
     taken = []
     with threadpool_limits(2, user_api="blas"):
-        in_turn(PARTS, uneven, taken.append)
+        ordered_map(PARTS, uneven, taken.append)
     assert taken == PARTS
 
 

@@ -28,7 +28,7 @@ from array_api_compat import device as device_of
 from numpy.typing import NDArray
 
 from olss.errors import DataError, InputError, OlssWarning
-from olss.util.threads import in_turn
+from olss.util.threads import ordered_map
 
 __all__ = [
     "BLOCK_BYTES",
@@ -249,7 +249,7 @@ class Blocks:
             total += some
 
         with np.errstate(over="ignore", invalid="ignore"):
-            in_turn(self.pieces(self.dtype), work, add)
+            ordered_map(self.pieces(self.dtype), work, add)
         return bool(np.isfinite(total))
 
     def check_finite(self) -> None:
@@ -383,7 +383,7 @@ def squared_norms(
             sums[number[part.start]] = sum_weighted_squares(probes, blocks, part)
             yield
 
-    in_turn(pieces, work)
+    ordered_map(pieces, work)
     return scores, sums.sum(axis=0)
 
 

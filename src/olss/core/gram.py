@@ -25,7 +25,7 @@ from scipy.linalg import lapack, rq
 from olss.core.blocks import Blocks, squared_norms, to_numpy
 from olss.errors import DataError, InputError
 from olss.util import checks
-from olss.util.threads import in_turn
+from olss.util.threads import ordered_map
 
 __all__ = [
     "COLUMN_LIMIT",
@@ -148,7 +148,7 @@ def gram_of(parts: Sequence[Blocks], dtype: np.dtype[Any]) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         for blocks in parts:
             work = partial(_squares, blocks, dtype)
-            in_turn(blocks.pieces(dtype), work, add, bytes_each=2 * d * d * dtype.itemsize)
+            ordered_map(blocks.pieces(dtype), work, add, bytes_each=2 * d * d * dtype.itemsize)
     return total
 
 

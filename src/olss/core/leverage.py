@@ -34,7 +34,7 @@ from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule, factor_gram, gram_of
 from olss.core.qr import equilibrate, is_null_vector, preconditioned_scores, sparse_sketch
 from olss.errors import DataError, InputError, OlssWarning
 from olss.util import checks
-from olss.util.threads import in_turn, with_one_blas_thread
+from olss.util.threads import call_with_one_blas_thread, ordered_map
 
 __all__ = [
     "TOLERANCE",
@@ -177,7 +177,7 @@ def _scores(
             return _sketched(narrow, rule, checks.generator(seed))
         return _exact(narrow, rule)
 
-    return with_one_blas_thread(scores, columns=columns)
+    return call_with_one_blas_thread(scores, columns=columns)
 
 
 def warn_uninformative(rows: int, columns: int, rule: RidgeRule) -> None:
@@ -264,7 +264,7 @@ def product_defect(blocks: Blocks, factor: Factor, product: Floats) -> float:
     def subtract(found: Floats) -> None:
         np.subtract(missing, found, out=missing)
 
-    in_turn(blocks.pieces(dtype), work, subtract)
+    ordered_map(blocks.pieces(dtype), work, subtract)
     return float(np.sqrt(np.mean(missing**2) / 2))
 
 
@@ -471,7 +471,7 @@ class Projected:
                 scores[part] = np.einsum("ij,ij->i", product, product)
                 yield
 
-        in_turn(blocks.pieces(dtype), work)
+        ordered_map(blocks.pieces(dtype), work)
         if not np.isfinite(scores).all():
             blocks.check_finite()
         return scores

@@ -20,7 +20,7 @@ from scipy.linalg import blas, lapack, qr, solve_triangular
 
 from olss.core.blocks import Blocks, matmul, to_numpy
 from olss.core.gram import Factor
-from olss.util.threads import in_turn
+from olss.util.threads import ordered_map
 
 __all__ = [
     "equilibrate",
@@ -93,7 +93,7 @@ def _add_signed(
             for quarter, start in zip(quarters, places, strict=True):
                 _add_from(quarter, rows[k * run : (k + 1) * run], int(start))
 
-    in_turn(pieces, work, add)
+    ordered_map(pieces, work, add)
 
 
 def _add_from(sketch: NDArray[Any], rows: NDArray[Any], start: int) -> None:

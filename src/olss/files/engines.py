@@ -21,7 +21,7 @@ from olss.files.work import (
     unite_drawn,
 )
 from olss.memory.numbers import SeenScorer
-from olss.util.threads import with_one_blas_thread
+from olss.util.threads import call_with_one_blas_thread
 
 __all__ = ["Engine", "Threads", "engine_for"]
 
@@ -74,7 +74,7 @@ class Threads:
             return fold(measured, lambda _, a, b: a.then(b, work.settings))
 
         # The threads share the cores: each uses one.
-        return with_one_blas_thread(fold_parts, most=1)
+        return call_with_one_blas_thread(fold_parts, most=1)
 
     def draw(self, work: Work, scorer: SeenScorer | None, parts: Sequence[Part]) -> Drawn:
         """Return rows drawn from all parts."""
@@ -83,7 +83,7 @@ class Threads:
             drawn = self._map(lambda part: draw_part(work, scorer, part, self._tick), parts)
             return fold(drawn, lambda place, a, b: unite_drawn(work, scorer, place, a, b))
 
-        return with_one_blas_thread(fold_parts, most=1)
+        return call_with_one_blas_thread(fold_parts, most=1)
 
     def _map(self, function: Callable[[Part], R], parts: Sequence[Part]) -> Iterator[R]:
         """Yield function(part) in order, holding few results."""

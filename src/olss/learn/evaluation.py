@@ -22,7 +22,7 @@ from olss.learn.learner import Clock, Learner, TaskCost
 from olss.streams.record import Record
 from olss.streams.stream import hash_arrays
 from olss.util import package_version
-from olss.util.threads import with_blas_threads
+from olss.util.threads import call_with_blas_threads
 
 __all__ = ["run"]
 
@@ -303,6 +303,6 @@ def _with_threads(count: int, function: Callable[[], R]) -> R:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(count)
-        return with_blas_threads(count, function)
+        return call_with_blas_threads(count, function)
     finally:
         torch.set_num_threads(before)

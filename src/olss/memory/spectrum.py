@@ -30,7 +30,7 @@ from olss.core.running_directions import DirectionSum
 from olss.core.running_gram import GramSum, RowSum
 from olss.errors import DataError, FormatError, InputError
 from olss.util import checks
-from olss.util.threads import with_one_blas_thread
+from olss.util.threads import call_with_one_blas_thread
 
 __all__ = ["Spectrum", "ridge_rule", "row_count"]
 
@@ -112,7 +112,7 @@ class Spectrum:
         """Return the spectrum with rows of shape (n, ...) in it, optionally weighted."""
         blocks = self._blocks(rows, weights)
         known = self.sum or _nothing(blocks.columns)
-        known = with_one_blas_thread(partial(known.plus, blocks), columns=blocks.columns)
+        known = call_with_one_blas_thread(partial(known.plus, blocks), columns=blocks.columns)
         return Spectrum(
             self.rows + blocks.rows, self.weight + _total(blocks), blocks.columns, known
         )
@@ -124,7 +124,7 @@ class Spectrum:
         if other.columns != self.columns:
             raise InputError(f"other must have {self.columns} columns, found {other.columns}.")
         merge = partial(self.sum.merged, other.sum)  # type: ignore[arg-type]  # of the same columns
-        both = with_one_blas_thread(merge, columns=self.columns)
+        both = call_with_one_blas_thread(merge, columns=self.columns)
         return Spectrum(self.rows + other.rows, self.weight + other.weight, self.columns, both)
 
     def minus(self, rows: Any, weights: Any = None) -> Spectrum:
@@ -205,7 +205,7 @@ class Spectrum:
                 return Projected.of(found, np.random.default_rng(seed))
             return found
 
-        return with_one_blas_thread(factor, columns=columns)
+        return call_with_one_blas_thread(factor, columns=columns)
 
     def leverage(
         self,

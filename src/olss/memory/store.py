@@ -17,7 +17,7 @@ from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
 from olss.tables.arrow_types import taken
-from olss.util.threads import in_turn
+from olss.util.threads import ordered_map
 
 __all__ = ["Array", "Indices", "RowStore", "concatenated", "is_arrow", "length_of", "take"]
 
@@ -174,7 +174,7 @@ def _gather(column: NDArray[Any], rows: Indices, into: NDArray[Any]) -> None:
     step = max(1, PIECE_BYTES * len(rows) // max(into.nbytes, 1))
     pieces = [slice(start, start + step) for start in range(0, len(rows), step)]
     if len(pieces) > 1:
-        in_turn(pieces, copy)
+        ordered_map(pieces, copy)
     else:
         list(copy(pieces))
 

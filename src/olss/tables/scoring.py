@@ -18,7 +18,7 @@ from olss.core.gram import Factor
 from olss.core.leverage import Projected
 from olss.errors import DataError
 from olss.tables.plan import LARGEST, Encoded, Plan
-from olss.util.threads import in_turn
+from olss.util.threads import ordered_map
 
 __all__ = [
     "blocks",
@@ -124,7 +124,7 @@ def _gram(plan: Plan, encoded: Encoded, pieces: list[slice], weight: Floats | No
         np.add(total, product, out=total)
 
     with np.errstate(over="ignore", invalid="ignore"):
-        in_turn(pieces, work, add, bytes_each=2 * total.nbytes)
+        ordered_map(pieces, work, add, bytes_each=2 * total.nbytes)
     return total
 
 
@@ -168,7 +168,7 @@ def _leverage(
             yield
 
     with np.errstate(over="ignore", invalid="ignore"):
-        in_turn(pieces, work)
+        ordered_map(pieces, work)
     return scores
 
 

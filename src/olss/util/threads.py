@@ -1,14 +1,13 @@
-"""Parts worked on by several threads, put together in their order whatever their number.
+"""Process parts in several threads, with results that do not depend on their number.
 
-A matrix product that runs on all cores leaves what is between products, copies and sums, to one of
-them, and spins where it is small. So parts are worked on side by side, as many as BLAS may have
-threads, and BLAS has one thread in each: what comes of a part does not depend on how many others
-are worked on, and what comes of all is put together in the order of the parts. Whoever gives BLAS
-one thread, by `threadpoolctl` or the environment, gets one thread here, too.
+A BLAS product on all cores leaves the copies and sums between products to one of them, and spins
+when it is small. So parts are processed in parallel, in as many threads as BLAS may have, with one
+BLAS thread each, and results are combined in the order of the parts. If BLAS is limited to one
+thread, by `threadpoolctl` or the environment, one thread is used here, too.
 
 A signal handler may raise at any instant, but CPython runs it, like other threads, only where a
-function begins or a loop jumps back, and after a call has returned. What must not be torn is
-therefore written without a call, or as one call of a function in C, such as ``list(map(...))``.
+function begins or a loop jumps back, and after a call has returned. What must not be interrupted
+is therefore written without a call, or as one call of a function in C, such as ``list(map(...))``.
 Nothing here takes a lock, so none can stay locked.
 """
 
@@ -27,38 +26,37 @@ from typing import NamedTuple, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["in_turn", "with_blas_threads", "with_one_blas_thread"]
+__all__ = ["call_with_blas_threads", "call_with_one_blas_thread", "ordered_map"]
 
 P = TypeVar("P")
 R = TypeVar("R")
 
-# Each thread has memory of its own, so that neither may grow with the machine.
-MOST_THREADS = 8
-MOST_BYTES = 256_000_000
-# Beyond, several BLAS threads on one matrix are worth their waking up and spinning afterwards.
+# Each thread has its own memory, so neither may grow with the machine.
+MAX_THREADS = 8
+MAX_BYTES = 256_000_000
+# Matrices of more columns are worth several BLAS threads, and their spinning afterwards.
 WIDE = 1024
 
 
-def in_turn(
+def ordered_map(
     parts: Sequence[P],
     work: Callable[[Iterator[P]], Iterator[R]],
     take: Callable[[R], object] | None = None,
     *,
     bytes_each: int = 0,
 ) -> None:
-    """Work on parts side by side, and take what comes of them one at a time, in their order.
+    """Process parts in parallel, and hand on the results one at a time, in order.
 
     Parameters
     ----------
     parts : sequence
     work : generator function
-        Is given parts and yields one result for each. It runs once in every thread, each time with
-        some of the parts, at most one result ahead of those taken.
+        Is given an iterator of parts and yields one result for each. It runs once in every thread,
+        each time with some of the parts, at most one result ahead of those taken.
     take : function of a result, optional
-        Called by the caller's thread.
+        Called in the caller's thread.
     bytes_each : int
-        Memory that each thread has of its own. If it is so much that there is room for one thread
-        only, BLAS keeps those it has.
+        Memory that each thread needs. If there is room for one thread only, BLAS keeps its threads.
 
     Examples
     --------
@@ -66,26 +64,26 @@ def in_turn(
     ...     for number in numbers:
     ...         yield number**2
     >>> found = []
-    >>> in_turn([3, 1, 2], squares, found.append)
+    >>> ordered_map([3, 1, 2], squares, found.append)
     >>> found
     [9, 1, 4]
     """
-    most = min(MOST_THREADS, MOST_BYTES // max(bytes_each, 1))
+    most = min(MAX_THREADS, MAX_BYTES // max(bytes_each, 1))
 
     def run(threads: int) -> None:
-        if min(threads, len(parts)) <= 1 or not _side_by_side(parts, work, take, threads):
+        if min(threads, len(parts)) <= 1 or not _run_parallel(parts, work, take, threads):
             for result in work(iter(parts)):
                 if take is not None:
                     take(result)
 
     if most > 1:
-        _hold(lambda threads: run(min(threads, most, len(parts))), MOST_THREADS)
+        _hold(lambda threads: run(min(threads, most, len(parts))), MAX_THREADS)
     else:
         run(1)
 
 
-def with_one_blas_thread(
-    function: Callable[[], R], *, columns: int = 1, most: int = MOST_THREADS
+def call_with_one_blas_thread(
+    function: Callable[[], R], *, columns: int = 1, most: int = MAX_THREADS
 ) -> R:
     """Call a function while BLAS has one thread.
 
@@ -93,15 +91,15 @@ def with_one_blas_thread(
     ----------
     function : function without arguments
     columns : int
-        Columns of its matrices. If these are many, BLAS keeps the threads it has.
+        Columns of its matrices; if there are more than `WIDE`, BLAS keeps its threads.
     most : int
-        Threads that `in_turn` may use meanwhile.
+        Threads that `ordered_map` may use meanwhile.
     """
     return _hold(lambda _: function(), most) if columns <= WIDE else function()
 
 
-def with_blas_threads(threads: int, function: Callable[[], R]) -> R:
-    """Call a function while BLAS has so many threads; `in_turn` then uses as many."""
+def call_with_blas_threads(threads: int, function: Callable[[], R]) -> R:
+    """Call a function while BLAS has this many threads; `ordered_map` then uses as many."""
     pools = [*_pools().shared, *_pools().own]
     before = list(map(call, [pool.get for pool in pools]))
     put_back = map(call, [pool.set for pool in pools], before)
@@ -112,15 +110,15 @@ def with_blas_threads(threads: int, function: Callable[[], R]) -> R:
         list(put_back)
 
 
-def _side_by_side(
+def _run_parallel(
     parts: Sequence[P],
     work: Callable[[Iterator[P]], Iterator[R]],
     take: Callable[[R], object] | None,
     threads: int,
 ) -> bool:
-    """Work on parts in other threads and take the results in this one.
+    """Process parts in other threads and take the results in this one.
 
-    Returns False, with nothing done, where no thread can be started.
+    Returns False, with nothing done, if no thread can be started.
     """
     numbers = count()
     stopped = False
@@ -164,7 +162,7 @@ def _side_by_side(
                 # `threading.Thread` takes a lock of the whole process, in Python. What NumPy does
                 # about overflow is set for a context, which threads do not inherit.
                 start_new_thread(copy_context().run, (run, room))
-            except RuntimeError:  # no more are to be had, as when the interpreter ends
+            except RuntimeError:  # none can be started, as when the interpreter ends
                 break
             started += 1
         while len(ended) < started or not done.empty():
@@ -189,14 +187,14 @@ def _side_by_side(
 
 
 class _Pool(NamedTuple):
-    """The threads of a BLAS library: two functions in C, which do not let other threads run."""
+    """The threads of a BLAS library: two C functions, which do not let other threads run."""
 
     get: Callable[[], int]
     set: Callable[[int], object]
 
 
 class _Pools(NamedTuple):
-    """Those whose number of threads is one for the process, and those with one per thread."""
+    """Pools with one number of threads for the process, and those with one per thread."""
 
     shared: list[_Pool]
     own: list[_Pool]
@@ -211,7 +209,7 @@ _SYMBOLS = {
 _OPENMP = ("omp_get_max_threads", "omp_set_num_threads")
 
 
-@cache  # to look for them takes much longer than to set them
+@cache  # finding them takes much longer than setting them
 def _pools() -> _Pools:
     """Return the BLAS libraries that are loaded."""
     pools = _Pools([], [])
@@ -228,14 +226,14 @@ def _pools() -> _Pools:
 
 
 class _User(NamedTuple):
-    """Somebody who wants BLAS to have one thread."""
+    """A call that wants BLAS to have one thread."""
 
     most: int
     key: object
 
 
 class _State:
-    """Who wants BLAS to have one thread, and what it had before, with what puts that back."""
+    """Calls that want BLAS to have one thread, what it had before, and what restores that."""
 
     def __init__(self) -> None:
         self.users: set[_User] = set()
@@ -246,7 +244,7 @@ _state = _State()
 
 
 def _hold(function: Callable[[int], R], most: int) -> R:
-    """Give BLAS one thread for as long as anybody asks for it; pass on how many it had.
+    """Give BLAS one thread while any call wants that; hand on how many threads it had.
 
     `most` bounds that number, for other callers in the meantime, too.
     """
@@ -276,5 +274,5 @@ def _hold(function: Callable[[int], R], most: int) -> R:
 
 
 if hasattr(os, "register_at_fork"):
-    # A child has one thread only; what others held is put back with what comes next.
+    # A child has one thread only; the next call restores what others held.
     os.register_at_fork(after_in_child=_state.users.clear)
