@@ -1,4 +1,4 @@
-"""Streams made of one data set: permuted, rotated, or a few classes at a time."""
+"""Streams made of one data set: permuted, rotated, or class-incremental."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from olss.streams.datasets import Dataset, load_dataset
 from olss.streams.stream import Stream, Task, sample_rows, sample_stratified, task_generator
 from olss.util import checks
 
-__all__ = [
-    "DatasetTasks",
-    "dataset_config",
-    "dataset_of",
-    "incremental",
-    "permuted",
-    "rotate",
-    "rotated",
-    "task_count",
-    "with_rows",
-]
+__all__ = ["incremental", "permuted", "rotate", "rotated"]
+
+Array = NDArray[Any]
+Order = str | Sequence[int] | Sequence[Sequence[int]]
+
+MAX_TASKS = 1_000_000  # each task has a name
+# A fraction of a pixel is held in this many bits. Two of them and eight bits of grey fit
+# into 32, so the sum is exact in integers: the same bytes on every machine and thread count.
+BITS = 11
+# Images transposed at a time: 128 x 784 numbers of four bytes stay in the processor's cache.
+BLOCK_NUMBERS = 100_000
 
 
 def permuted(
@@ -38,7 +38,7 @@ def permuted(
     test_rows: int | None = None,
     seed: int = 0,
 ) -> Stream:
-    """Return tasks of one data set with the inputs in another, fixed order each.
+    """Return tasks of one data set, the inputs of each in another fixed order.
 
     Training and test rows of a task have the same permutation. Permuted MNIST of Lopez-Paz
     and Ranzato (2017) is ``permuted("mnist", train_rows=1000)``.
@@ -46,15 +46,16 @@ def permuted(
     Parameters
     ----------
     dataset : str or Dataset
-        A name (see `load_dataset`) or rows of your own. All numbers of a row are permuted
-        among each other: pixels, and channels if there are some.
+        A name (see `load_dataset`) or your own rows. All numbers of a row are permuted, across
+        channels if there are several.
     tasks : int
-        How many.
+        Number of tasks.
     permute_first : bool
-        Whether task 1 is permuted as well. True by default, as in GEM; False leaves it as
-        it is, as in EWC (Kirkpatrick et al. 2017).
+        Permute task 1 as well, as in GEM; False leaves it as it is, as in EWC (Kirkpatrick et al.
+        2017).
     train_rows, test_rows : int, optional
-        Rows of each task, drawn anew for each; all rows by default.
+        Rows of each task, sampled anew for each; all rows by default. Test rows are stratified by
+        class.
     seed : int
         Seed of permutations and rows.
 
@@ -66,23 +67,17 @@ def permuted(
     >>> sorted(first.X[0].ravel()) == sorted(second.X[0].ravel())
     True
     """
-    data = dataset_of(dataset)
-    config = {
-        "name": "permuted",
-        "dataset": dataset_config(data, dataset),
-        "tasks": task_count(tasks),
-        "permute_first": bool(permute_first),
-    }
-    names = [f"permutation {number}" for number in range(1, tasks + 1)]
+    data, permute_first = _load(dataset), bool(permute_first)
+    names = [f"permutation {number}" for number in range(1, _check_tasks(tasks) + 1)]
     if not permute_first:
         names[0] = "as it is"
-    transform = partial(_permute, checks.seed(seed), config["permute_first"])
-    return DatasetTasks(
-        data, with_rows(config, train_rows, test_rows, seed), names, transform
-    ).stream()
+    options = {"name": "permuted", "dataset": _describe(dataset), "tasks": tasks}
+    config = _with_rows(options | {"permute_first": permute_first}, train_rows, test_rows, seed)
+    transform = partial(_permute, config["seed"], permute_first)
+    return _DatasetTasks(data, config, names, transform).stream()
 
 
-def _permute(seed: int, permute_first: bool, number: int, X: NDArray[Any]) -> NDArray[Any]:
+def _permute(seed: int, permute_first: bool, number: int, X: Array) -> Array:
     if number == 0 and not permute_first:
         return X
     order = task_generator(seed, "permutation", number).permutation(X[0].size)
@@ -99,7 +94,7 @@ def rotated(
     test_rows: int | None = None,
     seed: int = 0,
 ) -> Stream:
-    """Return tasks of one data set rotated by a fixed angle each, between 0 and 180 degrees.
+    """Return tasks of one data set, each rotated by a fixed angle from 0 to 180 degrees.
 
     Rotated MNIST of Lopez-Paz and Ranzato (2017) is
     ``rotated("mnist", angles="bins", resample="nearest", train_rows=1000)``.
@@ -107,19 +102,17 @@ def rotated(
     Parameters
     ----------
     dataset : str or Dataset
-        A name (see `load_dataset`) or images of your own.
+        A name (see `load_dataset`) or your own images.
     tasks : int
-        How many.
+        Number of tasks.
     angles : {"even", "bins", "random"} or sequence of float
-        "even": equally spaced from 0 to 180, both included. "bins": 180 degrees cut into
-        one bin for each task, one uniform draw in each. "random": each drawn from all 180
-        degrees, so that neighbours may be far apart (Buzzega et al. 2020). Or the degrees
-        themselves, counter-clockwise.
+        "even": equally spaced from 0 to 180, both included. "bins": one uniform angle from each of
+        `tasks` equal bins. "random": uniform from all 180 degrees, so that neighbours may be far
+        apart (Buzzega et al. 2020). Or the angles in degrees, counter-clockwise.
     resample : {"bilinear", "nearest"}
         How to read between pixels; see `rotate`.
     train_rows, test_rows : int, optional
-        Rows of each task, drawn anew for each; all rows by default. Test rows are drawn
-        with the same share of each class.
+        As in `permuted`.
     seed : int
         Seed of angles and rows.
 
@@ -129,62 +122,54 @@ def rotated(
     >>> stream[3]
     Task('90 degrees', 200 training and 359 test rows of shape (8, 8), 10 classes)
     """
-    data = dataset_of(dataset)
+    data = _load(dataset)
     if data.X.ndim < 3:
-        raise InputError(f"rotated needs images, found rows of shape {data.X.shape[1:]}.")
+        raise InputError(f"dataset must hold images, found rows of shape {data.X.shape[1:]}.")
     checks.choice("resample", resample, ("bilinear", "nearest"))
-    degrees = _degrees(angles, task_count(tasks), checks.seed(seed))
-    config = {
+    degrees = _choose_angles(angles, _check_tasks(tasks), checks.seed(seed))
+    options = {
         "name": "rotated",
-        "dataset": dataset_config(data, dataset),
+        "dataset": _describe(dataset),
         "tasks": len(degrees),
         "angles": angles if isinstance(angles, str) else degrees,
         "resample": resample,
     }
+    config = _with_rows(options, train_rows, test_rows, seed)
     names = [f"{angle:.4g} degrees" for angle in degrees]
-    transform = partial(_rotate, degrees, resample)
-    return DatasetTasks(
-        data, with_rows(config, train_rows, test_rows, seed), names, transform
-    ).stream()
+    return _DatasetTasks(data, config, names, partial(_rotate, degrees, resample)).stream()
 
 
-def _rotate(degrees: list[float], resample: str, number: int, images: NDArray[Any]) -> NDArray[Any]:
+def _rotate(degrees: list[float], resample: str, number: int, images: Array) -> Array:
     return rotate(images, degrees[number], resample)
 
 
-def _degrees(angles: str | Sequence[float], tasks: int, seed: int) -> list[float]:
+def _choose_angles(angles: str | Sequence[float], tasks: int, seed: int) -> list[float]:
     if isinstance(angles, str):
+        checks.choice("angles", angles, ("even", "bins", "random"))
         if angles == "even":
             return [float(angle) for angle in np.linspace(0, 180, tasks)]
-        draws = [task_generator(seed, "angle", number).random() for number in range(tasks)]
-        if angles == "bins":
-            return [180 / tasks * (number + part) for number, part in enumerate(draws)]
+        uniform = [task_generator(seed, "angle", number).random() for number in range(tasks)]
         if angles == "random":
-            return [180 * part for part in draws]
+            return [180 * u for u in uniform]
+        return [180 / tasks * (number + u) for number, u in enumerate(uniform)]
+    if not isinstance(angles, Sequence | np.ndarray) or len(angles) != tasks:
         raise InputError(
-            f"angles must be 'even', 'bins', 'random' or a list of degrees, found {angles!r}."
+            f"angles must be 'even', 'bins', 'random' or one number of degrees for each of the "
+            f"{tasks} tasks, found {angles!r}."
         )
-    if not isinstance(angles, Sequence | np.ndarray):
-        raise InputError(f"angles must be a list of degrees or a name, found {angles!r}.")
-    degrees = [checks.number("angles", angle) for angle in angles]
-    if len(degrees) != tasks:
-        raise InputError(
-            f"angles must hold one number of degrees for each of the {tasks} tasks, "
-            f"found {len(degrees)}: {degrees!r}."
-        )
-    return degrees
+    return [checks.number("angles", angle) for angle in angles]
 
 
 def incremental(
     dataset: str | Dataset = "cifar100",
     *,
     tasks: int | None = None,
-    order: str | Sequence[int] | Sequence[Sequence[int]] = "seeded",
+    order: Order = "seeded",
     train_rows: int | None = None,
     test_rows: int | None = None,
     seed: int = 0,
 ) -> Stream:
-    """Return tasks of disjoint groups of classes: each task brings classes never seen before.
+    """Return class-incremental tasks: each brings classes never seen before.
 
     Labels stay those of the data set. Incremental CIFAR-100 is ``incremental("cifar100")``:
     20 tasks of 5 classes; with ``order="natural"`` the groups are those of GEM.
@@ -192,16 +177,15 @@ def incremental(
     Parameters
     ----------
     dataset : str or Dataset
-        A name (see `load_dataset`) or rows of your own.
+        A name (see `load_dataset`) or your own rows.
     tasks : int, optional
-        How many; must divide the number of classes. By default 20 for 100 classes and one
-        task for each two classes of fewer.
+        Number of tasks; must divide the number of classes. By default 20 for 100 classes, and
+        two classes per task otherwise.
     order : {"seeded", "natural"}, sequence of int, or sequence of sequences
-        Order of the classes: drawn with the seed, by label, or given. A sequence of groups
-        says which classes each task has, of any number each.
+        Order of the classes: shuffled with the seed, sorted, or as given. A sequence of groups
+        sets the classes of each task, any number each.
     train_rows, test_rows : int, optional
-        Rows of each task, drawn from its classes; all rows by default. Test rows are drawn
-        with the same share of each class.
+        As in `permuted`, from the classes of the task.
     seed : int
         Seed of class order and rows.
 
@@ -213,98 +197,101 @@ def incremental(
     >>> incremental("digits", order=[[0, 1, 2], [3, 4]]).names
     ('classes 0 1 2', 'classes 3 4')
     """
-    data = dataset_of(dataset)
-    groups = _groups(data.classes, tasks, order, checks.seed(seed))
-    config = {
+    data = _load(dataset)
+    groups = _group_classes(data.classes, tasks, order, checks.seed(seed))
+    options = {
         "name": "incremental",
-        "dataset": dataset_config(data, dataset),
+        "dataset": _describe(dataset),
         "tasks": len(groups),
         "order": order if isinstance(order, str) else groups,
     }
     names = ["classes " + " ".join(map(str, group)) for group in groups]
-    return DatasetTasks(
-        data, with_rows(config, train_rows, test_rows, seed), names, groups=groups
-    ).stream()
+    config = _with_rows(options, train_rows, test_rows, seed)
+    return _DatasetTasks(data, config, names, groups=groups).stream()
 
 
-def _groups(
-    classes: tuple[int, ...],
-    tasks: int | None,
-    order: str | Sequence[int] | Sequence[Sequence[int]],
-    seed: int,
+def _group_classes(
+    classes: tuple[int, ...], tasks: int | None, order: Order, seed: int
 ) -> list[tuple[int, ...]]:
     if isinstance(order, str):
-        if order not in ("seeded", "natural"):
-            raise InputError(f"order must be 'seeded', 'natural' or a list, found {order!r}.")
+        checks.choice("order", order, ("seeded", "natural"))
         shuffled = task_generator(seed, "class order").permutation(classes).tolist()
         given: list[Any] = shuffled if order == "seeded" else list(classes)
     else:
-        given = _listed(order)
-    if given and isinstance(given[0], Sequence | np.ndarray):
-        groups = [tuple(sorted(map(_label, _listed(group)))) for group in given]
+        given = _check_order(order)
+    if isinstance(given[0], Sequence | np.ndarray):
+        groups = [_check_order(group) for group in given]
         if tasks is not None and tasks != len(groups):
             raise InputError(f"tasks must be {len(groups)}, the groups in order; found {tasks}.")
     else:
-        if not given:
-            raise InputError("order must name at least one class, found none.")
-        size = len(given) // _tasks_dividing(len(given), tasks)
-        starts = range(0, len(given), size)
-        groups = [tuple(sorted(map(_label, given[start : start + size]))) for start in starts]
-    _check_groups(groups, classes)
-    return groups
+        size = len(given) // _divide_classes(len(given), tasks)
+        groups = [given[start : start + size] for start in range(0, len(given), size)]
+    result = [tuple(sorted(checks.integer("order", c, minimum=0) for c in g)) for g in groups]
+    labels = [label for group in result for label in group]
+    if unknown := sorted(set(labels) - set(classes)):
+        raise InputError(f"order has class {unknown[0]}, which the data set does not have.")
+    if len(set(labels)) < len(labels):
+        raise InputError("order must not repeat a class.")
+    return result
 
 
-def _listed(order: Any) -> list[Any]:
-    if isinstance(order, str) or not isinstance(order, Sequence | np.ndarray):
+def _check_order(order: Any) -> list[Any]:
+    if isinstance(order, str) or not isinstance(order, Sequence | np.ndarray) or not len(order):
         raise InputError(f"order must hold classes or groups of classes, found {order!r}.")
     return list(order)
 
 
-def _label(label: Any) -> int:
-    return checks.integer("order: a class", label, minimum=0)
-
-
-def _tasks_dividing(classes: int, tasks: int | None) -> int:
+def _divide_classes(classes: int, tasks: int | None) -> int:
     if tasks is None:
         tasks = 20 if classes == 100 else max(1, classes // 2)
-    if task_count(tasks) > classes or classes % tasks:
+    if _check_tasks(tasks) > classes or classes % tasks:
         fitting = [n for n in range(1, classes + 1) if classes % n == 0]
         raise InputError(
             f"tasks must divide the {classes} classes evenly ({', '.join(map(str, fitting))}), "
-            f"found {tasks}; for groups of different sizes give them as order=[[..], [..]]."
+            f"found {tasks}. For groups of different sizes pass order=[[..], [..]]."
         )
     return tasks
 
 
-def _check_groups(groups: list[tuple[int, ...]], classes: tuple[int, ...]) -> None:
-    labels = [label for group in groups for label in group]
-    unknown = sorted(set(labels) - set(classes))
-    if unknown:
-        raise InputError(f"order names the class {unknown[0]}, which the data set has not.")
-    if len(set(labels)) < len(labels) or not all(groups):
-        raise InputError("order must name each class at most once and no empty group.")
+def _load(dataset: str | Dataset) -> Dataset:
+    return dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
 
 
-Array = NDArray[Any]
-MOST_TASKS = 1_000_000
-# Changes the inputs of task i, training and test alike.
-Transform = Callable[[int, Array], Array]
+def _describe(dataset: str | Dataset) -> Any:
+    if isinstance(dataset, str):
+        return dataset
+    return {"name": dataset.name, "sha256": dataset.digest()}
+
+
+def _check_tasks(tasks: Any) -> int:
+    return checks.integer("tasks", tasks, maximum=MAX_TASKS)
+
+
+def _with_rows(
+    options: dict[str, Any], train_rows: int | None, test_rows: int | None, seed: int
+) -> dict[str, Any]:
+    """Return the config of a stream: its options, then rows and seed, checked."""
+    return {
+        **options,
+        "train_rows": None if train_rows is None else checks.integer("train_rows", train_rows),
+        "test_rows": None if test_rows is None else checks.integer("test_rows", test_rows),
+        "seed": checks.seed(seed),
+    }
 
 
 @dataclass(frozen=True, eq=False)
-class DatasetTasks:
-    """How the tasks are drawn from the data set.
+class _DatasetTasks:
+    """How tasks are sampled from a data set.
 
-    Parameters
+    Attributes
     ----------
     data : Dataset
-        What to draw from.
     config : dict
         What the stream is, with the keys "train_rows", "test_rows" and "seed".
     names : list of str
         Name of each task.
     transform : callable or None
-        Changes the inputs of a task.
+        Changes the inputs of task i, training and test alike.
     groups : list of tuple of int or None
         Classes of each task; None for all classes in all tasks.
     """
@@ -312,44 +299,34 @@ class DatasetTasks:
     data: Dataset
     config: dict[str, Any]
     names: list[str]
-    transform: Transform | None = None
+    transform: Callable[[int, Array], Array] | None = None
     groups: list[tuple[int, ...]] | None = None
 
     def stream(self) -> Stream:
-        """Return the stream of the tasks."""
-        classes = self.data.classes
+        data, classes = self.data, self.data.classes
         if self.groups is not None:
             classes = tuple(sorted(label for group in self.groups for label in group))
         return Stream(
-            self.task,
-            self.names,
-            self.config,
-            classes,
-            self.held_out,
-            self.data.class_names,
-            self.data.scale,
+            self.task, self.names, self.config, classes, self.hold_out, data.class_names, data.scale
         )
 
-    def held_out(self, share: float, seed: int) -> Stream:
+    def hold_out(self, share: float, seed: int) -> Stream:
         """Return the stream for tuning.
 
-        Rows are held out of the data set, not of each task: else the same picture, turned
-        by another nine degrees, would be trained on in the next task.
+        Rows are held out of the data set, not of each task: otherwise the same image, rotated by
+        another nine degrees, would be trained on in the next task.
         """
         config = {**self.config, "validation": {"share": share, "seed": seed}}
         return replace(self, data=self.data.hold_out(share, seed), config=config).stream()
 
     def task(self, number: int) -> Task:
-        """Return task `number`."""
         data, seed = self.data, self.config["seed"]
-        train = self._rows_of(data.y, number)
-        test = self._rows_of(data.y_test, number)
+        train, test = self._rows_of(data.y, number), self._rows_of(data.y_test, number)
         if size := self._size("train_rows", len(train), number):
             train = sample_rows(train, size, task_generator(seed, "train rows", number))
         if size := self._size("test_rows", len(test), number):
-            test = sample_stratified(
-                data.y_test[test], test, size, task_generator(seed, "test rows", number)
-            )
+            rng = task_generator(seed, "test rows", number)
+            test = sample_stratified(data.y_test[test], test, size, rng)
         X, X_test = data.X[train], data.X_test[test]
         if self.transform is not None:
             X, X_test = self.transform(number, X), self.transform(number, X_test)
@@ -366,45 +343,11 @@ class DatasetTasks:
         wanted: int | None = self.config[name]
         if wanted is None or wanted <= present:
             return wanted
-        if "validation" in self.config:  # what was held out may be missing
+        if "validation" in self.config:  # held-out rows may be missing
             return present
         raise InputError(
             f"{name} must be at most {present}, the rows of {self.names[number]}; found {wanted}."
         )
-
-
-def dataset_of(dataset: str | Dataset) -> Dataset:
-    """Return the data set itself, or the one of that name."""
-    return dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
-
-
-def dataset_config(data: Dataset, given: str | Dataset) -> Any:
-    """Return the name, or for rows of the user's own the name and what they hash to."""
-    return given if isinstance(given, str) else {"name": data.name, "sha256": data.digest()}
-
-
-def with_rows(
-    config: dict[str, Any], train_rows: int | None, test_rows: int | None, seed: int
-) -> dict[str, Any]:
-    """Return the config with rows and seed, checked."""
-    return {
-        **config,
-        "train_rows": None if train_rows is None else checks.integer("train_rows", train_rows),
-        "test_rows": None if test_rows is None else checks.integer("test_rows", test_rows),
-        "seed": checks.seed(seed),
-    }
-
-
-def task_count(tasks: Any) -> int:
-    """Return a number of tasks; each has a name, so there is a most."""
-    return checks.integer("tasks", tasks, maximum=MOST_TASKS)
-
-
-# A fraction of a pixel is held in this many bits. Two of them and eight bits of grey fit
-# into 32, so the sum is exact in integers: the same bytes on every machine and thread count.
-BITS = 11
-# Images transposed at a time: 128 x 784 numbers of four bytes stay in the processor's cache.
-BLOCK_NUMBERS = 100_000
 
 
 def rotate(images: NDArray[Any], degrees: float, resample: str = "bilinear") -> NDArray[Any]:
