@@ -27,9 +27,9 @@ from olss import Sketch
 from olss.files import compress
 from olss.memory.numbers import Numbers
 from olss.memory.spectrum import Spectrum
+from olss.tables.encoder import plan_columns
 from olss.tables.frames import from_arrow, to_arrow
-from olss.tables.plan import plan_columns
-from olss.tables.schemas import conform, unified
+from olss.tables.schema import conform, unified
 from olss.tables.scoring import blocks, gram, one_batch
 
 ROWS, KEPT, SAMPLE, TIMES = 100_000, 10_000, 16_384, 7

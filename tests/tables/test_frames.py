@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from olss.errors import DataError, OlssWarning
 from olss.tables.frames import FrameKind, from_arrow, is_table, to_arrow
-from olss.tables.schemas import conform, unified
+from olss.tables.schema import conform, unified
 
 WORDS = ["red", "green", "", "ünï", "red "]
 DAY = dt.datetime(2026, 3, 1)
@@ -450,7 +450,7 @@ def test_a_changed_kind_is_refused_or_harmless(data):
 
 def test_neither_pandas_nor_polars_is_loaded_before_a_frame_is_there():
     code = (
-        "import sys, olss, olss.tables.frames, olss.tables.plan, olss.tables.schemas;"
+        "import sys, olss, olss.tables.frames, olss.tables.encoder, olss.tables.schema;"
         "assert not {'pandas', 'polars'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -11,7 +11,7 @@ from olss.core.leverage import Projected
 from olss.core.running_gram import GramSum
 from olss.errors import DataError
 from olss.tables import scoring
-from olss.tables.plan import plan_columns
+from olss.tables.encoder import plan_columns
 
 ROWS = 3_000
 

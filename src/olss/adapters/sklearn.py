@@ -74,7 +74,7 @@ class ContinualClassifier(ClassifierMixin, Continual):  # type: ignore[misc]
     -----
     Frames are handed through as they are, text, dates, categories and gaps included: what the
     estimator is fitted on is ``sketch_.X``, a frame of the kind that came in. Later frames may have
-    their columns in another order. What of them is scored is said by `olss.tables.plan`.
+    their columns in another order. What of them is scored is said by `olss.tables.encoder`.
 
     Arrays are kept as float64, or float32 where they come so; sparse rows as sparse rows. Sparse
     arrays, and such with NaN, are taken if the estimator takes them.

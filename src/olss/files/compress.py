@@ -78,7 +78,7 @@ def compress(
     scores : {"auto", "exact", "ridge", "sketched"} or float
         As for `olss.Sketch`.
     columns, exclude : sequence of str, optional
-        Columns to score, columns not to. All are carried along. See `olss.tables.plan` for what
+        Columns to score, columns not to. All are carried along. See `olss.tables.encoder` for what
         is made of dates, text and missing values.
     intercept : bool
         Whether rows are scored with a constant added, so that it does not matter where the zero

@@ -14,7 +14,7 @@ from typing import Any
 
 from olss.errors import InputError
 from olss.tables.frames import is_table, to_arrow
-from olss.tables.schemas import conform, unified
+from olss.tables.schema import conform, unified
 from olss.tables.sources import Source
 
 __all__ = ["as_paths"]

@@ -32,8 +32,8 @@ from olss.memory.state import Settings, State, generator, new_generator
 from olss.memory.store import RowStore
 from olss.memory.table_intake import TableKind, with_schemas
 from olss.tables.class_labels import class_verdict
+from olss.tables.encoder import plan_columns
 from olss.tables.frames import FrameKind
-from olss.tables.plan import plan_columns
 from olss.tables.readers import Piece, survey
 from olss.tables.sources import Source, find
 from olss.util import checks

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from olss.memory.absorbing import target_of
 from olss.memory.policies import says
 from olss.memory.state import Settings, State
-from olss.tables.column_kinds import Carried
+from olss.tables.columns import Carried
 from olss.util.text import align_columns, escape_html, format_bytes, html_bar, html_table
 
 __all__ = ["Description", "short_names"]

@@ -17,8 +17,8 @@ from olss.errors import DataError, InputError, OlssWarning
 from olss.memory.pool import Floats
 from olss.memory.spectrum import Spectrum
 from olss.memory.store import Array, is_arrow, length_of, take
-from olss.tables.array_gaps import ArrayGaps
-from olss.tables.plan import Plan, plan_columns
+from olss.tables.encoder import Plan, plan_columns
+from olss.tables.missing_values import ArrayGaps
 from olss.tables.scoring import check_squares, gram, leverage, matrix, row_map, variable
 
 __all__ = ["NOTHING_TO_SCORE", "Numbers", "SeenScorer"]

@@ -86,7 +86,7 @@ class Sketch(StateHolder):
     time : str, optional
         The column that says the time of each row: of the table, or in `extra`.
     columns, exclude : sequence of str, optional
-        Of tables: the columns to score, the columns not to. All are kept. See `olss.tables.plan`
+        Of tables: the columns to score, the columns not to. All are kept. See `olss.tables.encoder`
         for what is made of dates, text and missing values.
     intercept : bool
         Of tables: whether rows are scored with a constant added, so that it does not matter where

@@ -17,9 +17,9 @@ from olss.memory.spectrum import Spectrum
 from olss.memory.state import Settings, State
 from olss.memory.store import Array, RowStore
 from olss.memory.table_intake import TableKind
-from olss.tables.array_gaps import ArrayGaps
+from olss.tables.encoder import Plan
 from olss.tables.frames import FrameKind
-from olss.tables.plan import Plan
+from olss.tables.missing_values import ArrayGaps
 from olss.util.checksums import Metadata
 
 __all__ = ["settings_from_json", "settings_to_json", "state_from_json", "state_to_json"]

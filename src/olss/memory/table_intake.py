@@ -13,7 +13,7 @@ from olss.memory.own_columns import OWN
 from olss.memory.store import RowStore, take
 from olss.tables.class_labels import check_no_gaps
 from olss.tables.frames import FrameKind, from_arrow, is_table, to_arrow
-from olss.tables.schemas import conform, unified
+from olss.tables.schema import conform, unified
 from olss.util import checks
 
 __all__ = ["TableKind", "incoming_table", "with_schemas"]

@@ -16,7 +16,7 @@ from olss.streams.own_data import TaskRows, make_stream
 from olss.streams.stream import Stream
 from olss.tables.arrow_types import as_type, is_number, is_text, numpy_array, value_type
 from olss.tables.readers import survey
-from olss.tables.schemas import unified
+from olss.tables.schema import unified
 from olss.tables.sources import Source, find
 from olss.util.files import ARRAY_FILE_ERRORS
 

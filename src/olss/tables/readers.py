@@ -19,7 +19,7 @@ import numpy as np
 
 from olss.errors import DataError, FormatError
 from olss.tables.arrow_types import is_number, plain_table, plain_type, value_type
-from olss.tables.schemas import check_names, conform, unified
+from olss.tables.schema import check_names, conform, unified
 from olss.tables.sources import Source, named
 from olss.util.text import empty_strings_to_null
 
@@ -114,7 +114,7 @@ def survey(source: Source, number: int, known: Any = None) -> tuple[Any, list[Pi
     Returns
     -------
     schema : pyarrow.Schema
-        In which rows of this file and of those before can be read, see `olss.tables.schemas`.
+        In which rows of this file and of those before can be read, see `olss.tables.schema`.
     pieces : list of Piece
     """
     import pyarrow as pa

@@ -1,6 +1,6 @@
 """Tables as numbers in blocks, and the map that takes back how they were shifted.
 
-A row is z = ((x - shift) / scale, 1), see `olss.tables.plan`. The matrix kept, sum z z', holds
+A row is z = ((x - shift) / scale, 1), see `olss.tables.encoder`. The matrix kept, sum z z', holds
 that of x with and without an intercept: x / scale = T z for a matrix T, so that leverage of x is
 ||W'T z||^2 with W the factor of T (sum z z') T'.
 """
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from olss.core.gram import Factor
 from olss.core.leverage import Projected
 from olss.errors import DataError
-from olss.tables.plan import LARGEST, Encoded, Plan
+from olss.tables.encoder import LARGEST, Encoded, Plan
 from olss.util.threads import ordered_map
 
 __all__ = [

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from olss.errors import InputError
 from olss.tables.arrow_types import is_text, numpy_array
-from olss.tables.column import Column, bounded, identity
-from olss.tables.gaps import Floats
+from olss.tables.columns import Column, bounded, identity
+from olss.tables.missing_values import Floats
 
 __all__ = ["ONE_HOT", "TextByHash", "TextByValue"]
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from olss.errors import DataError
-from olss.tables.schemas import conform, unified
+from olss.tables.schema import conform, unified
 
 
 def test_columns_in_another_order_are_put_right():

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from olss.tables.column_kinds import KINDS, column_from_json, decide
-from olss.tables.plan import Plan, plan_columns
+from olss.tables.encoder import KINDS, Plan, column_from_json, decide, plan_columns
 from olss.tables.scoring import blocks
 
 

@@ -10,8 +10,8 @@ from olss import leverage_scores
 from olss.errors import DataError
 from olss.memory.numbers import Numbers
 from olss.memory.spectrum import Spectrum
-from olss.tables.array_gaps import ArrayGaps
-from olss.tables.plan import plan_columns
+from olss.tables.encoder import plan_columns
+from olss.tables.missing_values import ArrayGaps
 
 
 def gappy(n=300, d=4, seed=0, dtype=np.float64):

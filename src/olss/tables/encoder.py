@@ -17,9 +17,10 @@ continues it scores new rows in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,18 +29,25 @@ from numpy.typing import NDArray
 from olss.core.gram import COLUMN_LIMIT
 from olss.errors import DataError, InputError
 from olss.tables.arrow_types import value_type
-from olss.tables.column import WIDTH_LIMIT, Column
-from olss.tables.column_kinds import Carried, column_from_json, decide
-from olss.tables.gaps import Floats
-from olss.tables.number_block import NumberBlock, neighbours
-from olss.tables.number_columns import Number
-from olss.tables.text_columns import ONE_HOT
+from olss.tables.columns import WIDTH_LIMIT, Carried, Column, Date, Number, Vector, decoded
+from olss.tables.missing_values import Floats
+from olss.tables.text_columns import ONE_HOT, TextByHash, TextByValue
+from olss.util import checks
 
-__all__ = ["LARGEST", "Encoded", "Plan", "plan_columns"]
+__all__ = [
+    "LARGEST",
+    "Encoded",
+    "NumberBlock",
+    "Plan",
+    "column_from_json",
+    "decide",
+    "plan_columns",
+]
+
 
 DTYPES = ("float32", "float64")
 LARGEST = 1e100  # beyond it, squares of values in units of a small scale may overflow
-Encoded: TypeAlias = list[tuple[Column | NumberBlock, Any]]
+Encoded: TypeAlias = "list[tuple[Column | NumberBlock, Any]]"
 
 
 @dataclass(frozen=True)
@@ -246,3 +254,99 @@ def plan_columns(
             "scored. Name the important ones with columns, or leave some out with exclude."
         )
     return result
+
+
+KINDS: dict[str, type[Column]] = {
+    kind.use: kind for kind in (Number, Date, Vector, TextByValue, TextByHash, Carried)
+}
+
+
+def decide(name: str, column: Any) -> Column:
+    """Return a column of sample rows as the first kind that takes it.
+
+    If none but `Carried` does, the last reason given by the others says why.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> decide("colour", pa.chunked_array([["red", "red", "blue", "blue"]])).width
+    3
+    >>> decide("note", pa.chunked_array([["a", "b", "c"]])).why
+    'text, 3 values in 3'
+    """
+    column, text, reason = decoded(column), str(column.type), ""
+    for kind in KINDS.values():
+        found = kind.decide(name, column)
+        if isinstance(found, str):
+            reason = found or reason
+            continue
+        why = reason if isinstance(found, Carried) and reason else found.why
+        return replace(found, type=text, why=why)
+    raise AssertionError("a column is carried if nothing else")
+
+
+def column_from_json(state: Any) -> Column:
+    """Return the column that `Column.to_json` wrote, or raise `ValueError`."""
+    if not isinstance(state, dict):
+        raise InputError(f"a column must be a JSON object, found {state!r:.80}.")
+    return KINDS[checks.choice("use", state.get("use"), KINDS)].from_json(state)
+
+
+FLOATS = ("float", "double")  # as Arrow writes float32 and float64
+
+
+@dataclass(frozen=True)
+class NumberBlock:
+    """Columns of floats: z = (x - shift) / scale in each, as `Number` has it.
+
+    Attributes
+    ----------
+    columns : tuple of Number
+        None of them marks where values are missing.
+    shift, scale : (k, 1) float arrays
+    """
+
+    columns: tuple[Number, ...]
+    shift: Floats
+    scale: Floats
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        return len(self.columns)
+
+    def encode(self, arrays: Sequence[Any]) -> Any:
+        """Return the columns as a record batch, or None if they are not floats without gaps."""
+        import pyarrow as pa
+
+        kinds = {str(array.type) for array in arrays}
+        if len(kinds) > 1 or kinds.isdisjoint(FLOATS) or any(a.null_count for a in arrays):
+            return None
+        return pa.RecordBatch.from_arrays(arrays, names=[column.name for column in self.columns])
+
+    def fill(self, encoded: Any, part: slice, out: NDArray[Any]) -> None:
+        """Write z of some rows into `out`, (k, rows)."""
+        rows = encoded.slice(part.start, part.stop - part.start).to_tensor(row_major=False)
+        numbers = rows.to_numpy().T
+        np.subtract(numbers, self.shift.astype(numbers.dtype), out=out, casting="unsafe")
+        out *= (1 / self.scale).astype(out.dtype)
+
+
+def neighbours(columns: Sequence[Column]) -> list[tuple[NumberBlock | None, list[Column]]]:
+    """Return columns in stretches, in their order, each with the block it is if it is one."""
+    stretches: list[tuple[NumberBlock | None, list[Column]]] = []
+    for kind, some in groupby(columns, _kind):
+        stretch = list(some)
+        numbers = tuple(column for column in stretch if isinstance(column, Number))
+        block = None
+        if kind is not None and len(stretch) > 1:
+            shift, scale = ([getattr(c, name) for c in numbers] for name in ("shift", "scale"))
+            block = NumberBlock(numbers, np.array(shift)[:, None], np.array(scale)[:, None])
+        stretches.append((block, stretch))
+    return stretches
+
+
+def _kind(column: Column) -> str | None:
+    """Return the type of a column that can be part of a block, else None."""
+    plain = type(column) is Number and not column.missing and column.type in FLOATS
+    return column.type if plain else None
