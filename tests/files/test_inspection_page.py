@@ -214,3 +214,19 @@ CONTRAST = """(() => {
   }
   return least;
 })()"""
+
+
+def test_a_direction_that_is_missing_is_no_guarantee_and_named(tmp_path):
+    X = np.random.default_rng(0).standard_normal((2_000, 4))
+    X[:, 3] = 0
+    X[0, 3] = 1.0
+    sketch = Sketch(100, policy="reservoir", spectrum=True, seed=0).update(X)
+    assert 0 not in sketch.index
+    sketch.save(tmp_path / "some.sketch.parquet")
+    found = inspect(tmp_path / "some.sketch.parquet")
+    for text in (str(found), render_page(found)):
+        assert "No guarantee" in text
+        assert "column 3" in text
+        assert "infinite" in text
+    assert "<b>no guarantee</b>" in render_page(found)
+    assert "<b>none</b>" not in render_page(found)

@@ -16,7 +16,7 @@ from olss.memory.numbers import Numbers
 from olss.memory.spectrum import Spectrum
 from olss.tables.encoder import NumberBlock, Plan, plan_columns
 from olss.tables.frames import to_arrow
-from olss.tables.scoring import blocks, gram, one_batch
+from olss.tables.scoring import TableRows, blocks, one_batch
 from tests.tables.test_frames import ARROW, arrow_table
 
 
@@ -128,7 +128,7 @@ def test_infinity_is_named_with_its_place():
     plan = plan_of(table)
     bad = pa.record_batch({"x": [1.0, 2.0, np.inf], "y": [1.0, 5.0, 2.0]})
     with pytest.raises(DataError, match=r"f\.csv: column 'x' holds an infinite value in row 12"):
-        gram(plan, bad, None, "f.csv", 10)
+        Numbers(plan=plan).added(Spectrum(), bad, np.ones(3), "f.csv", 10)
     numbers = Numbers(plan=plan)
     seen = numbers.added(Spectrum(), table, np.ones(3))
     scorer = numbers.scorer(seen, "exact", 10, 0)
@@ -216,8 +216,9 @@ def test_weighted_gram_is_that_of_repeated_rows():
     plan = plan_of(table)
     times = rng.integers(1, 4, 20)
     repeated = table.take(np.repeat(np.arange(20), times))
-    found = gram(plan, table, times.astype(float))
-    np.testing.assert_allclose(found, gram(plan, repeated), atol=1e-12)
+    weighted = Spectrum().plus(TableRows(plan, table, times.astype(float)))
+    every = Spectrum().plus(TableRows(plan, repeated))
+    np.testing.assert_allclose(weighted.matrix, every.matrix, atol=1e-12)
 
 
 def test_ridge_for_sketches_smaller_than_twice_the_columns():

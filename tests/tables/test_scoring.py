@@ -6,10 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from olss.core.gram import RidgeRule
 from olss.core.leverage import Projected
-from olss.core.running_gram import GramSum
 from olss.errors import DataError
+from olss.memory.spectrum import Spectrum
 from olss.tables import scoring
 from olss.tables.encoder import plan_columns
 
@@ -31,7 +30,7 @@ def test_scores_are_those_of_the_rows_put_together(
     table = mixed(dtype)
     plan = plan_columns(table)
     rows = scoring.matrix(plan, table)
-    factor = GramSum(scoring.gram(plan, table)).factor(RidgeRule())
+    factor = Spectrum().plus(scoring.TableRows(plan, table)).factor()
     scorer = Projected.of(factor, np.random.default_rng(1)) if projected else factor
     scores = scoring.leverage(plan, table, scorer)
     expected = np.sum((rows.astype(np.float64) @ scorer.right) ** 2, axis=1)
@@ -44,7 +43,7 @@ def test_scores_are_those_of_the_rows_put_together(
 def test_nan_is_a_gap_and_an_infinite_value_is_named() -> None:
     table = mixed(np.float64)
     plan = plan_columns(table)
-    factor = GramSum(scoring.gram(plan, table)).factor(RidgeRule())
+    factor = Spectrum().plus(scoring.TableRows(plan, table)).factor()
     x = table["x1"].to_numpy().copy()
     x[7] = np.nan
     with_gap = table.set_column(1, "x1", pa.array(x))

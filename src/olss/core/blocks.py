@@ -122,6 +122,24 @@ class Blocks:
         self.weights = None if weights is None else check_weights(weights, self.rows)
         # Multiplies the columns, where values are too large or too small to be squared.
         self.scale: NDArray[np.float64] | None = None
+        # Of rows that stand for others (see `standing_for`): rounding, in parts of column norms.
+        self.noise: float | None = None
+
+    @classmethod
+    def standing_for(cls, rows: NDArray[np.float64], noise: float) -> Blocks:
+        """Return rows B that stand for all rows seen, B'B being their Gram matrix.
+
+        An entry of theirs is known to `noise` times the norm of its *column* only: a small row of
+        B tells nothing of which columns depend on each other, unlike a small row of the input.
+        """
+        blocks = cls(rows)
+        blocks.noise = noise
+        return blocks
+
+    @property
+    def single(self) -> bool:
+        """Whether products may be formed in float32, if a check finds that harmless."""
+        return self.dtype == np.float32
 
     def read(
         self, dtype: np.dtype[Any], parts: Iterable[slice] | None = None

@@ -13,7 +13,7 @@ Gram matrix by that of a sparse sketch and the norm by a random projection (Drin
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -269,17 +269,24 @@ def product_defect(blocks: Blocks, factor: Factor, product: Floats) -> float:
 
 
 def annihilates(
-    parts: Sequence[Blocks], factor: Factor, norms: Floats, before: Floats | None = None
+    parts: Sequence[Blocks],
+    factor: Factor,
+    norms: Floats,
+    before: Floats | None = None,
+    vanished: Callable[[Floats], bool] | None = None,
 ) -> bool:
     """Tell whether the columns left out depend on the others in every single row.
 
     The null vector v is refined, v <- v - W W' A'(A v), until x v vanishes in each row x. One
     row in which it does not makes a column independent, and would get a wrong score. `before`
-    is the Gram matrix of rows that are no longer there.
+    is the Gram matrix of rows that are no longer there, and `vanished` says of them, as far as
+    that is known, whether x v is zero.
     """
     assert factor.null is not None
     v = factor.null
     for _ in range(3):
+        if (vanished is None or vanished(v)) and is_null_vector(parts, v, norms):
+            return True
         gradient = np.zeros(len(v)) if before is None else before @ v
         for blocks in parts:
             for part, block in blocks.read(np.dtype(np.float64)):
@@ -288,9 +295,7 @@ def annihilates(
                     residual = residual * blocks.weights[part]
                 gradient += to_numpy(matmul(block.T, residual))
         v = v - factor.W @ (factor.W.T @ gradient)
-        if is_null_vector(parts, v, norms):
-            return True
-    return False
+    return (vanished is None or vanished(v)) and is_null_vector(parts, v, norms)
 
 
 def in_range(G: Floats, parts: Sequence[Blocks], dtype: np.dtype[Any]) -> bool:

@@ -12,6 +12,7 @@ themselves, lose one, and among a hundred such rows two often meet; in all four 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from olss.util.threads import ordered_map
 __all__ = [
     "equilibrate",
     "factor_rows",
+    "independent_rows",
     "is_null_vector",
     "preconditioned_scores",
     "sparse_sketch",
@@ -140,6 +142,7 @@ def stacked_qr(parts: Sequence[Blocks]) -> Floats:
 
     It is R of a QR factorisation block by block (a sequential TSQR), the columns that depend on
     others put last: what rounding of the input leaves in them beside the others is cleared.
+    Parts may be rows that stand for others (`Blocks.standing_for`).
     """
     d = parts[0].columns
     scale = equilibrate(parts)
@@ -169,6 +172,20 @@ def equilibrate(parts: Sequence[Blocks], *, alike: bool = False) -> Floats:
     return scale
 
 
+def independent_rows(B: Floats, noise: float) -> Floats:
+    """Return as few rows as the rank that have the Gram matrix of B.
+
+    Directions of less than the `noise` in B, in parts of the norms of its columns, are none.
+    """
+    norms = np.linalg.norm(B, axis=0)
+    live = np.flatnonzero(norms > 0)
+    R, pivots = qr(B[:, live] / norms[live], mode="r", pivoting=True)
+    rank = int((abs(R.diagonal()) > max(_FLOOR * np.sqrt(B.shape[1]), noise)).sum())
+    rows = np.zeros((rank, B.shape[1]))
+    rows[:, live[pivots]] = R[:rank] * norms[live[pivots]]
+    return rows
+
+
 def factor_rows(B: Floats, ridge: float) -> Factor:
     """Factor B'B + ridge I by a QR of B, for the worst matrices (see `olss.core.gram`)."""
     d = B.shape[1]
@@ -195,16 +212,30 @@ def factor_rows(B: Floats, ridge: float) -> Factor:
 
 
 def _independent_columns(parts: Sequence[Blocks], rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return columns that span all, up to the rounding of the input, in their order."""
+    """Return columns that span all, up to the rounding of the input, in their order.
+
+    Rows of the input are scaled to norm 1, so that a dominant one hides no other. So are rows that
+    stand for others, but only as far as their own rounding stays below that of the input: in a
+    small one it would look like a direction.
+    """
     d = parts[0].columns
-    S = sparse_sketch(parts, 4 * d, rng, _WIDE, unit_rows=True)
+    given = [p for p in parts if p.noise is None]
+    S = sparse_sketch(given, 4 * d, rng, _WIDE, unit_rows=True) if given else np.zeros((0, d))
+    weight = np.linalg.norm(S) or 1.0
+    for p in parts:
+        if p.noise is not None:
+            ((_, B),) = p.read(_WIDE, [slice(0, p.rows)])
+            sizes = np.linalg.norm(B, axis=1)
+            least = min(1.0, p.noise / float(np.finfo(p.dtype).eps)) * sizes.max()
+            B = B / np.maximum(sizes, least)[:, None]
+            S = np.vstack([S, B * (weight / np.linalg.norm(B))])
     norms = np.linalg.norm(S, axis=0)
     live = np.flatnonzero(norms > 0)
     # Pivoting is slow on tall matrices: it goes into the small factor of a plain QR.
     R, pivots = qr(_upper(S[:, live] / norms[live]), mode="r", pivoting=True)
     pivots = live[pivots]
     residuals = abs(R.diagonal())
-    floor = _FLOOR * np.sqrt(len(live))
+    floor = max(_FLOOR * np.sqrt(len(live)), *(p.noise or 0.0 for p in parts))
     tolerance = max(floor, 16 * max(float(np.finfo(p.dtype).eps) for p in parts))
     while True:
         rank = int((residuals > tolerance).sum())
@@ -224,7 +255,8 @@ def is_null_vector(parts: Sequence[Blocks], v: Floats, norms: Floats) -> bool:
     """Tell whether x v is zero, up to rounding, in every single row x.
 
     Allowed are a few roundings of the input, |x| |v| each, and what is left of the error of v
-    itself, alike in all columns when they are scaled by their `norms`.
+    itself, alike in all columns when they are scaled by their `norms`. Rows that stand for others
+    are allowed the rounding of their columns.
     """
     uniform = np.divide((abs(v) * norms).max(), norms, out=np.zeros_like(v), where=norms > 0)
     for blocks in parts:
@@ -232,13 +264,28 @@ def is_null_vector(parts: Sequence[Blocks], v: Floats, norms: Floats) -> bool:
         single = blocks.dtype == np.float32
         input_error = float(np.finfo(np.float32).eps) if single else wide
         allowed = input_error * abs(v) + (1e-10 if single else wide) * uniform
-        for part, block in blocks.read(_WIDE):
-            bad = abs(to_numpy(matmul(block, v))) > to_numpy(matmul(abs(block), allowed))
-            if blocks.weights is not None:
-                bad &= blocks.weights[part] > 0
-            if bad.any():
-                return False
+        rest = 0.0
+        if blocks.noise is not None:
+            ((_, B),) = blocks.read(_WIDE, [slice(0, blocks.rows)])
+            rest = blocks.noise * float(np.linalg.norm(B, axis=0) @ abs(v))
+        found: list[bool] = []
+        ordered_map(
+            blocks.pieces(_WIDE), partial(_vanishing, blocks, v, allowed, rest), found.append
+        )
+        if not all(found):
+            return False
     return True
+
+
+def _vanishing(
+    blocks: Blocks, v: Floats, allowed: Floats, rest: float, pieces: Iterator[slice]
+) -> Iterator[bool]:
+    """Yield whether |x v| <= |x| allowed + rest in all rows x of each piece."""
+    for part, block in blocks.read(_WIDE, pieces):
+        bad = abs(to_numpy(matmul(block, v))) > to_numpy(matmul(abs(block), allowed)) + rest
+        if blocks.weights is not None:
+            bad &= blocks.weights[part] > 0
+        yield not bad.any()
 
 
 def _correction(

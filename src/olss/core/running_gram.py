@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.blocks import Blocks
+from olss.core.blocks import Blocks, matmul, to_numpy
 from olss.core.gram import Factor, RidgeRule, factor_gram, gram_of
 from olss.core.leverage import TOLERANCE, annihilates, in_range, product_defect
-from olss.core.qr import factor_rows, stacked_qr
+from olss.core.qr import factor_rows, independent_rows, stacked_qr
 from olss.errors import DataError, OlssWarning
 from olss.util import checks
 
@@ -40,6 +40,7 @@ _SINGLE: np.dtype[Any] = np.dtype(np.float32)
 _DOUBLE: np.dtype[Any] = np.dtype(np.float64)
 # Rounding of a float64 product and sum, in parts of the columns' norms.
 _ROUNDING = 16 * float(np.finfo(np.float64).eps) / 2
+_SINGLE_ROUNDING = 16 * float(np.finfo(np.float32).eps) / 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +105,19 @@ class GramSum:
         """The factor of G without a ridge."""
         return factor_gram(self.matrix, 0.0, self._dependent)
 
+    @property
+    def lost(self) -> int:
+        """As in `RowSum`: none."""
+        return 0
+
+    @property
+    def noise(self) -> float:
+        """Rounding in `as_rows`, in parts of the norms of its columns.
+
+        G is known to its rounding in parts of those norms squared, and R = R'^-1 G.
+        """
+        return (_SINGLE_ROUNDING if self.single else _ROUNDING) * max(self.exact.growth, 1.0)
+
     def as_rows(self) -> Floats:
         """(rank, d) rows whose Gram matrix is G, without the rounding in dependent columns."""
         W = self.exact.W[:, self.exact.kept]
@@ -117,8 +131,7 @@ class GramSum:
     def factor(self, rule: RidgeRule, T: Floats | None = None) -> Factor:
         """Factor G, or T G T' for rows T z, with a ridge by this rule."""
         if T is not None:
-            seen = replace(self, matrix=T @ self.matrix @ T.T)
-            return seen.factor(rule).through(T, self.norms)
+            return self.mapped(T).factor(rule).through(T, self.norms)
         ridge = rule.of_gram(self.matrix)
         return factor_gram(self.matrix, ridge, self._dependent) if ridge else self.exact
 
@@ -129,7 +142,7 @@ class GramSum:
     def plus(self, blocks: Blocks) -> GramSum | RowSum:
         """Return the sum with these rows in it."""
         # Few rows are multiplied in float64 for less than the check of float32 would cost.
-        fast = blocks.dtype == _SINGLE and blocks.rows >= blocks.columns
+        fast = blocks.single and blocks.rows >= blocks.columns
         for dtype in (_SINGLE, _DOUBLE) if fast else (_DOUBLE,):
             product = gram_of([blocks], dtype)
             if in_range(product, [blocks], dtype):
@@ -140,8 +153,10 @@ class GramSum:
 
     def merged(self, other: GramSum | RowSum) -> GramSum | RowSum:
         """Return the sum of both."""
-        blocks = _pretended(other)
-        if isinstance(other, GramSum) and blocks is not None:
+        blocks = _standing_for(other)
+        if blocks is None:
+            return self
+        if isinstance(other, GramSum):
             new = self._with(blocks, other.matrix, single=other.single, merged=other)
             return RowSum.of(self).merged(other) if new is None else new
         return RowSum.of(self).merged(other)
@@ -155,7 +170,7 @@ class GramSum:
         factor = sum_.exact
         # Rounding of float32 products would later look like rows in directions never seen.
         if factor.null is not None and (
-            single or not annihilates([blocks], factor, sum_.norms, before=self.matrix)
+            single or not annihilates([blocks], factor, sum_.norms, self.matrix, self._vanishes)
         ):
             return None
         defect = self.defect + _ROUNDING * factor.growth**2
@@ -171,37 +186,32 @@ class GramSum:
 
     def minus(self, blocks: Blocks) -> GramSum | RowSum:
         """Return the sum without rows that are in it; see `Spectrum.minus`."""
-        before = self.matrix
-        norms = np.where(self.norms > 0, self.norms, 1.0)
-        after = (before - gram_of([blocks], _DOUBLE)) / norms[:, None] / norms
-        # What is left of a square is not known beyond the rounding of what it was.
-        noise = 1e-6 if self.single else 1e-12
-        gone = after.diagonal() <= noise
-        after[gone], after[:, gone] = 0.0, 0.0
-        s, U = np.linalg.eigh(after)
-        root = U * np.sqrt(np.where(s > noise, s, 0.0)) * norms[:, None]
-        root[gone] = 0.0
-        left = replace(self, matrix=root @ root.T)
-        W = left.exact.W
-        worst = float(np.linalg.eigvalsh(W.T @ before @ W)[-1])
-        rounding = _ROUNDING * float(np.linalg.norm(norms[:, None] * W)) ** 2
-        defect = self.defect * max(worst, 1.0) + rounding
-        if defect > 1e-3:
-            warnings.warn(
-                "the rows removed were nearly all there was in some direction; what is left in "
-                f"it is known to about {defect:.1g} of itself only.",
-                OlssWarning,
-                stacklevel=5,
-            )
-        return replace(left, defect=min(defect, TOLERANCE))
+        left = _downdated(self, blocks, self.defect + _ROUNDING * self.exact.growth**2)
+        if left.error > TOLERANCE or left.lost:
+            return replace(RowSum.of(self), basis=left.basis, lost=left.lost)
+        return replace(self, matrix=left.basis.T @ left.basis, defect=left.error)
+
+    def _vanishes(self, v: Floats) -> bool:
+        """Tell whether x v is zero, up to rounding, over all rows x of the sum."""
+        found = abs(self.exact.W.T @ (self.matrix @ v)).max(initial=0.0)
+        noise = max(self.noise, _SINGLE_ROUNDING) if self.coarse else self.noise
+        return bool(found <= noise * float(self.norms @ abs(v)))
 
     def scaled(self, factor: float) -> GramSum:
         """Return the sum with all weights multiplied."""
         return replace(self, matrix=self.matrix * factor)
 
-    def mapped(self, A: Floats) -> GramSum:
-        """Return the sum of rows A z, z being the rows seen."""
-        return replace(self, matrix=A @ self.matrix @ A.T)
+    def mapped(self, A: Floats) -> GramSum | RowSum:
+        """Return the sum of rows A z, z being the rows seen.
+
+        Where A adds large numbers to all rows, squares would lose what is left of them.
+        """
+        left = replace(self, matrix=A @ self.matrix @ A.T)
+        most = _most(abs(A) @ self.norms, left.norms)
+        defect = self.defect + _ROUNDING * (left.exact.growth * most) ** 2
+        if left.exact.null is None and defect <= TOLERANCE:
+            return left
+        return RowSum.of(self).mapped(A)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,15 +223,21 @@ class RowSum:
     basis : (rank, d) array
     coarse : bool
         As in `GramSum`.
+    noise : float
+        Rounding in the rows, in parts of the norms of their columns: directions of less are none.
+    lost : int
+        Directions of which, after rows were removed, nobody knows whether anything is left.
     """
 
     basis: Floats
     coarse: bool = False
+    noise: float = _ROUNDING
+    lost: int = 0
 
     @classmethod
     def of(cls, sum_: GramSum) -> RowSum:
         """Return the rows of a Gram matrix."""
-        return cls(sum_.as_rows(), sum_.coarse)
+        return cls(sum_.as_rows(), sum_.coarse, sum_.noise)
 
     @property
     def columns(self) -> int:
@@ -231,9 +247,7 @@ class RowSum:
     @property
     def norms(self) -> Floats:
         """(d,) norms of the columns of all rows seen."""
-        top = np.maximum(abs(self.basis).max(axis=0, initial=0.0), 1e-300)
-        norms: Floats = np.linalg.norm(self.basis / top, axis=0) * top
-        return norms
+        return _norms(self.basis)
 
     @property
     def nbytes(self) -> int:
@@ -242,14 +256,16 @@ class RowSum:
 
     def state(self) -> tuple[dict[str, Any], Floats]:
         """Return all there is to know, as a few numbers and one array."""
-        return {"coarse": self.coarse}, self.basis
+        return {"coarse": self.coarse, "noise": self.noise, "lost": self.lost}, self.basis
 
     @classmethod
     def from_state(cls, numbers: dict[str, Any], basis: Floats) -> RowSum:
         """Return the sum that `state` describes."""
         if len(basis) > basis.shape[1]:
             raise ValueError(f"{len(basis)} rows of {basis.shape[1]} columns")
-        return cls(basis, bool(numbers["coarse"]))
+        noise = checks.number("noise", numbers["noise"], minimum=0)
+        lost = checks.integer("lost", numbers["lost"], minimum=0)
+        return cls(basis, bool(numbers["coarse"]), noise, lost)
 
     @property
     def matrix(self) -> Floats:
@@ -279,7 +295,7 @@ class RowSum:
     def factor(self, rule: RidgeRule, T: Floats | None = None) -> Factor:
         """Factor G, or T G T' for rows T z, with a ridge by this rule."""
         if T is not None:
-            return RowSum(self.basis @ T.T).factor(rule).through(T, self.norms)
+            return self.mapped(T).factor(rule).through(T, self.norms)
         ridge = rule.of_spectrum(self.eigenvalues()) if rule.asks else 0.0
         return factor_rows(self.basis, ridge) if ridge else self.exact
 
@@ -290,18 +306,23 @@ class RowSum:
 
     def merged(self, other: GramSum | RowSum) -> RowSum:
         """Return the sum of both."""
-        blocks = _pretended(other)
-        return self if blocks is None else self._with(blocks)
+        blocks = _standing_for(other)
+        return self if blocks is None else self._with(blocks, other.lost)
 
-    def _with(self, blocks: Blocks) -> RowSum:
-        before = _pretended(self)
+    def _with(self, blocks: Blocks, lost: int = 0) -> RowSum:
+        before = _standing_for(self)
         coarse = self.coarse or blocks.dtype == _SINGLE
-        return RowSum(stacked_qr([blocks] if before is None else [before, blocks]), coarse)
+        parts = [blocks] if before is None else [before, blocks]
+        after = RowSum(stacked_qr(parts), coarse, lost=self.lost + lost)
+        # Columns grow, and with them what rounding is compared with.
+        old = [p.noise * _most(_norms(p.source), after.norms) for p in parts if p.noise is not None]
+        # Roundings of different updates are independent of each other.
+        return replace(after, noise=float(np.hypot(max(old, default=0.0), _ROUNDING)))
 
     def minus(self, blocks: Blocks) -> RowSum:
         """Return the sum without rows that are in it; see `Spectrum.minus`."""
-        left = GramSum(self.matrix, coarse=self.coarse).minus(blocks)
-        return RowSum(left.as_rows(), self.coarse)
+        left = _downdated(self, blocks, 2 * self.noise * self.exact.growth)
+        return replace(self, basis=left.basis, lost=self.lost + left.lost)
 
     def scaled(self, factor: float) -> RowSum:
         """Return the sum with all weights multiplied."""
@@ -309,15 +330,73 @@ class RowSum:
 
     def mapped(self, A: Floats) -> RowSum:
         """Return the sum of rows A z, z being the rows seen."""
-        return replace(self, basis=stacked_qr([Blocks(self.basis @ A.T)]))
+        rows = self.basis @ A.T
+        if not len(rows):
+            return replace(self, basis=rows)
+        before = abs(A) @ self.norms
+        after = _norms(rows)
+        rows[:, after <= self.noise * before] = 0.0  # rounding alone
+        noise = self.noise * _most(before, _norms(rows))
+        return replace(self, basis=independent_rows(rows, noise), noise=noise)
 
 
-def _pretended(sum_: GramSum | RowSum) -> Blocks | None:
+@dataclass(frozen=True)
+class _Left:
+    """What removing rows leaves: rows for it, what they are off by, directions lost."""
+
+    basis: Floats
+    error: float
+    lost: int
+
+
+def _downdated(sum_: GramSum | RowSum, blocks: Blocks, noise: float) -> _Left:
+    """Return rows B1 with B1'B1 = B'B - X'X, X being rows that are in the sum.
+
+    With W'GW = I and Y = XW that is B'W'^-1 (I - Y'Y) W^-1 B: a difference of numbers near 1, in
+    which no direction hides another however faint it is. `noise` is the rounding in I - Y'Y; a
+    direction of which less is left may be gone, or not.
+    """
+    W = sum_.exact.W[:, sum_.exact.kept]
+    share = np.eye(W.shape[1])
+    for part, block in blocks.read(_DOUBLE):
+        Y = to_numpy(matmul(block, W))
+        share -= (Y if blocks.weights is None else Y * blocks.weights[part, None]).T @ Y
+    left, P = np.linalg.eigh(share)
+    known = left > noise
+    rows = sum_.as_rows()
+    if isinstance(sum_, RowSum):
+        rows = (rows @ W).T @ rows  # the same in the order of W
+    basis = np.sqrt(left[known])[:, None] * (P[:, known].T @ rows)
+    basis[:, _norms(basis) <= sum_.noise * _norms(rows)] = 0.0  # rounding alone
+    error = noise / float(left[known].min(initial=1.0))
+    if error > 1e-3:
+        warnings.warn(
+            "little is left of a direction after the rows removed, or columns are nearly alike: "
+            f"what is left is known to about {error:.1g} of itself only.",
+            OlssWarning,
+            stacklevel=6,
+        )
+    return _Left(basis, error, int((~known).sum()))
+
+
+def _norms(rows: Floats) -> Floats:
+    """Return the norms of columns whose squares may be beyond what floats hold."""
+    top = np.maximum(abs(rows).max(axis=0, initial=0.0), 1e-300)
+    norms: Floats = np.linalg.norm(rows / top, axis=0) * top
+    return norms
+
+
+def _most(above: Floats, below: Floats) -> float:
+    """Return the largest ratio of two arrays of norms, where the second is not zero."""
+    return float(np.max(np.divide(above, below, out=np.ones_like(below), where=below > 0)))
+
+
+def _standing_for(sum_: GramSum | RowSum) -> Blocks | None:
     """Return rows that stand for those seen before; what those were rounded to goes with them."""
     rows: NDArray[Any] = sum_.as_rows()
     if not len(rows):
         return None
-    blocks = Blocks(rows)
+    blocks = Blocks.standing_for(rows, sum_.noise)
     if sum_.coarse:
         blocks.dtype = _SINGLE
     return blocks

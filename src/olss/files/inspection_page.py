@@ -96,7 +96,12 @@ def _head(found: Inspection) -> str:
         (format_bytes({"mean": d.row_bytes + d.spectrum_bytes}), "of memory"),
     ]
     if found.error is not None:
-        tiles.insert(2, (_error(found.error.relative), "relative error at worst"))
+        error = found.error
+        worst = _error(error.relative)
+        tile = (worst, "relative error at worst")
+        if not error.guaranteed:
+            tile = ("no guarantee", f"relative error {worst} at worst")
+        tiles.insert(2, tile)
     shown = "".join(
         f'<div class="tile"><b>{escape_html(number)}</b><span>{escape_html(what)}</span></div>'
         for number, what in tiles
@@ -114,7 +119,9 @@ def _weighs(sketch: Sketch) -> bool:
 
 
 def _error(value: float) -> str:
-    return "none" if math.isinf(value) else f"{value:.2g}"
+    if math.isinf(value):
+        return "infinite"
+    return f"{value:.2g}" if value < 0.99 or value >= 1 else f"{value:.6g}"
 
 
 def _quality(found: Inspection) -> str:
@@ -124,7 +131,7 @@ def _quality(found: Inspection) -> str:
             "How good it is",
             f"<p>Not known: {escape_html(why_unknown(found.sketch))}.</p>",
         )
-    fine = error.relative <= 1.25 * error.law or error.rows >= error.seen
+    fine = error.guaranteed and (error.relative <= 1.25 * error.law or error.rows >= error.seen)
     words = (
         f"<p>{escape_html(error.promise)}</p>"
         f'<p class="verdict {"fine" if fine else "poor"}">{escape_html(error.verdict)}</p>'

@@ -36,6 +36,8 @@ Interval = tuple[float, float]
 _WIDE = np.dtype(np.float64)
 # A direction with less than this of what it should have is missing: float32 rounding is below.
 MISSING = 1e-6
+# Columns that are named of a direction: so many, of at least this share of the largest part.
+NAMED, PART = 5, 0.1
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,13 @@ class Certificate:
         Independent directions among everything seen.
     ridge : float
         0, or the ridge above.
+    columns : tuple of str
+        Where the error is 1 or more: the columns that span the worst direction, as far as known.
+    lost : int
+        Directions in which removed rows were nearly all there was: rounding hides what is left.
+    hidden : bool
+        Whether the sketch has rows in these directions, so that something is left: the error is
+        then not known, and counts as infinite.
     """
 
     relative: float
@@ -77,6 +86,14 @@ class Certificate:
     seen: int
     directions: float
     ridge: float = 0.0
+    columns: tuple[str, ...] = ()
+    lost: int = 0
+    hidden: bool = False
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether anything is promised: whether the relative error is below 1."""
+        return self.relative < 1
 
     @property
     def law(self) -> float:
@@ -101,23 +118,33 @@ class Certificate:
         """What the relative error means for least squares, in words."""
         e = self.relative
         of = f"plus {self.ridge:.3g} times its squared length " if self.ridge else ""
-        if math.isinf(e):
-            return (
-                "A direction seen is missing from the sketch: a model fitted to it says nothing "
-                "there. Keep more rows."
-            )
-        squares = (
-            f"The sum of squares of any linear function of a row {of}is right within {_share(e)}"
-        )
-        if e >= 1:
-            return (
-                f"{squares} at worst, which promises nothing for least squares in the worst "
-                "direction. Keep more rows."
-            )
+        if not self.guaranteed:
+            return self._no_promise
         return (
-            f"{squares} at worst. Least squares of one scored column on others, fitted to the "
+            f"The sum of squares of any linear function of a row {of}is right within {_share(e)} "
+            f"at worst. Least squares of one scored column on others, fitted to the "
             f"sketch, has at most {(1 + e) / (1 - e):.3g} times the squared error of the best fit "
             "to everything seen."
+        )
+
+    @property
+    def _no_promise(self) -> str:
+        """Why there is no guarantee, in words."""
+        spanned = f", spanned by {_listed(self.columns)}" if self.columns else ""
+        if self.hidden:
+            return (
+                f"No guarantee: rows removed were nearly all there was in a direction{spanned}, "
+                "and rounding hides what is left there. Make a new sketch of the rows that remain."
+            )
+        if not self.least:
+            return (
+                f"No guarantee: a direction of the rows seen is missing from the sketch{spanned}. "
+                "A model fitted to the sketch says nothing there. Keep more rows."
+            )
+        return (
+            f"No guarantee: in the worst direction{spanned}, the sketch has "
+            f"{self.most if self.most > 2 else self.least:.3g} times the squares of the rows seen. "
+            "Keep more rows."
         )
 
     @property
@@ -144,6 +171,11 @@ class Certificate:
             self.promise,
             self.verdict,
         ]
+        if self.lost and not self.hidden:
+            lines.append(
+                f"Removed rows were all there was in {self.lost:,} directions, up to rounding; "
+                "what may be left there is not counted."
+            )
         if self.rows < self.seen:
             sizes = ", ".join(f"{error}: {self.rows_for(error):,}" for error in (0.5, 0.2, 0.1))
             lines.append(f"Rows for a relative error of {sizes}.")
@@ -158,6 +190,7 @@ def certify(
     weights: Sequence[Any] | None = None,
     *,
     up_to_scale: bool = False,
+    names: Sequence[str] | None = None,
 ) -> Certificate:
     """Compare a sketch with everything seen.
 
@@ -165,13 +198,15 @@ def certify(
     ----------
     spectrum : Spectrum
         Of everything seen.
-    parts : sequence of arrays (n, ...)
+    parts : sequence of arrays (n, ...), or of `Blocks`
         The rows of the sketch.
     weights : sequence of arrays (n,), optional
         Their weights, a part each; 1 if not given.
     up_to_scale : bool
         Whether the sketch may be multiplied by the factor that makes it look best, as for policies
         whose rows do not say what they stand for.
+    names : sequence of str, optional
+        What to call the columns.
 
     Examples
     --------
@@ -186,18 +221,31 @@ the best fit to everything seen.
     Rows for a relative error of 0.5: 154, 0.2: 850, 0.1: 3,248.
     """
     given = [None] * len(parts) if weights is None else weights
-    blocks = [Blocks(x, w, name="X") for x, w in zip(parts, given, strict=True) if row_count(x)]
+    blocks = [
+        x if isinstance(x, Blocks) else Blocks(x, w, name="X")
+        for x, w in zip(parts, given, strict=True)
+        if isinstance(x, Blocks) or row_count(x)
+    ]
     if not blocks or spectrum.sum is None:
         raise InputError("the sketch is empty: give it rows before asking how good it is.")
     for b in blocks:
         if b.columns != spectrum.columns:
             raise DataError(f"X must have {spectrum.columns} columns, found {b.columns}.")
         b.check_finite()
-    if isinstance(spectrum.sum, DirectionSum):
-        found = _between_bounds(spectrum.sum, blocks, up_to_scale)
+    known = spectrum.sum
+    worst, lost, hidden = np.zeros(0), 0, False
+    if isinstance(known, DirectionSum):
+        found = _between_bounds(known, blocks, up_to_scale)
     else:
-        found = _exactly(spectrum.sum, blocks, up_to_scale)
+        found, worst = _exactly(known, blocks, up_to_scale)
+        lost = known.lost + len(known.as_rows()) - int(known.exact.kept.sum())
+        outside = _outside(known, blocks) if lost else np.zeros(0)
+        hidden = bool(outside.any())
+        worst = outside if hidden else worst
     relative, spectral, (least, most), scale, directions, ridge = found
+    if hidden:
+        relative = (math.inf, math.inf)
+    columns = _spanning(worst, names) if relative[1] >= 1 else ()
     return Certificate(
         relative[1],
         spectral[1],
@@ -210,14 +258,27 @@ the best fit to everything seen.
         spectrum.rows,
         directions,
         ridge,
+        columns,
+        lost,
+        hidden,
     )
+
+
+def _spanning(worst: Floats, names: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names of the columns with the largest parts in a direction."""
+    order = np.argsort(-worst, kind="stable")[:NAMED]
+    some = order[worst[order] > PART * worst.max(initial=0.0)]
+    return tuple(f"column {j}" if names is None else names[j] for j in some)
 
 
 # Relative and spectral error, least and most, scale, directions, ridge.
 _Found = tuple[Interval, Interval, Interval, float, float, float]
 
 
-def _exactly(known: GramSum | RowSum, blocks: list[Blocks], up_to_scale: bool) -> _Found:
+def _exactly(
+    known: GramSum | RowSum, blocks: list[Blocks], up_to_scale: bool
+) -> tuple[_Found, Floats]:
+    """Return what was found, and the size of each column's part in the worst direction."""
     factor = known.exact
     rank = int(factor.kept.sum())
     H = np.zeros((rank, rank))
@@ -226,11 +287,29 @@ def _exactly(known: GramSum | RowSum, blocks: list[Blocks], up_to_scale: bool) -
         for part, product, _ in multiply_blocks(b, dtype, factor.W)(b.pieces(dtype)):
             Y = product[:, factor.kept].astype(np.float64)
             H += (Y if b.weights is None else Y * b.weights[part, None]).T @ Y
-    h: Floats = np.asarray(np.linalg.eigvalsh(H) if rank else np.ones(1), dtype=np.float64)
+    h, Q = np.linalg.eigh(H) if rank else (np.ones(1), np.ones((0, 1)))
     scale, relative, share = _relative(h, up_to_scale)
+    # A linear function x b of rows, with b = W q: what it weighs a column with, beside its norm.
+    q = Q[:, 0] if share[0] == 0 or 1 - share[0] >= share[1] - 1 else Q[:, -1]
+    worst = abs(factor.W[:, factor.kept] @ q) * known.norms
     G, sketch = _in_units(known, blocks)
     spectral = _spectral(G, sketch, scale, up_to_scale)
-    return (relative, relative), (spectral, spectral), share, scale, float(rank), 0.0
+    return ((relative, relative), (spectral, spectral), share, scale, float(rank), 0.0), worst
+
+
+def _outside(known: GramSum | RowSum, blocks: list[Blocks]) -> Floats:
+    """(d,) how much of the rows of a sketch lies outside what is known of everything seen."""
+    W = known.exact.W[:, known.exact.kept]
+    rows = known.as_rows()
+    R = W.T @ rows.T @ rows if isinstance(known, RowSum) else rows
+    most = np.zeros(known.columns)
+    for b in blocks:
+        for _, block in b.read(_WIDE):
+            X = block.toarray() if b.sparse else to_numpy(block)
+            Y = X @ W
+            out, room = abs(X - Y @ R), MISSING * (abs(X) + abs(Y) @ abs(R))
+            most = np.maximum(most, np.where(out > room, out, 0.0).max(axis=0))
+    return most
 
 
 def _relative(h: Floats, up_to_scale: bool) -> tuple[float, float, Interval]:
@@ -353,11 +432,17 @@ def _between_bounds(known: DirectionSum, blocks: list[Blocks], up_to_scale: bool
 
 def _share(e: float) -> str:
     e = max(e, 1e-6)
-    return f"{100 * e:.2g}%" if e < 1 else f"{100 * e:,.0f}%"
+    return f"{100 * e:.2g}%" if e < 0.99 else f"{100 * e:.6g}%"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
 
 
 def _known(value: float, interval: Interval) -> str:
-    low, high = (f"{max(bound, 1e-6):.3g}" for bound in interval)
+    low, high = (
+        "infinite" if math.isinf(bound) else f"{max(bound, 1e-6):.3g}" for bound in interval
+    )
     if low != high:
         return f"between {low} and {high}"
     return high if value > 1e-6 else f"below {high}"

@@ -19,7 +19,7 @@ from olss.memory.spectrum import Spectrum
 from olss.memory.store import Array, is_arrow, length_of, take
 from olss.tables.encoder import Plan, plan_columns
 from olss.tables.missing_values import ArrayGaps
-from olss.tables.scoring import check_squares, gram, leverage, matrix, row_map, variable
+from olss.tables.scoring import TableRows, check_squares, leverage, matrix, row_map, variable
 
 __all__ = ["NOTHING_TO_SCORE", "Numbers", "SeenScorer"]
 
@@ -63,6 +63,11 @@ class Numbers:
     def blind(self) -> bool:
         """Whether no column of a table can be scored: rows are then drawn from alike."""
         return self.plan is not None and not self.plan.width
+
+    @property
+    def labels(self) -> list[str] | None:
+        """What to call the numbers of a row, if they have names."""
+        return None if self.plan is None else [*self.plan.labels(), "(constant)"]
 
     def decided(
         self, held: Array | None, new: Array, columns: Collection[str] | None, exclude: Any
@@ -173,11 +178,27 @@ class Numbers:
     ) -> Spectrum:
         """Return a spectrum with rows of a table or an array in it."""
         some = None if (weight == 1).all() else weight
-        if not is_arrow(X):
-            return spectrum.plus(self.of(X), some)
-        plan = self._plan()
-        new = gram(plan, X, some, place, start)
-        return spectrum.merged(Spectrum.of(new, X.num_rows, float(weight.sum())))
+        try:
+            return spectrum.plus(self.rows(X, some, place, start))
+        except DataError:
+            if not is_arrow(X):
+                raise
+        # Missing numbers may be NaN; what is wrong even so is named.
+        return spectrum.plus(self.rows(X, some, place, start, careful=True))
+
+    def rows(
+        self,
+        X: Array,
+        weight: Floats | None = None,
+        place: str = "rows",
+        start: int = 0,
+        *,
+        careful: bool = False,
+    ) -> Blocks:
+        """Return what a spectrum is made of and compared with: those of a table in float64."""
+        if is_arrow(X):
+            return TableRows(self._plan(), X, weight, place, start, careful=careful)
+        return Blocks(self.of(X), weight, name="X")
 
     def tells_apart(self, spectrum: Spectrum) -> bool:
         """Whether any number varies over everything seen; else all rows count alike."""

@@ -25,9 +25,10 @@ from olss.memory.policies import name_of, named, says
 from olss.memory.pool import Floats, Policy, strata_of
 from olss.memory.selecting import chosen_rows, known_totals, labels_of, numbers_of
 from olss.memory.settings import checked_settings
+from olss.memory.spectrum import Spectrum
 from olss.memory.state import BLURRED, State, new_generator
 from olss.memory.state_holder import StateHolder
-from olss.memory.store import Array, Indices, take
+from olss.memory.store import Array, Indices, RowStore, take
 from olss.memory.target_classes import classes_of
 from olss.util import checks
 from olss.util.text import escape_html
@@ -507,9 +508,9 @@ class Sketch(StateHolder):
             raise InputError(f"the error of this sketch is not known. {BLURRED}")
         return certify(
             state.spectrum,
-            [state.numbers.of(state.rows["X"])],
-            [state.rows["weight"]],
+            [state.numbers.rows(state.rows["X"], state.rows["weight"], careful=True)],
             up_to_scale=not says(self.policy, "mergeable"),
+            names=state.numbers.labels,
         )
 
     def estimate(
@@ -603,12 +604,11 @@ class Sketch(StateHolder):
         self._require_probabilities("drift")
         X = self._like_before(state, rows)
         numbers = self._compared(state)
-        names = None if numbers.plan is None else [*numbers.plan.labels(), "(constant)"]
         return drift(
             numbers.of(state.rows["X"]),
             state.rows["weight"],
             numbers.of(X),
-            names=names,
+            names=numbers.labels,
             false_alarms=false_alarms,
             seed=seed,
         )
@@ -754,10 +754,18 @@ def _without(state: State, gone: NDArray[np.bool_]) -> State:
     there, rest = np.flatnonzero(gone), state.rows.take(np.flatnonzero(~gone))
     spectrum = state.spectrum
     if spectrum is not None:
-        removed = state.rows.take(there)
-        spectrum = spectrum.minus(state.numbers.of(removed["X"]), removed["base"])
+        spectrum = _spectrum_without(state, state.rows.take(there), rest)
     state.rows.forget(there)
     return state.with_(rows=rest, spectrum=spectrum, removed=state.removed + len(there))
+
+
+def _spectrum_without(state: State, removed: RowStore, rest: RowStore) -> Spectrum:
+    """Return the spectrum of everything seen but some rows; that of the rest, if all are held."""
+    assert state.spectrum is not None
+    numbers = state.numbers
+    left = state.spectrum.minus(numbers.rows(removed["X"], removed["base"], careful=True))
+    all_held = left.rows == len(rest) and np.array_equal(rest["weight"], rest["base"])
+    return numbers.added(Spectrum(), rest["X"], rest["base"]) if left.lost and all_held else left
 
 
 def _title(policy: Policy) -> str:

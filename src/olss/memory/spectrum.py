@@ -108,8 +108,13 @@ class Spectrum:
             raise InputError(f"there is no Gram matrix of {self.columns:,} columns.")
         return self.sum.matrix
 
+    @property
+    def lost(self) -> int:
+        """Directions of which, after `minus`, nobody knows whether anything is left."""
+        return 0 if isinstance(self.sum, DirectionSum) or self.sum is None else self.sum.lost
+
     def plus(self, rows: Any, weights: Any = None) -> Spectrum:
-        """Return the spectrum with rows of shape (n, ...) in it, optionally weighted."""
+        """Return the spectrum with rows (n, ...), or blocks of rows, in it, optionally weighted."""
         blocks = self._blocks(rows, weights)
         known = self.sum or _nothing(blocks.columns)
         known = call_with_one_blas_thread(partial(known.plus, blocks), columns=blocks.columns)
@@ -134,9 +139,9 @@ class Spectrum:
         with the weight it has in a sketch: the result is then the spectrum of all rows seen but
         these. Rows that are not held any more cannot be taken off; nobody has them.
 
-        What is left is right up to the rounding of what was there before, and never negative: a
-        direction of which less than 1e-12 of its square is left (1e-6 after float32 products)
-        counts as gone. A warning says so where that costs digits of what is left.
+        What is left is right up to the rounding of what was there before, and never negative. A
+        direction of which less than that rounding is left counts as gone, and as `lost`: it cannot
+        be known. A warning says so where removal costs digits of what is left.
         """
         if self.sum is None:
             raise InputError("nothing has been seen, so no rows can be removed.")
@@ -260,7 +265,7 @@ class Spectrum:
         return cls(rows, weight, columns, known)
 
     def _blocks(self, rows: Any, weights: Any) -> Blocks:
-        blocks = Blocks(rows, weights, name="X")
+        blocks = rows if isinstance(rows, Blocks) else Blocks(rows, weights, name="X")
         if self.columns not in (0, blocks.columns):
             raise DataError(
                 f"X must have {self.columns} columns as before, found {blocks.columns}."

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.core.blocks import Blocks
 from olss.core.gram import Factor
 from olss.core.leverage import Projected
 from olss.errors import DataError
@@ -21,9 +22,9 @@ from olss.tables.encoder import LARGEST, Encoded, Plan
 from olss.util.threads import ordered_map
 
 __all__ = [
+    "TableRows",
     "blocks",
     "check_squares",
-    "gram",
     "leverage",
     "matrix",
     "one_batch",
@@ -92,40 +93,70 @@ def check_squares(plan: Plan, table: Any) -> None:
         raise plan.explain_not_finite(batch, "rows", 0)
 
 
-def gram(
-    plan: Plan, table: Any, weight: Floats | None = None, place: str = "rows", start: int = 0
-) -> Floats:
-    """Return sum w z z' over rows of a table, in float64.
+class TableRows(Blocks):
+    """The numbers z of the rows of a table, in float64, made a block at a time.
 
-    Rows are gone when the sum is used: digits that float32 products lose could not be had back.
+    Whatever the plan's dtype: rows are gone when their sum is used, and digits that float32 loses
+    could not be had back.
 
-    Raises `DataError` that names the first infinite value.
+    Parameters
+    ----------
+    plan : Plan
+    table : pyarrow.Table or RecordBatch
+    weight : (n,) array, optional
+    place, start : what messages call the rows, and the number of the first
+    careful : bool
+        Whether NaN is looked for, as `Plan.encode` has it.
     """
-    import pyarrow as pa
 
-    batch = table if isinstance(table, pa.RecordBatch) else one_batch(table)
-    for careful in (False, True):
-        total = _gram(plan, plan.encode(batch, careful=careful), _pieces(plan, batch), weight)
-        if np.isfinite(total.diagonal()).all():
-            return total
-    raise plan.explain_not_finite(batch, place, start)
+    def __init__(
+        self,
+        plan: Plan,
+        table: Any,
+        weight: Floats | None = None,
+        place: str = "rows",
+        start: int = 0,
+        *,
+        careful: bool = False,
+    ) -> None:
+        import pyarrow as pa
 
+        self._batch = table if isinstance(table, pa.RecordBatch) else one_batch(table)
+        self._plan, self._start = plan, start
+        self._encoded = plan.encode(self._batch, careful=careful)
+        self.name, self.rows, self.columns = place, self._batch.num_rows, plan.width + 1
+        self.dtype, self.weights = np.dtype(np.float64), weight
+        self.sparse = self.remote = self.integers = False
+        self.scale = self.noise = None
 
-def _gram(plan: Plan, encoded: Encoded, pieces: list[slice], weight: Floats | None) -> Floats:
-    total = np.zeros((plan.width + 1, plan.width + 1))
+    def _converts(self, dtype: np.dtype[Any]) -> bool:
+        return False
 
-    def work(mine: Iterator[slice]) -> Iterator[Floats]:
-        for part, Z in _filled(plan, encoded, mine, np.float64):
-            if weight is not None:
-                Z = Z * np.sqrt(weight[part])
-            yield Z @ Z.T  # is symmetric to the last digit, as files keep it
+    def pieces(self, dtype: np.dtype[Any], size: int | None = None) -> list[slice]:
+        """Return all rows as parts, of any `size`, that are encoded at a time."""
+        return _pieces(self._plan, self._batch)
 
-    def add(product: Floats) -> None:
-        np.add(total, product, out=total)
+    def _parts(self, dtype: np.dtype[Any]) -> Iterator[slice]:
+        yield from self.pieces(dtype)
 
-    with np.errstate(over="ignore", invalid="ignore"):
-        ordered_map(pieces, work, add, bytes_each=2 * total.nbytes)
-    return total
+    def read(
+        self, dtype: np.dtype[Any], parts: Iterable[slice] | None = None
+    ) -> Iterator[tuple[slice, Any]]:
+        """Yield (slice of rows, block), overwritten by the next; see `Blocks.read`."""
+        wanted = self.pieces(dtype) if parts is None else parts
+        for part, Z in _filled(self._plan, self._encoded, wanted, dtype):
+            yield part, Z.T if self.scale is None else Z.T * self.scale
+
+    def _block(self, part: slice, dtype: np.dtype[Any]) -> Any:
+        ((_, block),) = self.read(dtype, [part])
+        return block
+
+    def check_finite(self) -> None:
+        """Raise `DataError` that names the first value that is infinite or too large to square."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            if all(np.isfinite(np.vdot(Z, Z)) for _, Z in self.read(self.dtype)):
+                return
+        raise self._plan.explain_not_finite(self._batch, self.name, self._start)
 
 
 def leverage(
