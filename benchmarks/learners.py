@@ -77,13 +77,13 @@ def learner_loop(name: str, tasks: list[Any], **settings: Any) -> tuple[list[flo
     """Seconds of each task, and those of them spent in selection."""
     learner = recipe(name.split(",")[0], lr=0.1, **settings)
     learner.start(range(10))
-    learner.model.checked(tasks[0], tasks[0].X[:2], tasks[0].y[:2], "")  # makes the net
+    learner.model.check_task(tasks[0], tasks[0].X[:2], tasks[0].y[:2], "")  # makes the net
     seconds, select = [], []
     for task in tasks:
         begin = clock()
-        effort = learner.fit_task(task)
+        cost = learner.fit_task(task)
         seconds.append(clock() - begin)
-        select.append(effort.seconds["select"])
+        select.append(cost.seconds["select"])
     return seconds, select
 
 
@@ -139,8 +139,8 @@ def main() -> None:
             learner = recipe(name, net="resnet18", lr=0.01, batch=100, epochs=1)
             learner.start(range(100))
             seconds[name] = [learner.fit_task(task) for task in tasks]
-        for name, efforts in seconds.items():
-            parts = ", ".join(f"{sum(e.seconds.values()):.1f} s" for e in efforts)
+        for name, costs in seconds.items():
+            parts = ", ".join(f"{sum(e.seconds.values()):.1f} s" for e in costs)
             print(f"{name}: {parts}")
         ratios = [
             sum(b.seconds.values()) / sum(a.seconds.values())

@@ -97,7 +97,7 @@ def measure_olss(tasks: list[Task], method: str, seed: int, clock: Clock) -> dic
     settings = {"net": "mlp", "lr": RATE, "batch": BATCH, "epochs": 1} | settings
     learner = recipe(method.split(",")[0], **settings)
     learner.start(range(CLASSES), seed)
-    learner.model.checked(tasks[0], tasks[0].X[:2], tasks[0].y[:2], "")  # makes the net
+    learner.model.check_task(tasks[0], tasks[0].X[:2], tasks[0].y[:2], "")  # makes the net
     seconds = 0.0
     for task in tasks:
         begin = clock()

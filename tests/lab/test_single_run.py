@@ -116,7 +116,7 @@ def test_other_settings_are_never_mixed_in(tmp_path: Path, whole: Path) -> None:
 
 def test_a_run_that_failed_at_once_stands_in_nobody_s_way(tmp_path: Path) -> None:
     wrong = replace(small_spec(), settings={**small_spec().settings, "net": "fractions:Fraction"})
-    with pytest.raises(InputError, match="net must make"):
+    with pytest.raises(InputError, match="net must return"):
         run_in_folder(tmp_path, wrong)
     assert (tmp_path / "settings.json").exists()
     assert run_in_folder(tmp_path, small_spec()) is not None
@@ -141,7 +141,7 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(tmp_path: Path, whole: Path, n
     path.write_bytes(path.read_bytes()[:50])
     notes: list[str] = []
     run_in_folder(tmp_path, small_spec(), say=notes.append)
-    assert "Going back a task" in notes[0]
+    assert "Resuming from the task before" in notes[0]
     assert (tmp_path / "record.json").read_bytes() == (whole / "record.json").read_bytes()
 
 
@@ -152,7 +152,7 @@ def test_where_no_checkpoint_is_whole_the_run_begins_again(tmp_path: Path, whole
         path.unlink()
     notes: list[str] = []
     run_in_folder(tmp_path, small_spec(), say=notes.append)
-    assert "Going back a task" in notes[0]
+    assert "Resuming from the task before" in notes[0]
     assert "begins again" in notes[-1]
     assert (tmp_path / "record.json").read_bytes() == (whole / "record.json").read_bytes()
 

@@ -1,11 +1,16 @@
 """Small tasks for the tests: blobs with the columns in another order for each task."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+import torch
 
 from olss.learn import recipe
+from olss.learn.learner import TaskCost
+from olss.learn.training import Examples
 
 
 @dataclass
@@ -65,3 +70,30 @@ def learned(head="seen", tasks=3, **settings):
     for task in stream:
         learner.fit_task(task)
     return learner, stream
+
+
+def examples(learner, task):
+    """Return a task's training rows as a learner takes them, and the classes it holds."""
+    model = learner.model
+    X, y, present = model.check_task(task, task.X, task.y, "")
+    return Examples(X, y, torch.full((len(y),), model.tasks), torch.arange(len(y))), present
+
+
+def step_loss(learner, batch, replayed=0):
+    """Return the loss the training loop computes for a batch, without taking the step."""
+
+    class Captured(BaseException):
+        pass
+
+    def capture(loss):
+        raise Captured(loss)
+
+    learner._augment_rng = np.random.default_rng(0)
+    training = SimpleNamespace(steps=1, batches=lambda epochs, rng: [(batch, replayed)])
+    try:
+        with patch("torch.autograd.backward", capture):
+            learner._train(training, 1, None, TaskCost())
+    except Captured as found:
+        learner.model.net.eval()
+        return found.args[0]
+    raise AssertionError("the training loop computed no loss")

@@ -12,7 +12,7 @@ from olss.errors import DamagedCheckpointError, DataError, InputError, OlssWarni
 from olss.learn import DivergedError, Record, recipe, run
 from olss.streams import label_noise, permuted
 
-from .tasks import blobs, class_stream, numbers, stream
+from .tasks import blobs, class_stream, examples, numbers, stream
 
 RECIPES = ["sgd", "ewc", "online-ewc", "si", "gem", "a-gem", "icarl", "er", "der++", "gdumb"]
 RECIPES += ["joint", "olss", "olss+ewc", "olss+si", "olss+gem", "olss+der++"]
@@ -67,7 +67,7 @@ def test_what_is_stored_is_counted():
 def test_scores_before_learning_are_of_the_net_then_and_of_the_first_weights():
     tasks = class_stream(3)
     first = make("sgd").start(range(6), seed=4)
-    first._examples(tasks[0])
+    examples(first, tasks[0])
     learner = make("sgd", epochs=3)
     record = run(tasks, learner, seed=4)
     for i, task in enumerate(tasks):
@@ -98,10 +98,10 @@ def test_the_seed_is_that_of_weights_and_order_and_each_has_its_own():
     a, b = (make("sgd", net="mlp-16", epochs=e) for e in (1, 2))
     for learner in (a, b):
         learner.start(range(3), seed=0)
-        learner._examples(blobs())
+        examples(learner, blobs())
     assert torch.equal(a.model.first["theta"], b.model.first["theta"])
     other = make("sgd").start(range(3), seed=1)
-    other._examples(blobs())
+    examples(other, blobs())
     assert not torch.equal(a.model.first["theta"], other.model.first["theta"])
     # More epochs draw more orders, and move neither the weights nor the next task's order.
     first = a.model.seeds.rng("order", 1).permutation(9)
@@ -287,7 +287,7 @@ def test_a_damaged_state_is_left_for_the_one_before_it(tmp_path):
             path.unlink()
             if bad is not None:
                 path.write_bytes(bad)
-            with pytest.warns(OlssWarning, match="after-0003.* Going back a task"):
+            with pytest.warns(OlssWarning, match="after-0003.* Resuming from the task before"):
                 assert finished(tmp_path) == whole  # and the state after task 3 is new
             assert path.read_bytes() == good or path.name in ("timing.json", "checksums.json")
 
@@ -298,7 +298,7 @@ def test_who_listens_is_told_of_a_damaged_state_instead(tmp_path):
     (tmp_path / "after-0002" / "record.json").unlink()
     run(tasks, make("sgd"), checkpoint=tmp_path, say=notes.append)
     assert len(notes) == 1
-    assert "record.json is missing. Going back a task" in notes[0]
+    assert "record.json is missing. Resuming from the task before" in notes[0]
 
 
 def test_where_no_state_is_whole_the_run_says_so(tmp_path):
@@ -306,7 +306,7 @@ def test_where_no_state_is_whole_the_run_says_so(tmp_path):
     for folder in tmp_path.glob("after-*"):
         (folder / "learner" / "state.json").unlink()
     with (
-        pytest.warns(OlssWarning, match="Going back a task"),
+        pytest.warns(OlssWarning, match="Resuming from the task before"),
         pytest.raises(DamagedCheckpointError, match=r"learner/state\.json is missing"),
     ):
         finished(tmp_path)
@@ -389,5 +389,5 @@ def test_the_record_counts_remembered_rows_that_were_disturbed(tmp_path):
 def test_text_and_numbers_as_labels_of_one_stream_are_refused():
     tasks = stream(2)
     tasks[1].y, tasks[1].y_test = tasks[1].y.astype(str), tasks[1].y_test.astype(str)
-    with pytest.raises(DataError, match="text in some tasks and numbers in others"):
+    with pytest.raises(DataError, match="y holds strings in some tasks and numbers"):
         run(tasks, recipe("sgd", net="mlp-8"))

@@ -75,21 +75,21 @@ def test_heads_on_features_can_look_at_the_last_stages(head):
     y = np.concatenate([task.y for task in images()])
     assert learner.model.hidden(X, "stages")[0].shape == (160, 32 + 4 * (16 + 8))
     assert (learner.predict(X) == y).mean() > 0.6
-    with pytest.raises(InputError, match="head_layers: there is no 'all'"):
+    with pytest.raises(InputError, match="head_layers"):
         recipe("er", head=head, head_layers="all")
 
 
 def test_mirrored_is_for_images_and_says_so_each_time():
     learner = recipe("er", mirrored=True, net="mlp-16").start(range(2))
     for _ in range(2):
-        with pytest.raises(InputError, match=r"mirrored=True is for images.*shape \(8,\)"):
+        with pytest.raises(InputError, match=r"mirrored=True.*\(8,\)"):
             learner.fit_task(next(iter(class_stream(1))))
 
 
 def test_fitted_heads_are_for_classes_and_need_a_memory():
-    with pytest.raises(InputError, match="head='ridge' is for classes"):
+    with pytest.raises(InputError, match="head='ridge' requires classes"):
         recipe("er", head="ridge", loss="l2")
-    with pytest.raises(InputError, match="head='ridge' needs remembered rows, and 'sgd' has none"):
+    with pytest.raises(InputError, match="head='ridge' needs a buffer"):
         recipe("sgd", head="ridge")
 
 

@@ -7,22 +7,24 @@ import numpy as np
 import pytest
 import torch
 
-from olss.learn.labels import ClassMask
 from olss.learn.losses import (
+    ROW_LOSSES,
     AsymmetricLoss,
     LogitAdjustedLoss,
     Loss,
     old_class_loss,
+    row_losses,
 )
+from olss.learn.model import ClassMask
 from olss.learn.regularizers import stored_output_loss
 from olss.learn.replay import TrainingSet
-from olss.learn.training import ROW_LOSSES, Examples, loss_of_rows
+from olss.learn.training import Examples
 
 
 def model(*tasks, outputs=4):
     head = ClassMask("seen", outputs)
     for classes in tasks:
-        head.open(torch.tensor(classes))
+        head.begin_task(torch.tensor(classes))
     return SimpleNamespace(mask=head, out=outputs)
 
 
@@ -35,7 +37,7 @@ def labelled(*labels, weight=None):
 def test_the_loss_of_a_step_is_the_mean_of_its_rows(name):
     z = torch.randn(6, 4)
     y = torch.randint(4, (6,)) if name == "cross-entropy" else torch.randn(6, 4)
-    rows = loss_of_rows(name, z, y)
+    rows = row_losses(name, z, y)
     assert rows.shape == (6,)
     batch = Examples(z, y, torch.zeros(6), torch.arange(6), torch.rand(6))
     seen = model([0, 1, 2, 3])
@@ -48,9 +50,9 @@ def test_the_loss_of_a_step_is_the_mean_of_its_rows(name):
 
 def test_losses_for_numbers_by_hand():
     z, y = torch.tensor([[3.0]]), torch.tensor([[1.0]])
-    assert loss_of_rows("l1", z, y).item() == 2
-    assert loss_of_rows("l2", z, y).item() == 4
-    assert loss_of_rows("huber", z, y).item() == 1.5
+    assert row_losses("l1", z, y).item() == 2
+    assert row_losses("l2", z, y).item() == 4
+    assert row_losses("huber", z, y).item() == 1.5
 
 
 def test_a_net_trained_with_adjusted_logits_answers_as_if_classes_came_alike():
@@ -73,7 +75,7 @@ def test_a_net_trained_with_adjusted_logits_answers_as_if_classes_came_alike():
 @pytest.mark.parametrize(("batch", "new"), [(2, 2), (4, 4), (10, 4)])
 def test_the_shares_expected_in_a_step_count_new_and_replayed_rows(batch, new):
     training = TrainingSet(labelled(0, 0, 1, 1), batch, labelled(2, 2, 2, 0), 30)
-    ((rows, replayed),) = itertools.islice(training.steps(1, np.random.default_rng(0)), 1)
+    ((rows, replayed),) = itertools.islice(training.batches(1, np.random.default_rng(0)), 1)
     assert len(rows) - replayed == new  # there are no more
     whole = np.array([new / 2 + 7.5, new / 2, 22.5, 0])
     assert training.class_shares(4).tolist() == pytest.approx(whole / (new + 30))

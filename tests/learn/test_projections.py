@@ -4,6 +4,7 @@ import quadprog
 import torch
 
 from olss.learn import recipe
+from olss.learn.losses import row_losses
 from olss.learn.projections import gem_multipliers, project_agem, project_gem
 
 from .tasks import stream
@@ -79,13 +80,13 @@ def test_gems_memory_is_a_constraint_and_not_replayed():
     # The step is g + G'v for the gradients of the two tasks, v being 0 or the solution.
     sgd, _ = step("sgd")
     gem, learner = step("gem", gem_rows=32)
-    assert learner.buffer.counts(2) == [32, 32]
+    assert learner.buffer.count_by_task(2) == [32, 32]
     again = recipe("sgd", net="mlp-16", batch=120, lr=0.1)
     again.fit_task(stream(1)[0])
     again.model.params.gradient.zero_()
     past = learner.buffer.held.take((learner.buffer.held.task == 0).nonzero().flatten())
-    again.model.mask.open(torch.arange(3))
-    again.model.label_loss(past).backward()
+    again.model.mask.begin_task(torch.arange(3))
+    row_losses("cross-entropy", again.model.net(past.X), past.y).mean().backward()
     expected = project_gem(sgd, again.model.params.gradient[None], 0.5)
     torch.testing.assert_close(gem, expected, rtol=1e-3, atol=1e-5)
 

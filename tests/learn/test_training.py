@@ -109,7 +109,7 @@ def test_images_without_channels_and_of_floats():
 
 
 def test_rows_that_are_no_images_are_refused():
-    with pytest.raises(InputError, match=r"augment='flip' is for images.*shape \(8,\)"):
+    with pytest.raises(InputError, match=r"augment='flip'.*\(8,\)"):
         recipe("sgd", augment="flip").fit_task(blobs())
 
 
@@ -148,7 +148,7 @@ def test_inputs_are_standardised_channel_by_channel():
     torch.testing.assert_close(
         learner.model.params.theta, by_hand.model.params.theta, rtol=1e-4, atol=1e-6
     )
-    with pytest.raises(InputError, match=r"for each of the 3 channels.*found 2"):
+    with pytest.raises(InputError, match=r"input_(mean|std).*found 2"):
         recipe("sgd", input_mean=[0.1, 0.2]).fit_task(task)
 
 

@@ -11,12 +11,13 @@ random give 1/sqrt(t).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CANDIDATES", "REFERENCES", "herding_order"]
+__all__ = ["CANDIDATES", "REFERENCES", "greedy_herding", "herding_order"]
 
 Floats32: TypeAlias = NDArray[np.float32]
 
@@ -68,16 +69,28 @@ def herding_order(rows: Floats32, count: int) -> NDArray[np.int64]:
         np.exp(block, out=block)
         mean += block.sum(axis=1) / len(rows)
         between[:, part] = block[:, : max(0, len(candidates) - start)]
-    return _greedy(between, mean, min(count, len(candidates)))
+    return greedy_herding(mean, between.__getitem__, count)
 
 
-def _greedy(kernel: Floats32, mean: Floats32, count: int) -> NDArray[np.int64]:
-    """Take `count` rows one by one, given the kernel between them and its mean over all rows."""
-    order = np.empty(count, dtype=np.int64)
+def greedy_herding(
+    mean: NDArray[np.floating], kernel: Callable[[int], NDArray[np.floating]], count: int
+) -> NDArray[np.int64]:
+    """Order rows by herding with any kernel.
+
+    Parameters
+    ----------
+    mean : (n,) array
+        The mean of each row's kernel with all rows.
+    kernel : callable
+        Returns the kernel of a row, given by its number, with each of the n rows.
+    count : int
+        Rows to take, at most n.
+    """
+    order = np.empty(min(count, len(mean)), dtype=np.int64)
     gain = mean.copy()  # (t + 1) mean - sum over taken rows: the same argmax
-    for t in range(count):
+    for t in range(len(order)):
         order[t] = pick = int(gain.argmax())
         gain += mean
-        gain -= kernel[pick]
+        gain -= kernel(pick)
         gain[pick] = -np.inf
     return order

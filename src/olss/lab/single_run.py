@@ -186,8 +186,7 @@ def learner_of(spec: RunSpec) -> Learner:
     """Make the learner of a run, under the name the experiment gives it."""
     from olss.learn import recipe
 
-    learner = recipe(spec.recipe, **{"threads": 1, **spec.settings})
-    learner.config["learner"]["label"] = spec.label
+    learner = recipe(spec.recipe, name=spec.label, **{"threads": 1, **spec.settings})
     if spec.code:
         learner.config["code"] = spec.code
     return learner

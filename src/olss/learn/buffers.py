@@ -1,4 +1,4 @@
-"""What is remembered of past tasks: a sketch, a ring per task, herded exemplars, everything."""
+"""Buffers: the rows kept of past tasks, in a sketch, a ring per task, herded, or all of them."""
 
 from __future__ import annotations
 
@@ -6,32 +6,39 @@ import copy
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from olss.core.herding import greedy_herding
 from olss.errors import InputError
-from olss.learn.components import imported
 from olss.learn.training import Examples, Seeds, as_tensor
 from olss.util import checks
 
-__all__ = ["Buffer", "FullBuffer", "HerdingBuffer", "PolicyBuffer", "RingBuffer", "herd"]
+if TYPE_CHECKING:
+    from olss.memory.sketch import Sketch
 
-Features = Callable[..., Tensor]
-"""Returns the features (n, k) of rows, and of which kind, under the net as it is."""
+__all__ = ["Buffer", "FullBuffer", "HerdingBuffer", "PolicyBuffer", "RingBuffer"]
+
+
+class Features(Protocol):
+    """Returns the features of rows, (n, k), under the net as it is; see `Model.features`."""
+
+    def __call__(self, X: Any, kind: str = "penultimate") -> Tensor: ...
 
 
 class Buffer:
-    """Remembers nothing: the base of what remembers something.
+    """A buffer that keeps nothing: the base of those that do.
 
     Attributes
     ----------
     held : Examples or None
-        The remembered rows.
+        The rows it holds.
     size : int or "task"
         How many there may be; "task": as many as the newest task has.
     keeps_all : bool
@@ -39,67 +46,52 @@ class Buffer:
     """
 
     held: Examples | None = None
-    size: Any = "task"
+    size: int | Literal["task"] = "task"
     keeps_all = False
 
-    def check(self, classes: int) -> None:
-        """Say so if the memory is too small for that many classes."""
-
     def start(self, seeds: Seeds, device: torch.device) -> None:
-        """Forget everything and begin a run."""
+        """Drop everything and begin a run."""
         self.seeds = seeds
         self.device = device
         self.held = None
 
-    def update(self, new: Examples, task: int, features: Features) -> None:
-        """Remember what is worth it of a task's rows; stored outputs stay with their rows."""
-        before = self.held
-        if before is None or before.outputs is None:
-            self.held = self._chosen(new, task, features)
-            return
-        now = self._chosen(new, task, features)
-        if now is not None:
-            outputs = _carried(before.index, before.outputs, now.index)
-            self.held = dataclasses.replace(now, outputs=outputs)
+    def check(self, classes: int) -> None:
+        """Raise if the buffer is too small for that many classes."""
 
-    def _chosen(self, new: Examples, task: int, features: Features) -> Examples | None:
-        """Return what is held after a task's rows came."""
-        return None
+    def update(self, new: Examples, task: int, features: Features) -> None:
+        """Keep rows of a task, and the stored outputs of rows that stay."""
 
     def snapshot(self) -> Any:
-        """Return what `restore` takes to undo the next `take_in`."""
+        """Return what `restore` takes to undo the next `update`."""
         return self.held
 
     def restore(self, snapshot: Any) -> None:
-        """Be as at the time of the snapshot."""
+        """Restore the state at the time of the snapshot."""
         self.held = snapshot
 
-    def store_outputs(self, answer: Callable[[Tensor], Tensor]) -> None:
-        """Store what the net answers to the rows that have no stored outputs yet."""
+    def store_outputs(self, outputs_of: Callable[[Tensor], Tensor]) -> None:
+        """Store the net's outputs for the rows that have none stored yet."""
         if self.held is None:
             return
         if self.held.outputs is None:
-            outputs = answer(self.held.X)
+            outputs = outputs_of(self.held.X)
         else:
             outputs = self.held.outputs
             missing = outputs.isnan().all(1)
-            outputs[missing] = answer(self.held.X[missing])
+            outputs[missing] = outputs_of(self.held.X[missing])
         self.held = dataclasses.replace(self.held, outputs=outputs)
 
-    def counts(self, tasks: int) -> list[int]:
-        """Count the remembered rows of each task."""
+    def count_by_task(self, tasks: int) -> list[int]:
+        """Count the rows held of each task."""
         if self.held is None:
             return [0] * tasks
         return [int(n) for n in torch.bincount(self.held.task, minlength=tasks)]
 
     def save(self, folder: Path) -> None:
-        """Write what is remembered into a folder."""
+        """Write the rows into a folder."""
         if self.held is not None:
-            columns = dataclasses.asdict(self.held)
-            kept = {
-                name: value.contiguous() for name, value in columns.items() if value is not None
-            }
-            save_file(kept, folder / "memory.safetensors")
+            columns = {name: value.contiguous() for name, value in self.held.columns().items()}
+            save_file(columns, folder / "memory.safetensors")
 
     def load(self, folder: Path) -> None:
         """Read what `save` wrote."""
@@ -108,40 +100,41 @@ class Buffer:
 
 
 class FullBuffer(Buffer):
-    """Remembers every row: what joint training needs."""
+    """Every row: what joint training needs."""
 
     keeps_all = True
 
-    def _chosen(self, new: Examples, task: int, features: Features) -> Examples:
-        return new if self.held is None else self.held.join(new)
+    def update(self, new: Examples, task: int, features: Features) -> None:
+        """Keep all rows."""
+        self.held = new if self.held is None else self.held.join(new)
 
 
 class RingBuffer(Buffer):
-    """The last rows of each task, in a shuffled order: GEM's memory (Lopez-Paz & Ranzato 2017).
+    """The last rows of each task, in a shuffled order: GEM's buffer (Lopez-Paz & Ranzato 2017).
 
     Parameters
     ----------
     gem_rows : int
-        Rows kept of each task, so the memory grows with the number of tasks.
+        Rows kept of each task, so the buffer grows with the number of tasks.
     """
 
     def __init__(self, gem_rows: int = 256) -> None:
         self.gem_rows = checks.integer("gem_rows", gem_rows)
 
-    def _chosen(self, new: Examples, task: int, features: Features) -> Examples:
-        # Shuffled, since a task's rows may come sorted by class.
+    def update(self, new: Examples, task: int, features: Features) -> None:
+        """Keep some rows of the task, shuffled since they may come sorted by class."""
         order = self.seeds.rng("memory", task).permutation(len(new))[-self.gem_rows :]
         last = new.take(as_tensor(order, self.device))
-        return last if self.held is None else self.held.join(last)
+        self.held = last if self.held is None else self.held.join(last)
 
 
 class HerdingBuffer(Buffer):
-    """Herded rows of each class within one budget: iCaRL's memory (Rebuffi et al. 2017).
+    """Herded rows of each class within one budget: iCaRL's exemplars (Rebuffi et al. 2017).
 
     Parameters
     ----------
     size : int
-        Rows in all; each class seen so far has an equal share of them. Rows of a class are in
+        Rows in total; each class seen so far has an equal share of them. Rows of a class are in
         herding order, so a smaller share is a prefix.
     """
 
@@ -149,94 +142,88 @@ class HerdingBuffer(Buffer):
         self.size: int = checks.integer("size", size)
 
     def check(self, classes: int) -> None:
-        """Say so if there is not a row for each class."""
+        """Raise unless there is a row for each class."""
         if self.size < classes:
             raise InputError(
                 f"size must be at least the number of classes, found {self.size} for {classes} "
                 "classes: iCaRL keeps rows of each."
             )
 
-    def _chosen(self, new: Examples, task: int, features: Features) -> Examples:
+    def update(self, new: Examples, task: int, features: Features) -> None:
+        """Herd the classes of the task, and shorten the others."""
         pool = new if self.held is None else self.held.join(new)
-        fresh = set(torch.unique(new.y).tolist())
+        arrived = set(torch.unique(new.y).tolist())
         classes = torch.unique(pool.y).tolist()
         quota = self.size // len(classes)
         keep = []
         for label in classes:
             rows = (pool.y == label).nonzero().flatten()
-            if label in fresh:
-                rows = rows[herd(features(pool.X[rows]), quota)]
+            if label in arrived:
+                order = herd(features(pool.X[rows]), quota)
+                rows = rows[as_tensor(order, self.device)]
             keep.append(rows[:quota])
-        return pool.take(torch.cat(keep))
+        self.held = pool.take(torch.cat(keep))
 
 
 class PolicyBuffer(Buffer):
-    """An `olss.Sketch` as the memory of a learner.
+    """An `olss.Sketch` as the buffer of a learner.
 
     Parameters
     ----------
     size : int or "task"
-        Rows kept in all; "task" is as many as the newest task has, as in the paper.
+        Rows kept in total; "task" is as many as the newest task has, as in the paper.
     policy : str or callable
-        What stays in a full sketch: see `olss.Sketch`; one's own also as "module:Name".
+        Which rows stay in a full sketch: see `olss.Sketch`.
     scores : str or float
         How leverage is computed: see `olss.Sketch`.
     features : str, optional
-        Leverage of the rows as the net sees them instead of the rows themselves:
-        "penultimate" (what goes into the last layer) or "gradient" (of the last layer).
+        Score rows by features of the net instead of the rows themselves: "penultimate" (the input
+        of the last layer) or "gradient" (of the last layer).
     """
+
+    sketch: Sketch
+    net_features: Features
 
     def __init__(
         self,
-        size: int | str = "task",
+        size: int | Literal["task"] = "task",
         policy: Any = "paper",
         scores: str | float = "auto",
         features: str | None = None,
     ) -> None:
         if size != "task":
             checks.integer("size", size, alternative=" or 'task'")
-        if features not in (None, "penultimate", "gradient"):
-            raise InputError(
-                f"features must be None, 'penultimate' or 'gradient', found {features!r}."
-            )
-        if isinstance(policy, str) and ":" in policy:
-            policy = imported("policy", policy)
-        self.size, self.policy, self.scores = size, policy, scores
-        self.features = features
-        self._sketch(0)  # says at once what is wrong with the other settings
+        if features is not None:
+            checks.choice("features", features, ("penultimate", "gradient"))
+        self.size, self.policy, self.scores, self.features = size, policy, scores, features
+        self._make_sketch(0)  # checks the other settings
 
-    def _sketch(self, seed: int) -> Any:
+    def _make_sketch(self, seed: int) -> Sketch:
         from olss.memory.sketch import Sketch
 
-        features = self._features if self.features else None
+        features = self._sketch_features if self.features else None
         return Sketch(self.size, self.policy, scores=self.scores, features=features, seed=seed)
 
-    def _features(self, X: Any) -> Any:
-        return self.net_features(X, self.features).cpu().numpy()
+    def _sketch_features(self, X: Any) -> NDArray[Any]:
+        assert self.features is not None
+        return np.asarray(self.net_features(X, self.features).cpu().numpy())
 
     def start(self, seeds: Seeds, device: torch.device) -> None:
-        """Forget everything and begin a run."""
+        """Drop everything and begin a run."""
         super().start(seeds, device)
-        self.sketch = self._sketch(seeds.number("memory") % 2**32)
+        self.sketch = self._make_sketch(seeds.number("memory") % 2**32)
 
-    def snapshot(self) -> Any:
-        """Return a sketch of the rows held now, and the stored outputs."""
-        outputs = None if self.held is None else self.held.outputs
-        return copy.copy(self.sketch), outputs
-
-    def restore(self, snapshot: Any) -> None:
-        """Be as at the time of the snapshot."""
-        self.sketch, outputs = snapshot
-        self.held = (
-            dataclasses.replace(self._examples(), outputs=outputs) if len(self.sketch) else None
-        )
-
-    def _chosen(self, new: Examples, task: int, features: Features) -> Examples:
+    def update(self, new: Examples, task: int, features: Features) -> None:
+        """Update the sketch with the task's rows."""
         self.net_features = features
         self.sketch.update(new.X.cpu().numpy(), new.y.cpu().numpy(), task=task)
-        return self._examples()
+        outputs = None if self.held is None else self.held.outputs
+        rows = self._rows()
+        if self.held is not None and outputs is not None:
+            outputs = _move_outputs(self.held.index, outputs, rows.index)
+        self.held = dataclasses.replace(rows, outputs=outputs)
 
-    def _examples(self) -> Examples:
+    def _rows(self) -> Examples:
         sketch = self.sketch
         return Examples(
             X=as_tensor(sketch.X, self.device),
@@ -245,6 +232,14 @@ class PolicyBuffer(Buffer):
             index=as_tensor(sketch.index, self.device),
             weight=as_tensor(np.asarray(sketch.weight, np.float32), self.device),
         )
+
+    def snapshot(self) -> Any:
+        """Return a copy of the sketch, and the rows held."""
+        return copy.copy(self.sketch), self.held
+
+    def restore(self, snapshot: Any) -> None:
+        """Restore the state at the time of the snapshot."""
+        self.sketch, self.held = snapshot
 
     def save(self, folder: Path) -> None:
         """Write the sketch and the stored outputs into a folder."""
@@ -263,36 +258,22 @@ class PolicyBuffer(Buffer):
             return
         self.sketch = Sketch.load(folder / "memory.parquet", policy=self.policy)
         if self.features:
-            self.sketch.features = self._features
+            self.sketch.features = self._sketch_features
         path = folder / "outputs.safetensors"
         outputs = load_file(path, str(self.device))["outputs"] if path.exists() else None
-        self.held = dataclasses.replace(self._examples(), outputs=outputs)
+        self.held = dataclasses.replace(self._rows(), outputs=outputs)
 
 
-def herd(features: Tensor, size: int) -> Tensor:
+def herd(features: Tensor, count: int) -> NDArray[np.int64]:
     """Order rows so that the mean of each prefix is near the mean of all (Welling 2009).
 
-    Greedy: the k-th row minimises ``|mu - (phi(x) + sum of the chosen) / k|``, which for
-    features of length one is the largest ``phi(x)' (k mu - sum)``.
-
-    Returns
-    -------
-    (min(size, n),) indices in order
+    Features are scaled to length one, and the kernel is their inner product.
     """
-    phi = normalize(features.double())
-    total = phi.mean(0)
-    score = phi @ total
-    gap = score.clone()  # phi' (k mu - sum of the chosen), kept up to date
-    chosen = []
-    for _ in range(min(size, len(phi))):
-        best = int(gap.argmax())
-        chosen.append(best)
-        gap += score - phi @ phi[best]
-        gap[chosen] = -torch.inf
-    return torch.tensor(chosen, device=features.device)
+    unit = np.asarray(normalize(features.double()).cpu().numpy())
+    return greedy_herding(unit @ unit.mean(0), lambda row: unit @ unit[row], count)
 
 
-def _carried(before: Tensor, outputs: Tensor, now: Tensor) -> Tensor:
+def _move_outputs(before: Tensor, outputs: Tensor, now: Tensor) -> Tensor:
     """Move stored outputs to where their rows are now; NaN for rows that are new."""
     order = before.argsort()
     place = torch.searchsorted(before[order], now).clamp(max=len(before) - 1)

@@ -6,7 +6,9 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,57 +22,40 @@ from olss.errors import DataError, DivergedError, InputError
 from olss.learn.buffers import Buffer
 from olss.learn.checkpoint import check_replaceable, read_state, save_whole, write_state
 from olss.learn.heads import Head
-from olss.learn.labels import Labels
 from olss.learn.losses import Loss
-from olss.learn.model import Model
+from olss.learn.model import Labels, Model, labels_of
 from olss.learn.projections import Projection
 from olss.learn.regularizers import Regularizer
 from olss.learn.replay import ReplayStrategy, TrainingSet
 from olss.learn.training import Augmentation, Examples, Training, step_length
 
-__all__ = ["Clock", "Learner", "Parts", "TaskCost"]
-
-
-class Clock:
-    """Seconds spent on each part of a task, by the clock and of the processor."""
-
-    def __init__(self) -> None:
-        self.wall: dict[str, float] = {}
-        self.cpu: dict[str, float] = {}
-        self.last = time.perf_counter(), time.process_time()
-
-    def stop(self, part: str) -> None:
-        """Count what has passed since the last stop for a part."""
-        now = time.perf_counter(), time.process_time()
-        for spent, before, after in zip((self.wall, self.cpu), self.last, now, strict=True):
-            spent[part] = spent.get(part, 0.0) + after - before
-        self.last = now
+__all__ = ["Learner", "Parts", "TaskCost"]
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a learner is made of, each part one decision.
+    """What a learner is composed of, each part one decision.
 
     Attributes
     ----------
     training : Training
-        The net, its optimiser, steps and epochs.
+        The net, its optimizer, steps and epochs.
     loss : Loss
         What is learned from labels.
     head : Head
-        How it answers.
+        How it predicts.
     augmentation : Augmentation
-        What is done to images in a step.
+        How the images of a step are changed.
     buffer : Buffer
-        What is remembered.
+        Which rows are kept.
     replay : ReplayStrategy
-        What is trained on.
+        Which rows a task is trained on.
     regularizers : sequence of Regularizer
         What is added to the loss.
     projection : Projection
-        What is done to the gradient.
+        How the gradient is changed.
     restart : bool
-        Whether each task begins with the first weights.
+        Whether each task begins with the initial weights.
     """
 
     training: Training
@@ -84,24 +69,40 @@ class Parts:
     restart: bool = False
 
 
-@dataclass(frozen=True)
+class Clock:
+    """Seconds spent on each phase of a task: elapsed and of the processor."""
+
+    def __init__(self) -> None:
+        self.wall: dict[str, float] = {}
+        self.cpu: dict[str, float] = {}
+        self.last = time.perf_counter(), time.process_time()
+
+    def stop(self, phase: str) -> None:
+        """Add the time since the last stop to a phase."""
+        now = time.perf_counter(), time.process_time()
+        for spent, before, after in zip((self.wall, self.cpu), self.last, now, strict=True):
+            spent[phase] = spent.get(phase, 0.0) + after - before
+        self.last = now
+
+
+@dataclass
 class TaskCost:
     """What a task cost.
 
     Attributes
     ----------
     steps : int
-        Of the optimiser.
+        Of the optimizer.
     row_passes : int
         Rows that went through the net in them, each counted as often as it did.
     seconds, cpu_seconds : dict
-        Of "select" and "train": by the clock, and of the processor.
+        Of "select" and "train": elapsed, and of the processor.
     """
 
-    steps: int
-    row_passes: int
-    seconds: dict[str, float]
-    cpu_seconds: dict[str, float]
+    steps: int = 0
+    row_passes: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
 
 
 class Learner:
@@ -114,7 +115,7 @@ class Learner:
         All of its settings.
     parts : Parts
     buffer : Buffer
-        ``buffer.held`` are the remembered rows.
+        ``buffer.held`` are the rows kept.
     model : Model
         The net and what is known of its inputs and classes, once started.
 
@@ -125,10 +126,12 @@ class Learner:
     >>> learner = recipe("olss", net="mlp-32", lr=0.3, batch=20, policy="reservoir")
     >>> stream = permuted("digits", tasks=2)
     >>> for task in stream:
-    ...     effort = learner.fit_task(task)
+    ...     cost = learner.fit_task(task)
     >>> learner.predict(stream[0].X_test[:5]).shape
     (5,)
     """
+
+    model: Model
 
     def __init__(self, name: str, parts: Parts, config: dict[str, Any] | None = None) -> None:
         self.name, self.parts, self.config = name, parts, config or {}
@@ -140,14 +143,14 @@ class Learner:
         return f"Learner({self.name!r}, {done})"
 
     def start(self, classes: Any = None, seed: int = 0, device: str = "cpu") -> Learner:
-        """Begin afresh: forget everything learned.
+        """Begin from scratch: forget everything learned.
 
         Parameters
         ----------
         classes : array-like, optional
-            All labels that will ever come. Without them, those of the first task.
+            All labels that will ever occur. Without them, those of the first task.
         seed : int
-            Of the net's first weights, the order of rows and the memory.
+            Of the net's initial weights, the order of rows and the buffer.
         device : str
             Where the net lives.
         """
@@ -155,155 +158,130 @@ class Learner:
         kind, compete = parts.loss.kind, parts.head.compete
         self.model = Model(parts.training, kind, compete, classes, seed, device)
         self.buffer.start(self.model.seeds, self.model.device)
-        for penalty in parts.regularizers:
-            penalty.start()
-        self._seen = 0
-        self._ready = False
+        for regularizer in parts.regularizers:
+            regularizer.start()
+        self._rows_seen = 0
+        self._head_is_fitted = False
         self._started = True
         return self
 
     # ------------------------------------------------------------------ learning
 
     def fit_task(self, task: Any) -> TaskCost:
-        """Learn a task: anything with `X`, `y` and, if need be, `classes` and `scale`.
+        """Learn a task: anything with `X`, `y` and, optionally, `classes` and `scale`.
 
-        After an error the learner is as it was before the call.
+        A failed call leaves the learner as it was before.
         """
         if not self._started:
             self.start()
-        model, before = self.model, dict(vars(self.model))
-        try:
-            return self._learned(task)
-        except BaseException:  # a first task opens the net
-            vars(model).clear()
-            vars(model).update(before)
-            raise
+        parts, model, buffer = self.parts, self.model, self.buffer
+        clock, cost = Clock(), TaskCost()
+        with self._undo_on_error():
+            X, y, present = model.check_task(task, task.X, task.y, "")
+            index = torch.arange(self._rows_seen, self._rows_seen + len(y), device=model.device)
+            current = Examples(X, y, torch.full_like(index, model.tasks), index)
+            model.mask.begin_task(present)
+            parts.augmentation.check(tuple(X.shape[1:]))
+            buffer.check(int(model.mask.seen.sum()))
+            # Layers with randomness of their own, such as dropout, draw from torch's generator.
+            torch.manual_seed(model.seeds.number("net", model.tasks))
+            rng = model.seeds.rng("order", model.tasks)
+            self._augment_rng = model.seeds.rng("augment", model.tasks)
 
-    def _learned(self, task: Any) -> TaskCost:
-        current, present = self._examples(task)
-        model, penalties = self.model, self.parts.regularizers
-        net, training, table = model.params.state(), model.average.state, model.mask.table
-        memory, kept = self.buffer.snapshot(), [penalty.state for penalty in penalties]
-        self._ready = False
-        try:
-            model.mask.open(present)
-            self.parts.augmentation.check(tuple(current.X.shape[1:]))
-            self.buffer.check(int(model.mask.seen.sum()))
-            with torch.random.fork_rng():
-                # Layers with chance of their own, such as dropout, draw from torch's generator.
-                torch.manual_seed(model.seeds.number("net", model.tasks))
-                effort = self._fit(current)
-        except BaseException:
-            model.params.load(net)
-            model.average.state = training
-            model.net.eval()
-            model.mask.load(table)
-            self.buffer.restore(memory)
-            for penalty, state in zip(penalties, kept, strict=True):
-                penalty.state = state
-            raise
+            # Which rows to train on.
+            if parts.restart:
+                model.params.load(model.first)
+            model.average.begin_task(parts.restart)
+            if parts.replay.updates_buffer_first:
+                buffer.update(current, model.tasks, model.features)
+            batch = parts.training.batch
+            training = parts.replay.training_set(current, buffer.held, buffer.size, batch, rng)
+            clock.stop("select")
+
+            # Train.
+            training = parts.loss.begin_task(model, training)
+            for regularizer in parts.regularizers:
+                regularizer.begin_task(model)
+            parts.projection.begin_task(model, buffer.held)
+            self._train(training, parts.training.epochs, rng, cost)
+            clock.stop("train")
+
+            # What stays of the task.
+            if not parts.replay.updates_buffer_first:
+                buffer.update(current, model.tasks, model.features)
+            clock.stop("select")
+            if parts.training.finish_epochs and buffer.held is not None:
+                finish = parts.loss.begin_task(model, TrainingSet(buffer.held, batch))
+                rate = parts.training.finish_rate
+                self._train(finish, parts.training.finish_epochs, rng, cost, rate)
+            for regularizer in parts.regularizers:
+                regularizer.end_task(model, training.rows, buffer)
+            model.average.end_task()
+            parts.head.fit(model, buffer.held)
+            clock.stop("train")
         model.tasks += 1
-        self._seen += len(current)
-        self._ready = True
-        return effort
-
-    def _fit(self, current: Examples) -> TaskCost:
-        parts, model, memory, clock = self.parts, self.model, self.buffer, Clock()
-        rng = model.seeds.rng("order", model.tasks)
-        if parts.restart:
-            model.params.load(model.first)
-        model.average.begin(parts.restart)
-        if parts.replay.updates_buffer_first:
-            memory.update(current, model.tasks, model.features)
-        batch = parts.training.batch
-        training = parts.replay.training_set(current, memory.held, memory.size, batch, rng)
-        clock.stop("select")
-
-        training = parts.loss.begin_task(model, training)
-        for penalty in parts.regularizers:
-            penalty.begin_task(model)
-        parts.projection.begin_task(model, memory.held)
-        self._chance = model.seeds.rng("augment", model.tasks)
-        steps, passes = self._train(training, parts.training.epochs, rng)
-        clock.stop("train")
-
-        if not parts.replay.updates_buffer_first:
-            memory.update(current, model.tasks, model.features)
-        clock.stop("select")
-        if parts.training.finish_epochs and memory.held is not None:
-            finish = parts.loss.begin_task(model, TrainingSet(memory.held, batch))
-            epochs, rate = parts.training.finish_epochs, parts.training.finish_rate
-            more = self._train(finish, epochs, rng, rate, steps)
-            steps, passes = steps + more[0], passes + more[1]
-        for penalty in parts.regularizers:
-            penalty.end_task(model, training.rows, memory)
-        model.average.end()
-        parts.head.fit(model, memory.held)
-        clock.stop("train")
-        return TaskCost(steps, passes, clock.wall, clock.cpu)
+        self._rows_seen += len(y)
+        self._head_is_fitted = True
+        cost.seconds, cost.cpu_seconds = clock.wall, clock.cpu
+        return cost
 
     def _train(
         self,
         training: TrainingSet,
         epochs: int,
         rng: np.random.Generator,
+        cost: TaskCost,
         rate: float = 1.0,
-        done: int = 0,
-    ) -> tuple[int, int]:
-        """Train, and return the steps taken and how many rows went through the net."""
-        parts, model, flat = self.parts, self.model, self.model.params
-        optimiser, schedule = parts.training.optimiser(flat.theta, epochs * training.count, rate)
-        passes, step = 0, done
+    ) -> None:
+        """Run the training loop over a training set, at `rate` times the learning rate."""
+        parts, model, params = self.parts, self.model, self.model.params
+        steps = epochs * training.steps
+        optimizer, scheduler = parts.training.make_optimizer(params.theta, steps, rate)
         model.net.train()
-        for step, (rows, replayed) in enumerate(training.steps(epochs, rng), start=done + 1):
-            X = parts.augmentation(rows.X, self._chance)
-            flat.gradient.zero_()
-            loss = self._loss(dataclasses.replace(rows, X=X), replayed)
+        for batch, replayed in training.batches(epochs, rng):
+            batch = dataclasses.replace(batch, X=parts.augmentation(batch.X, self._augment_rng))
+            params.gradient.zero_()
+            outputs = model.forward(model.inputs(batch.X))
+            loss = parts.loss(model, outputs, batch, replayed)
+            weight = parts.loss.weight(replayed)
+            for regularizer in parts.regularizers:
+                term = regularizer.loss(model, outputs, batch, replayed)
+                if term is not None:  # loss and terms are averaged by their weights
+                    share = regularizer.weight / (weight + regularizer.weight)
+                    loss, weight = (1 - share) * loss + share * term, weight + regularizer.weight
             torch.autograd.backward(loss)
+            cost.steps += 1
+            cost.row_passes += len(batch)
             if not math.isfinite(loss.item()):
-                raise self._diverged(step, loss.item())
+                raise self._diverged(cost.steps, loss.item())
             parts.projection(model)
-            self._step(optimiser)
+            self._step(optimizer)
             model.average.after_step()
-            schedule.step()
-            passes += len(rows)
+            if scheduler is not None:
+                scheduler.step()
         model.net.eval()
-        if not flat.theta.isfinite().all():
-            raise self._diverged(step, math.nan)
-        return step - done, passes
+        if not params.theta.isfinite().all():
+            raise self._diverged(cost.steps, math.nan)
 
-    def _step(self, optimiser: Any) -> None:
-        """Take a step with the loss's gradient, and with what the penalties make of it."""
-        flat, penalties = self.model.params, self.parts.regularizers
-        length = step_length(optimiser)
+    def _step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take a step along the loss's gradient, and along those of the regularizers."""
+        params, regularizers = self.model.params, self.parts.regularizers
+        length = step_length(optimizer)
         if length is not None:
-            optimiser.step()
-            for penalty in penalties:
-                penalty.after_step(flat, length)
+            optimizer.step()
+            for regularizer in regularizers:
+                regularizer.after_step(params, length)
             return
-        own, terms = flat.gradient.clone(), [penalty.gradient(flat) for penalty in penalties]
+        own = params.gradient.clone()
+        terms = [regularizer.gradient(params) for regularizer in regularizers]
         for term in terms:
             if term is not None:
-                flat.gradient.add_(term)
-        optimiser.step()
-        flat.gradient.copy_(own)  # what a penalty may learn from is the loss's
-        for penalty, term in zip(penalties, terms, strict=True):
-            lr = optimiser.param_groups[0]["lr"]
-            penalty.after_step(flat, lr if term is None else 0.0)
-
-    def _loss(self, rows: Examples, replayed: int = 0) -> Tensor:
-        """Return the loss of a step whose last `replayed` rows come from the memory."""
-        model = self.model
-        outputs = model.forward(model.inputs(rows.X))
-        loss = self.parts.loss(model, outputs, rows, replayed)
-        weights = self.parts.loss.weight(replayed)
-        for penalty in self.parts.regularizers:
-            term = penalty.loss(model, outputs, rows, replayed)
-            if term is not None:
-                # The mean of what is there already, `weights` in all, and this term.
-                share = penalty.weight / (weights + penalty.weight)
-                loss, weights = (1 - share) * loss + share * term, weights + penalty.weight
-        return loss
+                params.gradient.add_(term)
+        optimizer.step()
+        params.gradient.copy_(own)  # regularizers learn from the loss's gradient alone
+        for regularizer, term in zip(regularizers, terms, strict=True):
+            lr = optimizer.param_groups[0]["lr"]
+            regularizer.after_step(params, lr if term is None else 0.0)
 
     def _diverged(self, step: int, loss: float) -> DivergedError:
         return DivergedError(
@@ -312,21 +290,46 @@ class Learner:
             "before this task."
         )
 
-    # ------------------------------------------------------------------ answering
+    @contextmanager
+    def _undo_on_error(self) -> Iterator[None]:
+        """Restore net, mask, buffer and regularizers if the task fails."""
+        model, regularizers = self.model, self.parts.regularizers
+        before, was_built = {**vars(model), "labels": copy(model.labels)}, model.shape is not None
+        buffer, kept = self.buffer.snapshot(), [r.state for r in regularizers]
+        if was_built:
+            params, average, table = model.params.state(), model.average.state, model.mask.table
+        try:
+            with torch.random.fork_rng():
+                yield
+        except BaseException:
+            vars(model).clear()
+            vars(model).update(before)  # the first task builds the net
+            if was_built:
+                model.params.load(params)
+                model.average.state = average
+                model.mask.load(table)
+                model.net.eval()
+            self.buffer.restore(buffer)
+            for regularizer, state in zip(regularizers, kept, strict=True):
+                regularizer.state = state
+            self._head_is_fitted = False
+            raise
+
+    # ------------------------------------------------------------------ predicting
 
     def predict(self, X: Any, task: int | None = None) -> NDArray[Any]:
-        """Predict for rows, on the scale of those trained on.
+        """Predict the targets of rows, on the scale of those trained on.
 
         Parameters
         ----------
         X : array (n, ...)
         task : int, optional
-            Which task the rows are of, counted from 0: what head="task" needs.
+            The task of the rows, counted from 0: what head="task" needs.
 
         Returns
         -------
         array (n,)
-            Labels; with a loss for numbers, those, (n,) or (n, targets).
+            Labels; in regression numbers, (n,) or (n, targets).
         """
         answers = self._answers(X, task)
         if self.model.regression:
@@ -335,7 +338,7 @@ class Learner:
         return self.model.labels.decode(answers.argmax(1).cpu().numpy())
 
     def score(self, X: Any, y: Any, task: int | None = None) -> float:
-        """Return the accuracy on rows; R squared with a loss for numbers.
+        """Return the accuracy on rows; R squared in regression.
 
         Parameters
         ----------
@@ -352,47 +355,63 @@ class Learner:
             )
         return self.model.score(answers, targets)
 
+    def score_ahead(self, task: Any) -> tuple[float, float]:
+        """Score the test rows of a task not yet learned, its classes competing.
+
+        Returns
+        -------
+        The score now, and that of the net's initial weights.
+        """
+        model = self.model
+        if model.labels.classes is None and getattr(task, "classes", None) is None:
+            model.labels = Labels(None if model.regression else labels_of([task]))
+        X, y, present = model.check_task(task, task.X_test, task.y_test, "_test")
+        with model.looking_ahead(present):
+            ahead = self.score(task.X_test, task.y_test, model.tasks)
+            model.params.load(model.first)
+            return ahead, model.score(model.mask.apply(model.outputs(X), model.tasks), y)
+
     def _answers(self, X: Any, task: int | None) -> Tensor:
-        """Return a score for each output that may answer, (n, outputs)."""
+        """Return a score for each output that competes, (n, outputs)."""
         if not self._started or self.model.shape is None:
-            raise InputError("the learner has learned nothing yet: call fit_task first.")
-        if not self._ready:
+            raise InputError("The learner has learned nothing yet: call fit_task first.")
+        if not self._head_is_fitted:
             self.parts.head.fit(self.model, self.buffer.held)
-            self._ready = True
+            self._head_is_fitted = True
         return self.parts.head(self.model, self.model.rows(X), task)
 
-    def _examples(self, task: Any) -> tuple[Examples, Tensor]:
-        """Return a task's training rows, checked, and the classes it holds."""
-        model = self.model
-        X, y, present = model.checked(task, task.X, task.y, "")
-        index = torch.arange(self._seen, self._seen + len(y), device=model.device)
-        return Examples(X, y, torch.full_like(index, model.tasks), index), present
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes kept for later tasks beside the net: buffer, regularizers, averaged weights."""
+        states = [self.model.average.state, *(r.state for r in self.parts.regularizers)]
+        kept = sum(value.nbytes for state in states for value in state.values())
+        return kept + (0 if self.buffer.held is None else self.buffer.held.nbytes)
 
     # ------------------------------------------------------------------ on disk
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything needed to go on later into a directory, whole or not at all.
+        """Write everything needed to continue later into a directory, atomically.
 
-        What a learner saved there before is replaced; a directory with other files is refused.
+        It replaces what a learner saved there before; a directory with other files is refused.
         """
         if not self._started or self.model.shape is None:
-            raise InputError("the learner has learned nothing yet: there is nothing to save.")
+            raise InputError("The learner has learned nothing yet: there is nothing to save.")
         check_replaceable(Path(path))
         save_whole(Path(path), self._write)
 
     def _write(self, folder: Path) -> None:
         model = self.model
-        tensors = {f"net.{name}": value for name, value in model.params.state().items()}
-        tensors["head"] = model.mask.table
-        tensors |= {f"average.{name}": value for name, value in model.average.state.items()}
-        for i, penalty in enumerate(self.parts.regularizers):
-            tensors |= {f"penalty.{i}.{name}": value for name, value in penalty.state.items()}
+        states = {"net": model.params.state(), "average": model.average.state}
+        states |= {f"penalty.{i}": r.state for i, r in enumerate(self.parts.regularizers)}
+        tensors = {"head": model.mask.table}
+        for prefix, held in states.items():
+            tensors |= {f"{prefix}.{name}": value for name, value in held.items()}
         classes = model.labels.classes
         state = {
             "config": self.config,
             "seed": model.seeds.seed,
             "tasks": model.tasks,
-            "seen": self._seen,
+            "seen": self._rows_seen,
             "shape": list(model.shape or ()),
             "outputs": model.out,
             "scale": model.scale,
@@ -403,36 +422,36 @@ class Learner:
         self.buffer.save(folder)
 
     def load(self, path: str | os.PathLike[str], device: str = "cpu") -> Learner:
-        """Become what a learner of the same recipe was when it was saved.
+        """Continue from what a learner of the same recipe saved.
 
         Raises
         ------
         DamagedCheckpointError
-            If a file is missing or is not as it was written.
+            If a file is missing or has changed since it was written.
         """
         folder = Path(path)
         state, tensors = read_state(folder, device)
         if state["config"] != self.config:
             raise InputError(
-                f"{folder} holds another learner: {state['config']}, this one is {self.config}."
+                f"{folder} holds a different learner: {state['config']}, this one is {self.config}."
             )
         self.start(state["classes"], state["seed"], device)
         model = self.model
         model.labels = Labels(state["classes"])
-        model.tasks, self._seen = state["tasks"], state["seen"]
+        model.tasks, self._rows_seen = state["tasks"], state["seen"]
         model.flat_targets = state["flat_targets"]
-        model.open(tuple(state["shape"]), state["outputs"], state["scale"])
-        model.params.load(_under("net.", tensors))
-        model.average.state = _under("average.", tensors)
+        model.build(tuple(state["shape"]), state["outputs"], state["scale"])
+        model.params.load(_strip_prefix("net.", tensors))
+        model.average.state = _strip_prefix("average.", tensors)
         model.mask.load(tensors["head"])
-        for i, penalty in enumerate(self.parts.regularizers):
-            penalty.state = _under(f"penalty.{i}.", tensors)
+        for i, regularizer in enumerate(self.parts.regularizers):
+            regularizer.state = _strip_prefix(f"penalty.{i}.", tensors)
         self.buffer.load(folder)
-        # Now, not when it is first asked, perhaps for a task ahead with other classes allowed.
+        # Now, since the first prediction may be for a task ahead, with other classes competing.
         self.parts.head.fit(model, self.buffer.held)
-        self._ready = True
+        self._head_is_fitted = True
         return self
 
 
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _strip_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

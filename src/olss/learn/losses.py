@@ -1,4 +1,4 @@
-"""Losses: what is learned from the labels of a step's rows."""
+"""Losses: what a step learns from the labels of its rows."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from olss.errors import InputError
 from olss.learn.model import Model
 from olss.learn.replay import TrainingSet
-from olss.learn.training import ROW_LOSSES, Examples, loss_of_rows
+from olss.learn.training import Examples
 from olss.util import checks
 
-__all__ = [
-    "LOSSES",
-    "AsymmetricLoss",
-    "IcarlLoss",
-    "LogitAdjustedLoss",
-    "Loss",
-    "old_class_loss",
-]
+__all__ = ["LOSSES", "AsymmetricLoss", "IcarlLoss", "LogitAdjustedLoss", "Loss", "row_losses"]
+
+ROW_LOSSES: dict[str, Callable[..., Tensor]] = {
+    "cross-entropy": functional.cross_entropy,
+    "l1": functional.l1_loss,
+    "l2": functional.mse_loss,
+    "huber": functional.huber_loss,
+}
+
+
+def row_losses(kind: str, outputs: Tensor, y: Tensor) -> Tensor:
+    """Return the loss of each row, (n,). Regression averages over a row's targets."""
+    values = ROW_LOSSES[kind](outputs, y, reduction="none")
+    return values if values.dim() == 1 else values.flatten(1).mean(1)
 
 
 class Loss:
@@ -31,15 +36,15 @@ class Loss:
     Parameters
     ----------
     loss : str
-        "cross-entropy" for classes; "l1", "l2" or "huber" for numbers.
+        "cross-entropy" for classes; "l1", "l2" or "huber" for regression.
     weighted_loss : bool
-        Whether rows count by their weight in the memory.
+        Whether rows count by their weight in the buffer.
     beta : float, optional
         What the mean over replayed rows counts beside the mean over the others, which counts 1:
         the loss is the mean of the two. None: all rows of a step count alike.
     """
 
-    parts_rows = False  # whether new rows and remembered ones must come apart
+    separates_replayed = False  # whether new and replayed rows must be told apart
 
     def __init__(
         self, loss: str = "cross-entropy", weighted_loss: bool = False, beta: float | None = None
@@ -54,45 +59,38 @@ class Loss:
         return self.kind != "cross-entropy"
 
     def begin_task(self, model: Model, training: TrainingSet) -> TrainingSet:
-        """See what a task is trained on; its rows may be given more columns."""
+        """Inspect what a task is trained on; return it, perhaps with more columns."""
         return training
 
     def __call__(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor:
-        """Return the loss of a step whose last `replayed` rows come from the memory."""
-        return self.joined(self.of_rows(model, outputs, batch), batch, replayed)
-
-    def of_rows(self, model: Model, outputs: Tensor, batch: Examples) -> Tensor:
-        """Return the loss of each row at its label, (n,)."""
-        return loss_of_rows(self.kind, model.mask.apply(outputs, batch.task), batch.y)
-
-    def weight(self, replayed: int) -> float:
-        """Return what the loss counts beside a penalty of weight 1."""
-        return 1.0 if self.beta is None or not replayed else 1 + self.beta
-
-    def joined(self, values: Tensor, batch: Examples, replayed: int) -> Tensor:
-        """Return the mean of the rows' losses, the replayed ones weighing beta in all."""
+        """Return the loss of a step whose last `replayed` rows come from the buffer."""
+        values = row_losses(self.kind, model.mask.apply(outputs, batch.task), batch.y)
         weight = batch.weight if self.weighted else None
         if self.beta is None or not replayed:
             return _mean(values, weight)
         cut = len(values) - replayed
-        parts = (None, None) if weight is None else (weight[:cut], weight[cut:])
-        own = _mean(values[:cut], parts[0])
+        new = _mean(values[:cut], None if weight is None else weight[:cut])
         if not self.beta:  # losses of replayed rows do not count, and may be infinite
-            return own
-        return (own + self.beta * _mean(values[cut:], parts[1])) / (1 + self.beta)
+            return new
+        past = _mean(values[cut:], None if weight is None else weight[cut:])
+        return (new + self.beta * past) / (1 + self.beta)
+
+    def weight(self, replayed: int) -> float:
+        """Return what the loss counts beside a regularizer of weight 1."""
+        return 1.0 if self.beta is None or not replayed else 1 + self.beta
 
 
 class LogitAdjustedLoss(Loss):
-    """Cross-entropy that expects each class as often as it comes (Menon et al. 2021).
+    """Cross-entropy that expects each class as often as it occurs (Menon et al. 2021).
 
-    With p_c what class c is expected to count in the loss of a step, the net is trained on
-    ``z_c + tau log p_c`` and asked for ``z``: what comes often need not be answered often.
+    With p_c the expected share of class c in the loss of a step, the net is trained on
+    ``z_c + tau log p_c`` and predicts by ``z``: frequent classes need no larger outputs.
     Also called balanced softmax (Ren et al. 2020).
 
     Parameters
     ----------
     tau : float
-        How much of the imbalance is taken out; 0 is plain cross-entropy.
+        How much of the imbalance is removed; 0 is plain cross-entropy.
     weighted_loss, beta
         As in `Loss`.
     """
@@ -109,48 +107,48 @@ class LogitAdjustedLoss(Loss):
         self.shift = self.tau * shares.log() if self.tau else 0.0
         return training
 
-    def of_rows(self, model: Model, outputs: Tensor, batch: Examples) -> Tensor:
-        """Return the loss of each row, (n,)."""
-        return super().of_rows(model, outputs + self.shift, batch)
+    def __call__(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor:
+        """Return the loss of the shifted outputs."""
+        return super().__call__(model, outputs + self.shift, batch, replayed)
 
 
 class AsymmetricLoss(Loss):
     """ER-ACE (Caccia et al. 2022): new rows do not push old classes down.
 
     New rows are learned with a softmax over the classes of the current task alone, replayed
-    rows over all classes seen; the two means are added. The memory must hold rows of the
-    current task, else the new classes are only ever pushed down by the replayed rows. A finish
-    has remembered rows alone.
+    rows over all classes seen; the two means are added. The buffer must hold rows of the
+    current task, or the replayed rows would only ever push the new classes down. A finish has
+    replayed rows alone.
     """
 
-    parts_rows = True
-    has_new = True
+    separates_replayed = True
+    has_new_rows = True
 
     def __init__(self) -> None:
         super().__init__("cross-entropy", beta=1.0)
 
     def begin_task(self, model: Model, training: TrainingSet) -> TrainingSet:
-        """See whether there are new rows."""
-        self.has_new = bool((training.rows.task == model.tasks).all())
+        """Find out whether there are new rows."""
+        self.has_new_rows = bool((training.rows.task == model.tasks).all())
         return training
 
     def weight(self, replayed: int) -> float:
-        """Return 1: the sum of two means counts what new rows' labels count in it."""
+        """Return 1: in the sum of two means the labels of new rows count 1."""
         return 1.0
 
     def __call__(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor:
         """Return the sum of the two means."""
-        count = len(batch) - replayed if self.has_new else 0
+        count = len(batch) - replayed if self.has_new_rows else 0
         new = torch.arange(len(batch), device=outputs.device) < count
-        shut = new[:, None] & ~model.mask.table[-1]
-        means = super().__call__(model, outputs.masked_fill(shut, -torch.inf), batch, replayed)
+        closed = new[:, None] & ~model.mask.table[-1]
+        means = super().__call__(model, outputs.masked_fill(closed, -torch.inf), batch, replayed)
         return 2 * means if replayed else means
 
 
 class IcarlLoss(Loss):
-    """iCaRL's loss: labels for new classes, the net's old answers for old ones.
+    """iCaRL's loss: labels for new classes, the net's earlier outputs for old ones.
 
-    What the net answers before a task is asked once for all rows of its training set; see
+    The outputs before a task are computed once for all rows of its training set; see
     `old_class_loss`.
     """
 
@@ -158,16 +156,16 @@ class IcarlLoss(Loss):
         super().__init__("cross-entropy")
 
     def begin_task(self, model: Model, training: TrainingSet) -> TrainingSet:
-        """Ask the net as it is for its answers."""
+        """Store the net's outputs for the training set."""
         self.old = model.mask.seen & ~model.mask.table[-1]
         if not self.old.any():
             return training
 
-        def asked(rows: Examples) -> Examples:
+        def with_outputs(rows: Examples) -> Examples:
             return dataclasses.replace(rows, outputs=model.outputs(rows.X))
 
-        replay = None if training.replay is None else asked(training.replay)
-        return dataclasses.replace(training, rows=asked(training.rows), replay=replay)
+        replay = None if training.replay is None else with_outputs(training.replay)
+        return dataclasses.replace(training, rows=with_outputs(training.rows), replay=replay)
 
     def __call__(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor:
         """Return the loss of a step."""
@@ -183,19 +181,17 @@ LOSSES: dict[str, Callable[..., Loss]] = {
 }
 
 
-def _mean(values: Tensor, weight: Tensor | None) -> Tensor:
-    return values.mean() if weight is None else (values * weight).sum() / weight.sum()
-
-
 def old_class_loss(outputs: Tensor, y: Tensor, before: Tensor, seen: Tensor, old: Tensor) -> Tensor:
     """Return iCaRL's loss (Rebuffi et al. 2017): a logistic loss for each class seen so far.
 
     The target is the label for the task's new classes and, for `old` classes, what the net
-    answered `before` the task. Summed over classes, averaged over rows.
+    returned `before` the task. Summed over classes, averaged over rows.
     """
-    if y.dim() != 1:
-        raise InputError("iCaRL's loss is for classes.")
     labels = functional.one_hot(y, outputs.shape[1]).to(outputs.dtype)
     targets = labels.where(~old, before.sigmoid())
     losses = functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
     return losses.masked_fill(~seen, 0.0).sum(1).mean()
+
+
+def _mean(values: Tensor, weight: Tensor | None) -> Tensor:
+    return values.mean() if weight is None else (values * weight).sum() / weight.sum()

@@ -1,9 +1,9 @@
-"""A net with everything needed to train and query it: parameters, labels, input scale."""
+"""A net with what it takes to train and query it: class labels, input scale, device, seeds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,163 +13,191 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from olss.errors import DataError, InputError
-from olss.learn.labels import ClassMask, Labels
-from olss.learn.nets import build, is_named, penultimate, stages
-from olss.learn.training import Examples, Seeds, Training, as_tensor, check_images, loss_of_rows
+from olss.learn.nets import (
+    ParameterVector,
+    WeightAverage,
+    build_net,
+    penultimate_features,
+    stage_features,
+)
+from olss.learn.training import Seeds, Training, as_tensor, check_images
 
-__all__ = ["Model", "ParameterVector", "WeightAverage"]
+__all__ = ["COMPETING", "ClassMask", "Labels", "Model"]
+
+BLOCK = 1000  # rows in a forward pass outside training
+GRADIENT_FEATURES = 256
+
+COMPETING = {
+    "seen": "all classes seen so far compete",
+    "task": "only the classes of a row's own task compete, so the task is known",
+    "all": "all classes compete from the start",
+}
 
 
-class ParameterVector:
-    """The trainable parameters of a net as one vector `theta`, their gradients as `gradient`.
+class Labels:
+    """The classes of a run, sorted; class i is output i of the net.
 
-    The net's parameters and their ``.grad`` are views into the two vectors: a change of either
-    side is a change of the other, and nothing is copied in a step. Convolutions are fastest with
-    `channels_last`, and views of what they give, such as ``x.view(len(x), -1)``, not to be had.
+    Examples
+    --------
+    >>> labels = Labels(["cat", "dog"])
+    >>> labels.encode(["dog", "cat"])
+    array([1, 0])
+    >>> labels.decode(np.array([1]))
+    array(['dog'], dtype='<U3')
     """
 
-    def __init__(self, net: nn.Module, channels_last: bool = False) -> None:
-        self.net = net
-        self.parameters = [p for p in net.parameters() if p.requires_grad]
-        if not self.parameters:
-            raise InputError("The net has no trainable parameter.")
-        kinds = {str(p.dtype) for p in self.parameters}
-        if len(kinds) > 1:
-            raise InputError(f"The net mixes parameters of {', '.join(sorted(kinds))}; use one.")
-        self.strides = [_laid_out(p.detach(), channels_last).stride() for p in self.parameters]
-        self.theta = torch.empty_like(torch.cat([p.detach().flatten() for p in self.parameters]))
-        for p, value in zip(self.parameters, self.split(self.theta), strict=True):
-            value.copy_(p.detach())
-        self.gradient = torch.zeros_like(self.theta)
-        for p, value, grad in zip(
-            self.parameters, self.split(self.theta), self.split(self.gradient), strict=True
-        ):
-            p.data = value
-            p.grad = grad
-        self.theta.grad = self.gradient
+    def __init__(self, classes: Any = None) -> None:
+        self.classes: NDArray[Any] | None = None
+        if classes is not None:
+            self.classes = unique_labels(classes, "classes")
 
-    def split(self, vector: Tensor) -> list[Tensor]:
-        """View a vector as tensors of the parameters' shapes."""
-        pieces = torch.split(vector, [p.numel() for p in self.parameters])
-        return [
-            piece.as_strided(p.shape, stride)
-            for piece, p, stride in zip(pieces, self.parameters, self.strides, strict=True)
-        ]
+    def __len__(self) -> int:
+        return 0 if self.classes is None else len(self.classes)
 
-    def buffers(self) -> dict[str, Tensor]:
-        """Return what the net keeps beside its trainable parameters, such as running means."""
-        frozen = {name: p for name, p in self.net.named_parameters() if not p.requires_grad}
-        return frozen | dict(self.net.named_buffers())
+    def encode(self, y: Any, name: str = "y") -> NDArray[np.int64]:
+        """Return the outputs of labels; without classes yet, those of `y` become the classes."""
+        y = np.asarray(y)
+        if y.ndim != 1 or (y.dtype.kind == "f" and (y % 1 != 0).any()):
+            raise DataError(
+                f"{name} must hold one label per row, found {y.dtype} of shape {y.shape}. For "
+                "regression, choose loss='l2', 'l1' or 'huber'."
+            )
+        if self.classes is None:
+            self.classes = unique_labels(y, name)
+        try:
+            place = np.searchsorted(self.classes, y).clip(max=len(self.classes) - 1)
+        except TypeError as error:
+            raise _unsortable(name) from error
+        unknown = self.classes[place] != y
+        if np.any(unknown):
+            raise DataError(
+                f"{name} holds the label {y[unknown].tolist()[0]!r}, which is none of the "
+                f"{len(self)} classes the learner was started with. Pass all of them to "
+                "learner.start(classes=...)."
+            )
+        return np.asarray(place, np.int64)
 
-    def state(self) -> dict[str, Tensor]:
-        """Copy everything the net holds."""
-        kept = {f"buffer.{name}": value.detach().clone() for name, value in self.buffers().items()}
-        return {"theta": self.theta.clone(), **kept}
-
-    def load(self, state: dict[str, Tensor]) -> None:
-        """Put back what `state` gave, in place."""
-        self.theta.copy_(state["theta"])
-        with torch.no_grad():
-            for name, value in self.buffers().items():
-                value.copy_(state[f"buffer.{name}"])
+    def decode(self, outputs: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the labels of outputs."""
+        assert self.classes is not None
+        return self.classes[outputs]
 
 
-def _laid_out(p: Tensor, channels_last: bool) -> Tensor:
-    """Return a parameter without gaps; kernels laid out channels last if so wished."""
-    last = channels_last and p.dim() == 4
-    return p.contiguous(memory_format=torch.channels_last) if last else p.contiguous()
+def unique_labels(labels: Any, name: str = "y") -> NDArray[Any]:
+    """Return the different labels, sorted, or raise if they cannot be."""
+    try:
+        found = np.unique(np.asarray(labels))
+    except TypeError as error:
+        raise _unsortable(name) from error
+    if found.dtype.kind not in "biufUTO" or (found.dtype == object and isinstance(found[0], bytes)):
+        raise DataError(f"{name} must hold strings or numbers as labels, found {found.dtype}.")
+    return found
 
 
-class WeightAverage:
-    """Averages the weights of a net over the last steps of training (Polyak & Juditsky 1992).
+def labels_of(tasks: Sequence[Any]) -> NDArray[Any]:
+    """Return all labels of tasks, those of test rows too, sorted."""
+    found = [
+        unique_labels(y, name) for t in tasks for y, name in ((t.y, "y"), (t.y_test, "y_test"))
+    ]
+    if len({labels.dtype.kind in "UTO" for labels in found if len(labels)}) > 1:
+        raise DataError("y holds strings in some tasks and numbers in others. Use one type.")
+    return np.unique([label for labels in found for label in labels])
 
-    Steps at a constant rate never come to rest: the weights go on moving around what they learn,
-    and the last layer towards the classes of the last few steps. Their mean is at rest and is as
-    ready for the next task, since training goes on from the weights themselves.
 
-    Within the first `steps` steps the mean is plain, from then on it is exponential: a step
-    counts ``1 / steps``. The net's buffers, such as running means, are averaged alike.
+def _unsortable(name: str) -> DataError:
+    return DataError(
+        f"{name} holds labels that cannot be sorted, such as None among strings. Use one type, "
+        "and fill or drop rows without a label."
+    )
+
+
+class ClassMask:
+    """Which classes compete, in training and in prediction alike.
 
     Parameters
     ----------
-    flat : ParameterVector
-    steps : int
-        How far back the mean reaches; 0: there is none, and nothing is done.
+    mode : str
+        "seen": all classes seen so far, as in the paper. "task": the classes of a row's own task,
+        which must be known in prediction too (GEM's setting; chance is one over the classes of a
+        task). "all": every output.
+    classes : int
+        Number of outputs.
 
     Attributes
     ----------
-    state : dict of Tensor
-        What lives on from task to task: the weights training goes on from, and how many steps
-        were averaged. The mean itself is in the net between tasks.
+    table : (tasks, classes) tensor
+        True where a task holds a class.
+    seen : (classes,) tensor
+        True for the classes of all tasks so far.
     """
 
-    def __init__(self, flat: ParameterVector, steps: int) -> None:
-        self.params, self.steps = flat, steps
-        self.state: dict[str, Tensor] = {}
+    def __init__(self, mode: str, classes: int, device: torch.device | str = "cpu") -> None:
+        self.mode = mode
+        self.table = torch.zeros((0, classes), dtype=torch.bool, device=device)
 
-    def begin(self, restart: bool = False) -> None:
-        """Let the weights of training be in the net; `restart`: those it has, as the first."""
-        if not self.steps:
-            return
-        self.mean, self.count = self.params.state(), 0
-        if self.state and not restart:
-            self.count = int(self.state["steps"])
-            self.params.load(self.state)
+    def begin_task(self, present: Tensor) -> None:
+        """Add a task that holds the classes `present`."""
+        row = self.table.new_zeros((1, self.table.shape[1]))
+        row[0, present] = True
+        self.load(torch.cat([self.table, row]))
 
-    def after_step(self) -> None:
-        """Take the weights of a step into the mean."""
-        if not self.steps:
-            return
-        self.count = min(self.count + 1, self.steps)
-        now = {f"buffer.{name}": value for name, value in self.params.buffers().items()}
-        for name, value in {"theta": self.params.theta, **now}.items():
-            if value.is_floating_point():
-                self.mean[name].lerp_(value, 1 / self.count)
-            else:
-                self.mean[name].copy_(value)
+    def load(self, table: Tensor) -> None:
+        """Set the classes of each task."""
+        self.table = table
+        self.seen = table.any(0)
+        closed = ~(table if self.mode == "task" else self.seen)
+        # An output of -inf has no part in a softmax and gets no gradient.
+        self.added = torch.zeros_like(closed, dtype=torch.float32).masked_fill(closed, -torch.inf)
+        self.is_open = self.mode == "all" or not closed.any()
 
-    def end(self) -> None:
-        """Let the mean be in the net, and keep the weights of training for the next task."""
-        if not self.steps:
-            return
-        self.state = {**self.params.state(), "steps": torch.tensor(self.count)}
-        self.params.load(self.mean)
+    def apply(self, outputs: Tensor, task: Tensor | int | None) -> Tensor:
+        """Set outputs that do not compete to minus infinity.
 
-
-BLOCK = 1000  # rows the net answers at a time outside training
-GRADIENT_FEATURES = 256
+        `task` is the task of each row, or of all rows; only the mode "task" reads it.
+        """
+        if self.is_open:
+            return outputs
+        if self.mode != "task":
+            return outputs + self.added
+        if task is None:
+            raise InputError("task is required: with head='task' only its classes compete.")
+        return outputs + self.added[task]
 
 
 class Model:
-    """A net that is made when the first rows come, and asked through here.
+    """A net that is built when the first rows arrive, and everything needed to query it.
 
     Parameters
     ----------
     training : Training
     kind : str
-        The loss of a row, see `row_losses`: for classes or for numbers.
+        The loss of a row, see `losses.ROW_LOSSES`: for classes or for regression.
     compete : str
-        Which classes compete, see `labels.ClassMask`.
+        Which classes compete, see `ClassMask`.
     classes : array-like or None
-        All labels that will ever come. None: those of the first task.
+        All labels that will ever occur. None: those of the first task.
     seed : int
     device : str
 
     Attributes
     ----------
     net : nn.Module
-    flat : ParameterVector
-        Its parameters as one vector.
+    params : ParameterVector
     average : WeightAverage
-        Their mean, which answers between tasks.
+        The average of the weights, which predicts between tasks.
     mask : ClassMask
         The classes seen so far.
     out : int
-        Classes, or targets.
+        Number of classes, or of regression targets.
     tasks : int
         Tasks learned, which is the number of the one being learned.
     seeds : Seeds
     """
+
+    net: nn.Module
+    params: ParameterVector
+    average: WeightAverage
+    mask: ClassMask
 
     def __init__(
         self, training: Training, kind: str, compete: str, classes: Any, seed: int, device: str
@@ -183,109 +211,189 @@ class Model:
         self.shape: tuple[int, ...] | None = None
         self.tasks = 0
 
-    def open(self, shape: tuple[int, ...], outputs: int, scale: float) -> None:
-        """Make the net, when the shape of the rows is known."""
+    def build(self, shape: tuple[int, ...], outputs: int, scale: float) -> None:
+        """Build the net for rows of `shape`."""
         if self.training.mirrored:
             check_images("mirrored=True", shape)
         self.scale, self.out = scale, outputs
-        self.net = build(self.training.net, shape, outputs, self.seeds.number("init"))
+        self.net = build_net(self.training.net, shape, outputs, self.seeds.number("init"))
         self.net.to(self.device).eval()
-        self.channels_last = is_named(self.training.net)
+        self.channels_last = isinstance(self.training.net, str)
         self.params = ParameterVector(self.net, self.channels_last)
         self.first = self.params.state()
         self.average = WeightAverage(self.params, self.training.average_steps)
         self.mask = ClassMask(self.compete, outputs, self.device)
-        self._standard = self._standardisation(shape)
-        wide = self.net(self.inputs(torch.zeros((2, *shape), device=self.device)))
-        tensor = isinstance(wide, Tensor)
-        if not tensor or wide.dim() != 2 or wide.shape[1] < outputs:
-            found = f"shape {tuple(wide.shape[1:])}" if tensor else f"a {type(wide).__name__}"
+        self._mean = self._per_channel("input_mean", self.training.input_mean, shape)
+        self._std = self._per_channel("input_std", self.training.input_std, shape)
+        found = self.net(self.inputs(torch.zeros((2, *shape), device=self.device)))
+        if not isinstance(found, Tensor) or found.dim() != 2 or found.shape[1] < outputs:
+            is_tensor = isinstance(found, Tensor)
+            what = f"shape {tuple(found.shape[1:])}" if is_tensor else f"a {type(found).__name__}"
             raise InputError(
-                f"the net must answer with {outputs} numbers a row, one for each class (or "
-                f"target), found {found}."
+                f"net must return {outputs} numbers per row, one for each class (or target), found "
+                f"{what}."
             )
         self.shape = shape
 
-    def _standardisation(self, shape: tuple[int, ...]) -> tuple[Tensor, Tensor] | None:
-        """Return what is taken off the inputs and what they are divided by, or None."""
-        setting = self.training
-        if setting.input_mean is None and setting.input_std is None:
+    def _per_channel(self, name: str, values: Any, shape: tuple[int, ...]) -> Tensor | None:
+        """Return a number for each channel or column as a tensor that inputs broadcast with."""
+        if values is None:
             return None
         wide = (shape[0], *(1,) * (len(shape) - 1)) if len(shape) == 3 else (shape[-1],)
-        both = []
-        for name, blank in (("input_mean", 0.0), ("input_std", 1.0)):
-            values = getattr(setting, name)
-            values = [blank] if values is None else values
-            if len(values) not in (1, wide[0]):
-                raise InputError(
-                    f"{name} must have one number for each of the {wide[0]} channels or columns "
-                    f"of a row, or one for all, found {len(values)}."
-                )
-            numbers = torch.tensor(values, dtype=self.params.theta.dtype, device=self.device)
-            both.append(numbers.expand(wide[0]).reshape(wide))
-        return both[0], both[1]
+        if len(values) not in (1, wide[0]):
+            raise InputError(
+                f"{name} must have one number for each of the {wide[0]} channels or columns of a "
+                f"row, or one for all, found {len(values)}."
+            )
+        numbers = torch.tensor(values, dtype=self.params.theta.dtype, device=self.device)
+        return numbers.expand(wide[0]).reshape(wide)
 
-    def checked(self, task: Any, X: Any, y: Any, part: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Return inputs, targets and the classes a task holds, or raise with what is wrong."""
-        X, y = self.rows(X, part), np.asarray(y)
-        if y.ndim == 0:
-            raise DataError(f"y{part} must hold a label or number for each row, found {y}.")
-        if len(X) == 0 or len(X) != len(y):
+    # ------------------------------------------------------------------ data that arrives
+
+    def check_task(self, task: Any, X: Any, y: Any, suffix: str) -> tuple[Tensor, Tensor, Tensor]:
+        """Return inputs, targets and the classes of a task; build the net for the first one.
+
+        Raises
+        ------
+        DataError
+            If they cannot be learned, or are unlike those of earlier tasks; it names the argument
+            with `suffix`.
+        """
+        X, y = self.rows(X, suffix), np.asarray(y)
+        if y.ndim == 0 or len(X) == 0 or len(X) != len(y):
+            found = f"{len(X)} rows and y{suffix} of shape {y.shape}"
             raise DataError(
-                f"X{part} and y{part} must have the same number of rows, at least one; found "
-                f"{len(X)} and {len(y)}."
+                f"X{suffix} and y{suffix} must have the same number of rows, at least one; found "
+                f"{found}."
             )
         classes = getattr(task, "classes", None)
         if self.labels.classes is None and classes is not None:
             self.labels = Labels(classes)
-        targets = self.targets(y, part)
+        targets = self.targets(y, suffix)
         outputs = targets.shape[1] if self.regression else len(self.labels)
         present = np.arange(outputs) if self.regression else np.unique(targets)
         if classes is not None and not self.regression:
             present = np.union1d(present, self.labels.encode(np.asarray(classes), "classes"))
         shape, scale = tuple(X.shape[1:]), float(getattr(task, "scale", 1.0))
         if self.shape is None:
-            self.open(shape, outputs, scale)
+            self.build(shape, outputs, scale)
         if (shape, outputs, scale) != (self.shape, self.out, self.scale):
             raise DataError(
-                f"all tasks must be alike: found rows of shape {shape} with {outputs} outputs and "
-                f"scale {scale:g}, before it was {self.shape}, {self.out} and {self.scale:g}."
+                f"X{suffix} and y{suffix} must be like those of earlier tasks: found rows of shape "
+                f"{shape} with {outputs} outputs and scale {scale:g}, after {self.shape}, "
+                f"{self.out} and {self.scale:g}."
             )
         if self.regression:
             self.flat_targets = y.ndim == 1
         return X, self.tensor(targets), self.tensor(present)
 
-    def rows(self, X: Any, part: str = "") -> Tensor:
-        """Return rows as a tensor, or raise with what is wrong with them."""
+    def rows(self, X: Any, suffix: str = "") -> Tensor:
+        """Return rows as a tensor, or raise if the net cannot take them."""
         try:
             rows = as_tensor(X, self.device)
         except (TypeError, ValueError) as error:
-            raise DataError(f"X{part} must be an array of numbers: {error}.") from error
+            raise DataError(f"X{suffix} must be an array of numbers: {error}.") from error
         if rows.dim() < 2:
             raise DataError(
-                f"X{part} must have rows and columns, found shape {tuple(rows.shape)}; "
+                f"X{suffix} must have rows and columns, found shape {tuple(rows.shape)}. "
                 "X.reshape(-1, 1) makes rows of one column."
             )
         if rows.is_floating_point() and not rows.isfinite().all():
-            raise DataError(f"X{part} holds NaN or infinite values; fill or drop those rows.")
+            raise DataError(f"X{suffix} holds NaN or infinite values. Fill or drop those rows.")
         return rows
 
-    def targets(self, y: Any, part: str = "") -> NDArray[Any]:
-        """Return targets as the net's outputs have them: numbers of classes, or floats (n, k)."""
+    def targets(self, y: Any, suffix: str = "") -> NDArray[Any]:
+        """Return targets in the form of the net's outputs: class numbers, or floats (n, k)."""
         if not self.regression:
-            return self.labels.encode(y, f"y{part}")
+            return self.labels.encode(y, f"y{suffix}")
         try:
             targets: NDArray[Any] = np.asarray(y, np.float32).reshape(len(y), -1)
         except (TypeError, ValueError) as error:
-            raise DataError(f"y{part} must hold numbers with this loss: {error}.") from error
+            raise DataError(f"y{suffix} must hold numbers for regression: {error}.") from error
         if not np.isfinite(targets).all():
-            raise DataError(f"y{part} holds NaN or infinite values; fill or drop those rows.")
+            raise DataError(f"y{suffix} holds NaN or infinite values. Fill or drop those rows.")
         return targets
 
-    def score(self, answers: Tensor, targets: Tensor) -> float:
-        """Return the accuracy of answers (n, outputs), or R squared where targets are numbers.
+    def tensor(self, values: Any) -> Tensor:
+        """Return values as a tensor on the net's device."""
+        return as_tensor(values, self.device)
 
-        NaN where all targets are the same: R squared is not defined.
+    # ------------------------------------------------------------------ the net
+
+    def inputs(self, X: Tensor) -> Tensor:
+        """Convert rows to what the net takes: floats, scaled and standardized."""
+        x = X.to(self.params.theta.dtype) if X.dtype != self.params.theta.dtype else X
+        if self.scale != 1:
+            x = x / self.scale if x is X else x.div_(self.scale)
+        if self._mean is not None:
+            x = x - self._mean
+        if self._std is not None:
+            x = x / self._std
+        last = self.channels_last and x.dim() == 4
+        return x.contiguous(memory_format=torch.channels_last) if last else x
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the net's outputs, without those beyond the number of classes."""
+        if self.training.precision == "float32":
+            outputs: Tensor = self.net(x)
+        else:
+            with torch.autocast(self.device.type, torch.bfloat16):
+                outputs = self.net(x).float()
+        return outputs if outputs.shape[1] == self.out else outputs[:, : self.out]
+
+    @torch.no_grad()
+    def outputs(self, X: Tensor) -> Tensor:
+        """Return the net's outputs for rows, (n, outputs), as if all classes competed."""
+        blocks = [self.forward(self.inputs(block)) for block in torch.split(X, BLOCK)]
+        return torch.cat(blocks) if blocks else X.new_empty((0, self.out), dtype=torch.float32)
+
+    def views(self, X: Tensor) -> list[Tensor]:
+        """Return the forms of rows over which predictions are averaged."""
+        return [X, X.flip(-1)] if self.training.mirrored else [X]
+
+    @torch.no_grad()
+    def hidden(self, X: Tensor, layers: str = "last") -> tuple[Tensor, Tensor]:
+        """Return the input of the net's last layer, (n, k), and its outputs, (n, outputs).
+
+        With ``layers="stages"`` the features of its last stages, see `nets.stage_features`.
+        """
+        extract = stage_features if layers == "stages" else penultimate_features
+        training = self.net.training
+        self.net.eval()
+        blocks = [
+            extract(self.net, self.forward, self.inputs(block)) for block in torch.split(X, BLOCK)
+        ]
+        self.net.train(training)
+        hidden, outputs = (torch.cat(parts) for parts in zip(*blocks, strict=True))
+        return hidden.float(), outputs
+
+    @torch.no_grad()
+    def features(self, X: Any, kind: str = "penultimate") -> Tensor:
+        """Return the features of rows: the input of the last layer, or that layer's gradient.
+
+        The gradient is that of the last layer's weights at the likeliest label,
+        ``(p - onehot) x [h, 1]`` (Ash et al. 2020), projected to few columns by random signs,
+        which preserves inner products on average.
+        """
+        hidden, outputs = self.hidden(self.tensor(X))
+        if kind != "gradient":
+            return hidden
+        p = outputs.softmax(1)
+        error = p - nn.functional.one_hot(p.argmax(1), self.out)
+        wide = nn.functional.pad(hidden, (0, 1), value=1.0)
+        rng = self.seeds.rng("features")
+        signs = [
+            self.tensor(2 * rng.integers(2, size=(side.shape[1], GRADIENT_FEATURES)) - 1).to(p)
+            for side in (error, wide)
+        ]
+        return (error @ signs[0]) * (wide @ signs[1]) / math.sqrt(GRADIENT_FEATURES)
+
+    # ------------------------------------------------------------------ scores
+
+    def score(self, answers: Tensor, targets: Tensor) -> float:
+        """Return the accuracy of answers (n, outputs), or R squared in regression.
+
+        NaN where all targets are the same, since R squared is not defined.
         """
         if not self.regression:
             return float((answers.argmax(1) == targets).double().mean())
@@ -297,88 +405,11 @@ class Model:
 
     @contextmanager
     def looking_ahead(self, present: Tensor) -> Iterator[None]:
-        """Let the classes `present` compete for a while; then be as before, the net too."""
+        """Let the classes `present` compete for a while, then restore mask and net."""
         table, now = self.mask.table, self.params.state()
-        self.mask.open(present)
+        self.mask.begin_task(present)
         try:
             yield
         finally:
             self.params.load(now)
             self.mask.load(table)
-
-    def tensor(self, values: Any) -> Tensor:
-        """Return values as a tensor where the net lives."""
-        return as_tensor(values, self.device)
-
-    def inputs(self, X: Tensor) -> Tensor:
-        """Turn rows into what the net takes: floats, divided by the scale of the data."""
-        x = X.to(self.params.theta.dtype) if X.dtype != self.params.theta.dtype else X
-        if self.scale != 1:
-            x = x / self.scale if x is X else x.div_(self.scale)
-        if self._standard is not None:
-            mean, std = self._standard
-            x = (x - mean).div_(std)
-        last = self.channels_last and x.dim() == 4
-        return x.contiguous(memory_format=torch.channels_last) if last else x
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Ask the net, and drop outputs beyond the number of classes."""
-        if self.training.precision == "float32":
-            outputs: Tensor = self.net(x)
-        else:
-            with torch.autocast(self.device.type, torch.bfloat16):
-                outputs = self.net(x).float()
-        return outputs if outputs.shape[1] == self.out else outputs[:, : self.out]
-
-    def label_loss(self, batch: Examples) -> Tensor:
-        """Return the mean loss of rows at their labels, whatever else a learner's loss is."""
-        outputs = self.mask.apply(self.forward(self.inputs(batch.X)), batch.task)
-        return loss_of_rows(self.kind, outputs, batch.y).mean()
-
-    @torch.no_grad()
-    def outputs(self, X: Tensor) -> Tensor:
-        """Return the net's outputs for rows, (n, outputs), as no class were shut out."""
-        blocks = [self.forward(self.inputs(block)) for block in torch.split(X, BLOCK)]
-        return torch.cat(blocks) if blocks else X.new_empty((0, self.out), dtype=torch.float32)
-
-    def views(self, X: Tensor) -> list[Tensor]:
-        """Return the forms rows are asked in, whose answers are averaged."""
-        return [X, X.flip(-1)] if self.training.mirrored else [X]
-
-    @torch.no_grad()
-    def features(self, X: Any, kind: str = "penultimate") -> Tensor:
-        """Return rows as the net sees them: what enters its last layer, or that layer's gradient.
-
-        The gradient is that of the last layer's weights at the label the net finds likeliest,
-        ``(p - onehot) x [h, 1]`` (Ash et al. 2020), projected to few columns by signs at
-        random, which keeps inner products on average.
-        """
-        hidden, outputs = self.hidden(self.tensor(X))
-        return self._gradient_features(hidden, outputs) if kind == "gradient" else hidden
-
-    @torch.no_grad()
-    def hidden(self, X: Tensor, layers: str = "last") -> tuple[Tensor, Tensor]:
-        """Return what goes into the net's last layer, (n, k), and its outputs, (n, outputs).
-
-        With ``layers="stages"`` what its last stages see, see `nets.stages`.
-        """
-        look = stages if layers == "stages" else penultimate
-        training = self.net.training
-        self.net.eval()
-        found = []
-        for block in torch.split(X, BLOCK):
-            found.append(look(self.net, self.forward, self.inputs(block)))
-        self.net.train(training)
-        hidden, outputs = (torch.cat(parts) for parts in zip(*found, strict=True))
-        return hidden.float(), outputs
-
-    def _gradient_features(self, hidden: Tensor, outputs: Tensor) -> Tensor:
-        p = outputs.softmax(1)
-        error = p - torch.nn.functional.one_hot(p.argmax(1), self.out)
-        wide = torch.nn.functional.pad(hidden, (0, 1), value=1.0)
-        rng = self.seeds.rng("features")
-        signs = [
-            self.tensor(2 * rng.integers(2, size=(side.shape[1], GRADIENT_FEATURES)) - 1).to(p)
-            for side in (error, wide)
-        ]
-        return (error @ signs[0]) * (wide @ signs[1]) / math.sqrt(GRADIENT_FEATURES)

@@ -1,4 +1,4 @@
-"""Nets: the paper's two, any other by an `nn.Module`, and what is asked of every net."""
+"""Nets: the paper's two and custom ones, their layers' features, their parameters as one vector."""
 
 from __future__ import annotations
 
@@ -14,23 +14,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from olss.errors import InputError
-from olss.learn.components import imported
 
-__all__ = [
-    "Net", "build", "check_net", "describe", "is_named", "last_linear", "mlp", "penultimate",
-    "resnet18", "stages",
-]  # fmt: skip
+__all__ = ["mlp", "resnet18"]
 
 Net = str | nn.Module | Callable[[], nn.Module]
+Forward = Callable[[Tensor], Tensor]
 
 NAMES = (
     "'mlp' (two layers of 400), 'mlp-100-100' (any widths), 'resnet18', 'resnet18-64' (its maps), "
-    "an nn.Module, a function that makes one, or its name as 'module:Name'"
+    "an nn.Module, a function that returns one, or the name of either as 'module:Name'"
 )
 
 
 def mlp(inputs: int, outputs: int, widths: Sequence[int] = (400, 400)) -> nn.Module:
-    """Rectified linear layers, Xavier-uniform weights and zero biases.
+    """Return rectified linear layers with Xavier-uniform weights and zero biases.
 
     Examples
     --------
@@ -38,8 +35,7 @@ def mlp(inputs: int, outputs: int, widths: Sequence[int] = (400, 400)) -> nn.Mod
     89610
     """
     layers: list[nn.Module] = [nn.Flatten()]
-    sizes = [inputs, *widths, outputs]
-    for before, after in pairwise(sizes):
+    for before, after in pairwise([inputs, *widths, outputs]):
         linear = nn.Linear(before, after)
         nn.init.xavier_uniform_(linear.weight)
         nn.init.zeros_(linear.bias)
@@ -48,7 +44,7 @@ def mlp(inputs: int, outputs: int, widths: Sequence[int] = (400, 400)) -> nn.Mod
 
 
 def resnet18(channels: int, outputs: int, maps: int = 20) -> nn.Module:
-    """ResNet-18 for small images (He et al. 2016); 20 maps are three times fewer than its 64.
+    """Return a ResNet-18 for small images (He et al. 2016); it has 64 maps there, 20 here.
 
     Examples
     --------
@@ -73,7 +69,7 @@ def resnet18(channels: int, outputs: int, maps: int = 20) -> nn.Module:
 
 
 class _Block(nn.Module):
-    """Two 3x3 convolutions and a short cut around them."""
+    """Two 3x3 convolutions and a shortcut around them."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -93,20 +89,21 @@ def _conv(inputs: int, outputs: int, stride: int) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
 
 
-def build(net: Net, shape: Sequence[int], outputs: int, seed: int) -> nn.Module:
-    """Make a net for rows of `shape`; its first weights come from `seed` alone.
+def build_net(net: Net, shape: Sequence[int], outputs: int, seed: int) -> nn.Module:
+    """Build a net for rows of `shape` with initial weights that depend on `seed` alone.
 
-    A module is copied with the weights it has, so a pretrained net stays pretrained; a
-    function is called under the seed. The global generator is left as it was.
+    A module is copied with the weights it has, so a pretrained net stays pretrained; a function
+    is called under the seed. The global generator is left as it was.
     """
     if isinstance(net, nn.Module):
         return copy.deepcopy(net)
-    if isinstance(net, str) and ":" in net:
-        net = imported("net", net)
-    if not isinstance(net, str):
-        return _made(net, seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
+        if not isinstance(net, str):
+            made = net()
+            if not isinstance(made, nn.Module):
+                raise InputError(f"net must return an nn.Module, found {type(made).__name__}.")
+            return made
         kind, numbers = _parse(net)
         if kind == "mlp":
             return mlp(math.prod(shape), outputs, numbers or (400, 400))
@@ -120,43 +117,24 @@ def build(net: Net, shape: Sequence[int], outputs: int, seed: int) -> nn.Module:
         return resnet18(shape[0], outputs, *numbers)
 
 
-def _made(net: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """Return what a function makes under a seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        made = net()
-    if not isinstance(made, nn.Module):
-        raise InputError(f"net must make an nn.Module, found {type(made).__name__}.")
-    return made
-
-
 def check_net(net: Net) -> None:
-    """Raise unless it is a net, or says how to make one."""
+    """Raise unless `net` names a net, is one, or is a function that returns one."""
     if isinstance(net, str):
-        if ":" in net:
-            imported("net", net)
-        else:
-            _parse(net)
-    elif not callable(net):  # as a module is
+        _parse(net)
+    elif not callable(net):  # modules are callable
         raise InputError(f"net must be {NAMES}; found {net!r}.")
 
 
-def is_named(net: Net) -> bool:
-    """Whether a net is one of those made here."""
-    return isinstance(net, str) and ":" not in net
-
-
-def describe(net: Net) -> Any:
-    """Say in JSON which net it is; layers of one's own are told apart by what they print.
+def describe_net(net: Net) -> Any:
+    """Return what identifies a net as JSON; custom layers are identified by their printed form.
 
     Examples
     --------
-    >>> describe("mlp-100")
+    >>> describe_net("mlp-100")
     'mlp-100'
-    >>> describe(lambda: nn.Linear(4, 3))
+    >>> describe_net(lambda: nn.Linear(4, 3))
     {'function': '<lambda>', 'module': 'Linear', 'parameters': 15, 'layers': '120e3c709e2b'}
     """
-    check_net(net)
     if isinstance(net, str):
         return net
     if isinstance(net, nn.Module):
@@ -164,74 +142,180 @@ def describe(net: Net) -> Any:
         layers = hashlib.sha256(str(net).encode()).hexdigest()[:12]
         return {"module": type(net).__qualname__, "parameters": size, "layers": layers}
     name = getattr(net, "__qualname__", type(net).__qualname__)
-    return {"function": name, **describe(_made(net, 0))}
+    return {"function": name, **describe_net(build_net(net, (), 0, 0))}
 
 
 def _parse(name: str) -> tuple[str, tuple[int, ...]]:
     kind, *rest = name.split("-")
     numbers = tuple(int(part) for part in rest if part.isdecimal())
     fits = len(numbers) == len(rest) and 0 not in numbers
-    if kind == "mlp" and fits:
-        return kind, numbers
-    if kind == "resnet18" and fits and len(numbers) <= 1:
+    if fits and (kind == "mlp" or (kind == "resnet18" and len(numbers) <= 1)):
         return kind, numbers
     raise InputError(f"net must be {NAMES}; found {name!r}.")
 
 
 def last_linear(
-    net: nn.Module, ask: Callable[[Tensor], Tensor], x: Tensor
+    net: nn.Module, forward: Forward, x: Tensor
 ) -> tuple[nn.Linear, Tensor, Tensor, Tensor]:
-    """Find the layer that answers: the `nn.Linear` that is called last.
-
-    Returns
-    -------
-    The layer, what goes into it, what comes of it, and what `ask` makes of the net.
-    """
-    caught: list[tuple[nn.Linear, Tensor, Tensor]] = []
+    """Return the `nn.Linear` that is called last, its input and output, and ``forward(x)``."""
+    calls: list[tuple[nn.Linear, Tensor, Tensor]] = []
 
     def note(module: nn.Module, inputs: Any, output: Tensor) -> None:
         assert isinstance(module, nn.Linear)
-        caught[:] = [(module, inputs[0], output)]
+        calls[:] = [(module, inputs[0], output)]
 
     linears = [module for module in net.modules() if isinstance(module, nn.Linear)]
     hooks = [module.register_forward_hook(note) for module in linears]
     try:
-        outputs = ask(x)
+        outputs = forward(x)
     finally:
         for hook in hooks:
             hook.remove()
-    if not caught:
+    if not calls:
         raise InputError("The net has no nn.Linear layer, so it has no penultimate features.")
-    return *caught[0], outputs
+    return *calls[0], outputs
 
 
-def penultimate(
-    net: nn.Module, ask: Callable[[Tensor], Tensor], x: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return what goes into the last linear layer, (n, k), and what `ask` makes of the net."""
-    _, hidden, _, outputs = last_linear(net, ask, x)
+def penultimate_features(net: nn.Module, forward: Forward, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the input of the last linear layer, (n, k), and ``forward(x)``."""
+    _, hidden, _, outputs = last_linear(net, forward, x)
     return hidden.flatten(1), outputs
 
 
-def stages(net: nn.Module, ask: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what the last stages of a net see, (n, k), and what `ask` makes of the net.
+def stage_features(net: nn.Module, forward: Forward, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the features of the last stages of a net, (n, k), and ``forward(x)``.
 
-    That is what goes into the last linear layer and, of a net of convolutions, its last maps in
-    each of the two smallest sizes, averaged over 2 x 2 cells; each of the three has length one.
+    These are the input of the last linear layer and, in a convolutional net, the last maps of each
+    of the two smallest sizes, averaged over 2 x 2 cells; each of the three is scaled to length one.
     """
     maps: dict[torch.Size, Tensor] = {}
 
     def note(_module: nn.Module, _inputs: Any, output: Any) -> None:
         if isinstance(output, Tensor) and output.dim() == 4 and min(output.shape[2:]) > 1:
-            maps.pop(output.shape[2:], None)  # sizes are in the order of their last maps
+            maps.pop(output.shape[2:], None)  # keeps sizes in the order of their last maps
             maps[output.shape[2:]] = output
 
     hooks = [module.register_forward_hook(note) for module in net.modules()]
     try:
-        hidden, outputs = penultimate(net, ask, x)
+        hidden, outputs = penultimate_features(net, forward, x)
     finally:
         for hook in hooks:
             hook.remove()
     cells = [functional.adaptive_avg_pool2d(m.float(), 2) for m in list(maps.values())[-2:]]
     parts = [functional.normalize(part.flatten(1).float()) for part in (hidden, *cells)]
     return torch.cat(parts, 1), outputs
+
+
+class ParameterVector:
+    """The trainable parameters of a net as one vector `theta`, their gradients as `gradient`.
+
+    The net's parameters and their ``.grad`` are views into the two vectors: changing either side
+    changes the other, and a step copies nothing. `channels_last` makes convolutions fastest, but
+    rules out views of their outputs such as ``x.view(len(x), -1)``.
+    """
+
+    def __init__(self, net: nn.Module, channels_last: bool = False) -> None:
+        self.net = net
+        self.parameters = [p for p in net.parameters() if p.requires_grad]
+        if not self.parameters:
+            raise InputError("The net has no trainable parameter.")
+        kinds = {str(p.dtype) for p in self.parameters}
+        if len(kinds) > 1:
+            raise InputError(f"The net mixes parameters of {', '.join(sorted(kinds))}; use one.")
+        self.strides = [
+            p.detach().contiguous(memory_format=torch.channels_last).stride()
+            if channels_last and p.dim() == 4
+            else p.detach().contiguous().stride()
+            for p in self.parameters
+        ]
+        self.theta = torch.empty_like(torch.cat([p.detach().flatten() for p in self.parameters]))
+        self.gradient = torch.zeros_like(self.theta)
+        for p, value, grad in zip(
+            self.parameters, self.split(self.theta), self.split(self.gradient), strict=True
+        ):
+            p.data = value.copy_(p.detach())
+            p.grad = grad
+        self.theta.grad = self.gradient
+
+    def split(self, vector: Tensor) -> list[Tensor]:
+        """View a vector as tensors of the parameters' shapes."""
+        pieces = torch.split(vector, [p.numel() for p in self.parameters])
+        return [
+            piece.as_strided(p.shape, stride)
+            for piece, p, stride in zip(pieces, self.parameters, self.strides, strict=True)
+        ]
+
+    def buffers(self) -> dict[str, Tensor]:
+        """Return what the net holds beside its trainable parameters, such as running means."""
+        tensors = dict(self.net.named_buffers())
+        for name, p in self.net.named_parameters():
+            if not p.requires_grad:
+                tensors[name] = p
+        return tensors
+
+    def state(self) -> dict[str, Tensor]:
+        """Copy everything the net holds."""
+        buffers = {f"buffer.{name}": value.detach() for name, value in self.buffers().items()}
+        return {name: value.clone() for name, value in {"theta": self.theta, **buffers}.items()}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Restore what `state` returned, in place."""
+        self.theta.copy_(state["theta"])
+        with torch.no_grad():
+            for name, value in self.buffers().items():
+                value.copy_(state[f"buffer.{name}"])
+
+
+class WeightAverage:
+    """The average of a net's weights over the last training steps (Polyak & Juditsky 1992).
+
+    At a constant rate the weights never come to rest: they keep moving around what they learn, and
+    the last layer towards the classes of the last few steps. Their average is at rest. It predicts;
+    training continues from the weights themselves.
+
+    Over the first `steps` steps the average is plain, then exponential: a step counts
+    ``1 / steps``. The net's buffers, such as running means, are averaged alike.
+
+    Parameters
+    ----------
+    params : ParameterVector
+    steps : int
+        How far back the average reaches; 0: there is none, and every method does nothing.
+
+    Attributes
+    ----------
+    state : dict of Tensor
+        What is kept between tasks: the weights training continues from, and how many steps were
+        averaged. The average itself is in the net.
+    """
+
+    def __init__(self, params: ParameterVector, steps: int) -> None:
+        self.params, self.steps = params, steps
+        self.state: dict[str, Tensor] = {}
+
+    def begin_task(self, restart: bool = False) -> None:
+        """Load the weights training continues from; `restart`: begin with those in the net."""
+        if not self.steps:
+            return
+        self.mean, self.count = self.params.state(), 0
+        if self.state and not restart:
+            self.count = int(self.state["steps"])
+            self.params.load(self.state)
+
+    def after_step(self) -> None:
+        """Add the weights of a step to the average."""
+        if not self.steps:
+            return
+        self.count = min(self.count + 1, self.steps)
+        buffers = {f"buffer.{name}": value for name, value in self.params.buffers().items()}
+        for name, value in {"theta": self.params.theta, **buffers}.items():
+            if value.is_floating_point():
+                self.mean[name].lerp_(value, 1 / self.count)
+            else:
+                self.mean[name].copy_(value)
+
+    def end_task(self) -> None:
+        """Load the average into the net, and keep the weights of training for the next task."""
+        if self.steps:
+            self.state = {**self.params.state(), "steps": torch.tensor(self.count)}
+            self.params.load(self.mean)

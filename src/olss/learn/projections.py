@@ -1,4 +1,4 @@
-"""What is done to a gradient so that past tasks do not suffer: GEM and A-GEM."""
+"""Projections: changes of a gradient so that past tasks do not suffer: GEM and A-GEM."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 from torch import Tensor
 
+from olss.learn.losses import row_losses
 from olss.learn.model import Model
 from olss.learn.training import Examples
 from olss.util import checks
 
-__all__ = ["AGem", "Gem", "Projection", "gem_multipliers", "project_agem", "project_gem"]
+__all__ = ["AGem", "Gem", "Projection"]
 
 Floats = NDArray[np.float64]
 BLOCK = 4096
 
 
 class Projection:
-    """Leaves the gradient as it is: the base of those that change it before the step."""
+    """Leave the gradient unchanged: the base of those that change it before the step."""
 
     def begin_task(self, model: Model, held: Examples | None) -> None:
-        """Take what is remembered of the tasks before this one."""
+        """Receive the rows of the buffer, those of earlier tasks among them."""
 
     def __call__(self, model: Model) -> None:
         """Change ``model.params.gradient`` in place."""
@@ -32,16 +33,16 @@ class Projection:
 class Gem(Projection):
     """Gradient episodic memory (Lopez-Paz & Ranzato 2017).
 
-    At each step the gradient on the remembered rows of every past task; if the step's
-    gradient has a negative product with any of them, `project_gem`. The remembered rows are
+    Each step computes the gradient on the buffer's rows of every past task; if the step's gradient
+    has a negative product with any of them, it is projected by `project_gem`. The rows are
     constraints only: they are in no loss.
 
     Parameters
     ----------
     gem_rows : int
-        Rows of each past task, at most; fewer where the memory holds fewer.
+        Rows of each past task, at most; fewer where the buffer holds fewer.
     gem_margin : float
-        How much each multiplier is at least, once a constraint is violated.
+        The least value of each multiplier, once a constraint is violated.
     """
 
     def __init__(self, gem_rows: int = 256, gem_margin: float = 0.5) -> None:
@@ -49,7 +50,7 @@ class Gem(Projection):
         self.margin = checks.number("gem_margin", gem_margin, minimum=0)
 
     def begin_task(self, model: Model, held: Examples | None) -> None:
-        """Group the remembered rows by task."""
+        """Group the buffer's rows by task."""
         self.past = rows_by_task(held, model.tasks, self.gem_rows)
         self.gradients = model.params.theta.new_empty((len(self.past), model.params.theta.numel()))
 
@@ -57,29 +58,26 @@ class Gem(Projection):
         """Project the gradient onto what harms no past task."""
         if not self.past:
             return
-        flat = model.params
-        own = flat.gradient.clone()
+        gradient = model.params.gradient.clone()
         for row, rows in zip(self.gradients, self.past, strict=True):
-            flat.gradient.zero_()
-            torch.autograd.backward(model.label_loss(rows))
-            row.copy_(flat.gradient)
-        flat.gradient.copy_(project_gem(own, self.gradients, self.margin))
+            row.copy_(_label_gradient(model, rows))
+        model.params.gradient.copy_(project_gem(gradient, self.gradients, self.margin))
 
 
 class AGem(Projection):
-    """Averaged GEM (Chaudhry et al. 2019): one constraint, on rows drawn from all past tasks.
+    """Averaged GEM (Chaudhry et al. 2019): one constraint, on rows sampled from all past tasks.
 
     Parameters
     ----------
     reference_rows : int
-        Remembered rows drawn at each step.
+        Rows of the buffer sampled in each step.
     """
 
     def __init__(self, reference_rows: int = 256) -> None:
         self.reference_rows = checks.integer("reference_rows", reference_rows)
 
     def begin_task(self, model: Model, held: Examples | None) -> None:
-        """Take all remembered rows of past tasks."""
+        """Collect all rows of past tasks."""
         past = rows_by_task(held, model.tasks)
         self.past = past[0] if past else None
         for rows in past[1:]:
@@ -90,32 +88,38 @@ class AGem(Projection):
         """Project the gradient if it conflicts with the reference."""
         if self.past is None:
             return
-        flat = model.params
-        own = flat.gradient.clone()
+        gradient = model.params.gradient.clone()
         size = min(self.reference_rows, len(self.past))
-        drawn = self.rng.choice(len(self.past), size, replace=False, shuffle=False)
-        flat.gradient.zero_()
-        torch.autograd.backward(model.label_loss(self.past.take(model.tensor(drawn))))
-        flat.gradient.copy_(project_agem(own, flat.gradient))
+        sampled = self.rng.choice(len(self.past), size, replace=False, shuffle=False)
+        reference = _label_gradient(model, self.past.take(model.tensor(sampled)))
+        model.params.gradient.copy_(project_agem(gradient, reference))
 
 
-def rows_by_task(held: Examples | None, tasks: int, most: int | None = None) -> list[Examples]:
-    """Return the remembered rows of each of the first `tasks` tasks that has any."""
+def _label_gradient(model: Model, rows: Examples) -> Tensor:
+    """Return the gradient of the mean loss of rows at their labels, in ``params.gradient``."""
+    model.params.gradient.zero_()
+    outputs = model.mask.apply(model.forward(model.inputs(rows.X)), rows.task)
+    torch.autograd.backward(row_losses(model.kind, outputs, rows.y).mean())
+    return model.params.gradient
+
+
+def rows_by_task(held: Examples | None, tasks: int, limit: int | None = None) -> list[Examples]:
+    """Return the rows of each of the first `tasks` tasks that has any, `limit` at most."""
     if held is None:
         return []
     groups = []
     for task in range(tasks):
         rows = (held.task == task).nonzero().flatten()
-        if most is not None and len(rows) > most:
+        if limit is not None and len(rows) > limit:
             # Spread over the rows held, whatever their order.
-            rows = rows[torch.linspace(0, len(rows) - 1, most, device=rows.device).long()]
+            rows = rows[torch.linspace(0, len(rows) - 1, limit, device=rows.device).long()]
         if len(rows):
             groups.append(held.take(rows))
     return groups
 
 
 def project_gem(gradient: Tensor, past: Tensor, margin: float) -> Tensor:
-    """Return the gradient itself if no past gradient opposes it, else GEM's projection.
+    """Return the gradient unchanged if no past gradient opposes it, else GEM's projection.
 
     ``g + G' v`` with ``v = argmin 1/2 v' (G G' + 1e-3 I) v + (G g)' v, v >= margin``.
 
@@ -130,7 +134,7 @@ def project_gem(gradient: Tensor, past: Tensor, margin: float) -> Tensor:
     if (dots >= 0).all():
         return gradient
     if not np.isfinite(dots).all():
-        return gradient * torch.nan  # the next loss says that training diverged
+        return gradient * torch.nan  # the next loss reports that training diverged
     v = gem_multipliers(_products(past, past), dots, margin)
     return gradient + torch.from_numpy(v).to(past) @ past
 

@@ -1,4 +1,4 @@
-"""Which rows a task is trained on, given what is remembered, and in which steps."""
+"""Replay strategies: which rows a task is trained on, given the buffer, and in which steps."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from olss.errors import InputError
 from olss.learn.training import Examples, as_tensor
 from olss.util import checks
 
-__all__ = ["REGIMES", "ReplayStrategy", "TrainingSet", "batches", "mix_counts"]
-
-REGIMES = ("task", "sketch", "mix", "replay", "union")
-TAKE_IN = ("before", "after")
+__all__ = ["ReplayStrategy", "TrainingSet"]
 
 
 @dataclass(frozen=True)
@@ -26,13 +23,13 @@ class TrainingSet:
     Attributes
     ----------
     rows : Examples
-        Each is met once an epoch.
+        Visited once an epoch.
     batch : int
         How many of them a step has.
     replay : Examples, optional
-        Rows that are drawn from at every step beside them.
+        Rows that every step samples from in addition.
     replayed : int, optional
-        How many of those a step has; None: as many as it has of the others.
+        How many of those a step has; None: as many as it has of `rows`.
     """
 
     rows: Examples
@@ -41,31 +38,31 @@ class TrainingSet:
     replayed: int | None = None
 
     @property
-    def count(self) -> int:
+    def steps(self) -> int:
         """Steps of an epoch."""
-        return len(batches(len(self.rows), self.batch))
+        return len(batch_bounds(len(self.rows), self.batch))
 
-    def steps(self, epochs: int, rng: np.random.Generator) -> Iterator[tuple[Examples, int]]:
-        """Yield the rows of each step, and how many of them, the last, come from `replay`."""
+    def batches(self, epochs: int, rng: np.random.Generator) -> Iterator[tuple[Examples, int]]:
+        """Yield the rows of each step and how many of them, the last ones, come from `replay`."""
         device = self.rows.y.device
         for _ in range(epochs):
             order = as_tensor(rng.permutation(len(self.rows)), device)
-            for start, stop in batches(len(self.rows), self.batch):
+            for start, stop in batch_bounds(len(self.rows), self.batch):
                 batch = self.rows.take(order[start:stop])
                 if self.replay is None:
                     yield batch, 0
                     continue
                 replayed = stop - start if self.replayed is None else self.replayed
-                drawn = as_tensor(rng.integers(len(self.replay), size=replayed), device)
-                yield batch.join(self.replay.take(drawn)), replayed
+                sampled = as_tensor(rng.integers(len(self.replay), size=replayed), device)
+                yield batch.join(self.replay.take(sampled)), replayed
 
     def class_shares(
         self, classes: int, weighted: bool = False, beta: float | None = None
     ) -> Tensor:
-        """Return what each class is expected to count in the loss of a step, (classes,), in all 1.
+        """Return the expected share of each class in the loss of a step, (classes,).
 
         `weighted` and `beta` are those of the loss: whether rows count by their weight, and what
-        the replayed ones count together beside the others, which count 1.
+        the replayed rows count together beside the others, which count 1.
         """
 
         def shares(rows: Examples) -> tuple[Tensor, float]:
@@ -74,34 +71,34 @@ class TrainingSet:
             each = torch.bincount(rows.y, rows.weight, classes)
             return each / each.sum(), float(rows.weight.mean())
 
-        own, of_row = shares(self.rows)
+        new, row_weight = shares(self.rows)
         if self.replay is None:
-            return own
-        past, of_past = shares(self.replay)
+            return new
+        past, past_weight = shares(self.replay)
         batch = min(self.batch, len(self.rows))
         replayed = batch if self.replayed is None else self.replayed
-        a, b = (batch * of_row, replayed * of_past) if beta is None else (1.0, beta)
-        return (a * own + b * past) / (a + b)
+        a, b = (batch * row_weight, replayed * past_weight) if beta is None else (1.0, beta)
+        return (a * new + b * past) / (a + b)
 
 
 class ReplayStrategy:
-    """How a task's own rows and the remembered rows become a training set.
+    """How a task's own rows and the rows of the buffer become a training set.
 
     Parameters
     ----------
     regime : str
-        "sketch": the memory alone, after it took the task in (the paper). "mix": a constant
-        number of rows, part from the task and part from the memory of earlier tasks.
-        "replay": the task's rows, and at every step remembered rows beside them. Also "task"
-        (its own rows alone) and "union" (its own and the remembered rows).
+        "sketch": the buffer alone, after the task was added to it (the paper). "mix": a constant
+        number of rows, some from the task and some from the buffer of earlier tasks.
+        "replay": the task's rows, and in every step rows of the buffer beside them. Also "task"
+        (its own rows alone) and "union" (its own rows and the buffer's).
     share : float
-        With "mix", the part that comes from the current task.
+        With "mix", the fraction that comes from the current task.
     replay_rows : int, optional
-        With "replay", remembered rows of a step; by default as many as the step has of the task.
+        With "replay", rows of the buffer in a step; by default as many as the step has of the task.
     take_in : {"before", "after"}, optional
-        When the memory takes a task in: before or after it is trained on. "before" under replay
-        makes the task's rows be drawn like the others, and all classes be met alike. By default
-        "before" with "sketch" and "after" otherwise.
+        Whether the task is added to the buffer before or after it is trained on. With "replay",
+        "before" samples the task's rows like the others, so that all classes are met alike. By
+        default "before" with "sketch" and "after" otherwise.
     """
 
     def __init__(
@@ -111,22 +108,19 @@ class ReplayStrategy:
         replay_rows: int | None = None,
         take_in: str | None = None,
     ) -> None:
-        self.regime = checks.choice("regime", regime, REGIMES)
+        self.regime = checks.choice("regime", regime, ("task", "sketch", "mix", "replay", "union"))
         self.share = checks.number("share", share, above=0, maximum=1)
-        self.replay_rows = (
-            None if replay_rows is None else checks.integer("replay_rows", replay_rows)
-        )
-        if replay_rows is not None and regime != "replay":
-            raise InputError(f"replay_rows is for regime='replay', found {regime!r}.")
-        own = "before" if regime == "sketch" else "after"
-        self.take_in = own if take_in is None else checks.choice("take_in", take_in, TAKE_IN)
-        if self.take_in != own and regime != "replay":
-            raise InputError(f"take_in={take_in!r} is for regime='replay', found {regime!r}.")
-
-    @property
-    def updates_buffer_first(self) -> bool:
-        """Whether the memory takes a task in before it is trained on."""
-        return self.take_in == "before"
+        if replay_rows is not None:
+            checks.integer("replay_rows", replay_rows)
+            if regime != "replay":
+                raise InputError(f"replay_rows requires regime='replay', found {regime!r}.")
+        self.replay_rows = replay_rows
+        default = "before" if regime == "sketch" else "after"
+        when = default if take_in is None else take_in
+        checks.choice("take_in", when, ("before", "after"))
+        if when != default and regime != "replay":
+            raise InputError(f"take_in={take_in!r} requires regime='replay', found {regime!r}.")
+        self.updates_buffer_first = when == "before"
 
     def training_set(
         self,
@@ -136,37 +130,32 @@ class ReplayStrategy:
         batch: int,
         rng: np.random.Generator,
     ) -> TrainingSet:
-        """Return what to train on; `size` is that of the memory."""
+        """Return what to train on, given the task's rows and those of a buffer of `size`."""
+        if self.regime == "mix":
+            return TrainingSet(self._mix(current, held, size, rng), batch)
         if held is None or self.regime == "task":
-            return TrainingSet(self._at_most(current, size, rng), batch)
-        if self.regime == "sketch":
-            return TrainingSet(held, batch)
+            return TrainingSet(current, batch)
         if self.regime == "replay":
             return TrainingSet(current, batch, held, self.replay_rows)
-        if self.regime == "union":
-            return TrainingSet(current.join(held), batch)
-        return TrainingSet(self._mixed(current, held, size, rng), batch)
+        return TrainingSet(held if self.regime == "sketch" else current.join(held), batch)
 
-    def _at_most(self, current: Examples, size: int | str, rng: np.random.Generator) -> Examples:
-        return current if self.regime != "mix" else self._mixed(current, None, size, rng)
-
-    def _mixed(
+    def _mix(
         self, current: Examples, held: Examples | None, size: int | str, rng: np.random.Generator
     ) -> Examples:
         rows = len(current) if size == "task" else int(size)
         past = 0 if held is None else len(held)
-        own, remembered = mix_counts(rows, self.share, len(current), past)
-        mixed = current.take(as_tensor(_draw(len(current), own, rng), current.y.device))
-        if held is None or remembered == 0:
+        own, replayed = mix_counts(rows, self.share, len(current), past)
+        device = current.y.device
+        mixed = current.take(as_tensor(rng.permutation(len(current))[:own], device))
+        if held is None or replayed == 0:
             return mixed
-        return mixed.join(held.take(as_tensor(_draw(past, remembered, rng), current.y.device)))
+        return mixed.join(held.take(as_tensor(rng.permutation(past)[:replayed], device)))
 
 
 def mix_counts(size: int, share: float, current: int, past: int) -> tuple[int, int]:
-    """Return how many rows of a mix come from the current task and how many from the memory.
+    """Return how many rows of a mix come from the current task and how many from the buffer.
 
-    Their sum is `size` wherever there are that many rows: what one side cannot give, the
-    other does.
+    They sum to `size` wherever there are that many rows: what one side lacks, the other gives.
 
     Examples
     --------
@@ -174,30 +163,22 @@ def mix_counts(size: int, share: float, current: int, past: int) -> tuple[int, i
     (500, 500)
     >>> mix_counts(1000, 0.5, current=200, past=1000)
     (200, 800)
-    >>> mix_counts(1000, 0.5, current=5000, past=0)
-    (1000, 0)
     """
-    remembered = min(size - min(round(share * size), current), past)
-    return min(size - remembered, current), remembered
+    replayed = min(size - min(round(share * size), current), past)
+    return min(size - replayed, current), replayed
 
 
-def batches(rows: int, size: int) -> list[tuple[int, int]]:
+def batch_bounds(rows: int, size: int) -> list[tuple[int, int]]:
     """Cut rows into steps; a single row left over joins the step before it.
 
-    Batch normalisation cannot work on one row.
+    Batch normalization cannot work on one row.
 
     Examples
     --------
-    >>> batches(5, 2)
+    >>> batch_bounds(5, 2)
     [(0, 2), (2, 5)]
     """
     starts = list(range(0, rows, size))
     if len(starts) > 1 and rows - starts[-1] == 1 and size > 1:
         starts.pop()
     return list(zip(starts, [*starts[1:], rows], strict=True))
-
-
-def _draw(
-    rows: int, size: int, rng: np.random.Generator
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return rng.permutation(rows)[:size]

@@ -12,7 +12,7 @@ from olss.lab.report.summary import summarize
 from olss.lab.report.tables import stream_tables
 from olss.lab.single_run import run_once
 from olss.learn import recipe, run
-from olss.learn.labels import COMPETING
+from olss.learn.model import COMPETING
 from olss.streams import from_config
 from tests.lab.report.made import made, saved
 from tests.lab.small import small_spec
