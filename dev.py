@@ -1,7 +1,7 @@
 """One command for everything: sets up ``.venv`` beside this file, then runs what you ask for.
 
     python3 dev.py demo      see forgetting, and not forgetting (about a minute)
-    python3 dev.py test      run all tests
+    python3 dev.py test      run the tests; with -m slow the long repetitions, with -m "" all
     python3 dev.py lint      ruff and mypy
     python3 dev.py docs      build the documentation into site/
     python3 dev.py stats     modules, lines, and how deep some typical calls go
@@ -41,7 +41,7 @@ def environment() -> dict[str, str]:
     """Return the environment that keeps caches inside this folder."""
     inside = {
         "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}",
-        "PIP_CACHE_DIR": str(CACHE / "pip"),
+        "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR", str(CACHE / "pip")),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "MPLCONFIGDIR": str(CACHE / "matplotlib"),
         "XDG_CACHE_HOME": str(CACHE),
