@@ -55,7 +55,7 @@ class Inline:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr("olss.lab.runner.executor_for", lambda root, *_: Inline(root))
+    monkeypatch.setattr("olss.lab.runner.create_executor", lambda root, *_: Inline(root))
     write_experiment(tmp_path)
     return tmp_path
 
@@ -72,7 +72,8 @@ def test_run_ends_with_a_table_and_where_the_results_are(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "small  3 tasks · 200 training rows a task" in result.output
     assert "sgd, seed 1: average" in result.output
-    rows = {line.split()[0]: line for line in result.output.splitlines() if " ± " in line}
+    rows = {line.split()[0]: line for line in result.output.splitlines() if "–" in line}
+    assert "±" not in result.output
     assert set(rows) == {"sgd", "sketch"}
     assert "olss report runs/small" in result.output
     assert len(list(folder.glob("runs/small/*/seed-*/record.json"))) == 4
@@ -146,7 +147,7 @@ def test_ctrl_c_is_130_and_says_how_to_go_on(folder: Path, monkeypatch: pytest.M
         made.interrupt = True
         return made
 
-    monkeypatch.setattr("olss.lab.runner.executor_for", interrupted)
+    monkeypatch.setattr("olss.lab.runner.create_executor", interrupted)
     result = call("run", "small.toml")
     assert result.exit_code == 130
     assert "the same command goes on" in result.stderr
@@ -167,12 +168,24 @@ def test_tensorboard_by_a_flag(folder: Path) -> None:
     assert len(list(folder.glob("runs/small/sgd/seed-0/events.out.tfevents.*"))) == 1
 
 
+def test_tune_says_when_its_choice_lies_at_the_edge(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = {"chosen": {"settings": {"lr": 1.0}, "score": 0.5}, "edges": {}, "trials": []}
+    found = {"sgd": {**chosen, "edges": {"lr": "highest"}}, "sketch": {**chosen, "edges": {}}}
+    monkeypatch.setattr("olss.lab.tune.tune", lambda *_: found)
+    output = call("tune", "small.toml").output
+    assert "lr=1.0 of sgd is the highest value tried" in output
+    assert "tune.space.lr" in output
+    assert "of sketch is the" not in output
+
+
 def test_what_tune_reached_is_shown_as_the_metric_it_is(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     best = {"settings": {"lr": 0.3}, "score": 0.4812}
     found = {
-        learner: {"chosen": best, "trials": [{"state": "complete", "metric": metric}]}
+        learner: {"chosen": best, "edges": {}, "trials": [{"state": "complete", "metric": metric}]}
         for learner, metric in (("sgd", "r2"), ("sketch", "accuracy"))
     }
     monkeypatch.setattr("olss.lab.tune.tune", lambda *_: found)
@@ -185,7 +198,7 @@ def test_what_tune_reached_is_shown_as_the_metric_it_is(
 def test_a_choice_is_written_whole_or_not_at_all(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen = {"chosen": {"settings": {"lr": 0.3}, "score": 0.5}, "trials": []}
+    chosen = {"chosen": {"settings": {"lr": 0.3}, "score": 0.5}, "edges": {}, "trials": []}
     monkeypatch.setattr("olss.lab.tune.tune", lambda *_: {"sgd": chosen, "sketch": chosen})
     (folder / "tuned.toml").write_text("mine")
 
@@ -224,8 +237,8 @@ def test_a_search_that_chose_nothing_fails_and_writes_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = {"settings": {"lr": 0.3}, "state": "fail", "score": None, "failed": "no space"}
-    chosen = {"chosen": {"settings": {"lr": 0.3}, "score": 0.5}, "trials": []}
-    none = {"chosen": None, "trials": [failed]}
+    chosen = {"chosen": {"settings": {"lr": 0.3}, "score": 0.5}, "edges": {}, "trials": []}
+    none = {"chosen": None, "edges": {}, "trials": [failed]}
     monkeypatch.setattr("olss.lab.tune.tune", lambda *_: {"sgd": none, "sketch": none})
     result = call("tune", "small.toml", "--write", "tuned.toml")
     assert result.exit_code == 1

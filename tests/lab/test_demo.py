@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from olss.lab.demo import STREAMS, _lesson, demo, demo_experiments, draw_demo
+from olss.errors import MissingExtraError
+from olss.lab.demo import _summarize, demo, demo_experiments, draw_demo
 from olss.lab.executors import Event
 from olss.lab.progress import ExperimentProgress
 from olss.lab.report.figures import POLICIES
@@ -36,6 +38,18 @@ def test_the_demo_from_beginning_to_picture(
     assert len(list(tmp_path.glob("olss-demo/*/*/seed-0/record.json"))) == 10
 
 
+@pytest.mark.parametrize("module", ["torch", "sklearn", "matplotlib", "jinja2"])
+def test_a_missing_package_is_named_before_anything_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    out = io.StringIO()
+    with pytest.raises(MissingExtraError, match="pip install"):
+        demo(tmp_path / "demo", Console(file=out))
+    assert not out.getvalue()
+    assert not (tmp_path / "demo").exists()
+
+
 def test_its_experiments_are_sound() -> None:
     for experiment in demo_experiments():
         assert check(experiment.run_specs()) == 10
@@ -52,14 +66,14 @@ def test_its_words_are_those_of_the_numbers() -> None:
             score = SCORES[spec.label] - lower + 0.01 * spec.seed
             config = {"learner": {"label": spec.label}}
             record = Record(accuracy=[[score]], tasks=["a"], config=config)
-            progress.take(Event("done", spec, record))
-    said = _lesson(by_stream)
+            progress.update(Event("done", spec, record))
+    said = _summarize(by_stream)
     assert max(map(len, said.splitlines())) <= 80
     said = said.replace("\n", " ")
-    assert "(rotated and permuted), sgd still reads 20.5 and 10.5 % at the end" in said
+    assert "(rotated and permuted) at the end: sgd 20.5 and 10.5 %" in said
     assert "olss 80.5 and 70.5 %" in said
-    assert "a reservoir 85.5 and 75.5 %" in said
-    assert "a balanced memory 90.5 and 80.5 %" in said
+    assert "reservoir 85.5 and 75.5 %" in said
+    assert "balanced 90.5 and 80.5 %" in said
     assert "everything 95.5 and 85.5 %" in said
     # Each is a number of its stream's table, too.
     for progress, number in zip(by_stream.values(), ("80.5", "70.5"), strict=True):
@@ -82,7 +96,7 @@ def test_the_picture_shows_means_and_single_seeds_of_each_learner(
         )
 
     records = [made("olss", 0.5), made("olss", 0.7), made("other", 0.9)]
-    draw_demo({"rotated": records}, STREAMS, tmp_path / "one.png")
+    draw_demo({"rotated": records}, tmp_path / "one.png")
     left, right = figures[0].axes
     # Task 1 is 10 points lower; over the three tasks so far that is a third of it at the end.
     drawn = [line.get_ydata().round(1).tolist() for line in left.lines]

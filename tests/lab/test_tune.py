@@ -14,7 +14,7 @@ from rich.console import Console
 from olss.errors import InputError
 from olss.lab.executors import Event
 from olss.lab.experiment import RunSpec, load
-from olss.lab.tune import SettingsSearch, _search, tune, tuned
+from olss.lab.tune import SettingsSearch, _search, find_edges, tune, tuned
 from olss.streams import from_config
 from olss.util.files import file_lock
 from tests.lab.small import small_experiment
@@ -57,6 +57,7 @@ def test_the_whole_way_from_grid_to_a_written_file_and_again(tmp_path: Path) -> 
     experiment = experiment.only(["sgd"])
     found = tune(experiment, tmp_path, Console(file=out), jobs=2)["sgd"]
     assert found["chosen"]["settings"] == {"lr": 0.1}
+    assert found["edges"] == {}
     by_rate = {trial["settings"]["lr"]: trial for trial in found["trials"]}
     assert set(by_rate) == {0.001, 0.1, 1e30}
     assert "smaller learning rate" in by_rate[1e30]["failed"]
@@ -275,3 +276,22 @@ def test_the_same_values_may_be_tried_at_the_same_time(tmp_path: Path) -> None:
     _search([search], acted, tmp_path, Console(file=io.StringIO()))  # type: ignore[arg-type]
     trials = search.content()["trials"]
     assert [(trial["state"], trial["score"]) for trial in trials] == [("complete", 0.9)] * 5
+
+
+@pytest.mark.parametrize(
+    ("value", "values", "edge"),
+    [
+        (0.1, [0.1, 0.01, 0.001], "highest"),
+        (0.001, [0.1, 0.01, 0.001], "lowest"),
+        (0.01, [0.1, 0.01, 0.001], None),
+        (1, [1, 2], None),  # a comparison rather than a grid
+        ("paper", ["paper", "weighted", "reservoir"], None),
+        (True, [True, False], None),
+        (0.98, {"low": 0.0, "high": 1.0}, "highest"),
+        (0.5, {"low": 0.0, "high": 1.0}, None),
+        (1.1, {"low": 1, "high": 1000, "log": True}, "lowest"),
+        (30.0, {"low": 1, "high": 1000, "log": True}, None),
+    ],
+)
+def test_a_choice_at_the_edge_of_the_space_is_found(value: Any, values: Any, edge: Any) -> None:
+    assert find_edges({"x": value}, {"x": values}).get("x") == edge

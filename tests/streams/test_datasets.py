@@ -222,7 +222,7 @@ def test_a_missing_package_is_named(data: Path, monkeypatch: pytest.MonkeyPatch)
     datasets._load_digits.cache_clear()
     for package in ("sklearn.datasets", "pooch", "matplotlib.figure"):
         monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match=r"needs scikit-learn: pip install .*\[lab\]"):
+    with pytest.raises(MissingExtraError, match="needs scikit-learn: pip install"):
         load_dataset("digits")
     with pytest.raises(MissingExtraError, match="mnist needs pooch"):
         fetch("mnist")

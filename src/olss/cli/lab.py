@@ -190,6 +190,8 @@ def tune(
     out.print()
     out.print(_choices(content))
     out.print()
+    for text in _edges(content):
+        out.print(text, style="yellow", soft_wrap=True, highlight=False, markup=False)
     folder = into / f"{safe(experiment.name)}-tune"
     out.print(f"Every trial is in {folder / 'tune.json'}", soft_wrap=True, highlight=False)
     failed = sum(trial["state"] == "fail" for one in content.values() for trial in one["trials"])
@@ -203,6 +205,16 @@ def tune(
         out.print(f"The choice is in {write}: olss run {write}", soft_wrap=True, highlight=False)
     if failed or none:
         raise typer.Exit(1)
+
+
+def _edges(content: dict[str, Any]) -> list[str]:
+    """Return a sentence for each choice that lies at the edge of what was tried."""
+    return [
+        f"{key}={one['chosen']['settings'][key]} of {name} is the {edge} value tried: a better one "
+        f"may lie beyond. Widen the search: --set 'tune.space.{key}=[...]'"
+        for name, one in content.items()
+        for key, edge in one["edges"].items()
+    ]
 
 
 def _choices(content: dict[str, Any]) -> Any:

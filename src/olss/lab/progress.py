@@ -1,14 +1,14 @@
-"""What is known of the runs of an experiment at this moment, and as a table."""
+"""Progress of an experiment: what is known of its runs, and how it is shown while they run."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from olss.lab.executors import Event
 from olss.lab.experiment import RunSpec
@@ -24,14 +24,17 @@ from olss.util.text import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
-__all__ = ["ExperimentProgress", "ProgressLines", "ProgressTable", "said_score", "view_of_progress"]
+__all__ = ["ExperimentProgress", "format_seeds", "show_progress"]
+
+PAUSE = 60.0  # seconds between two lines on unfinished runs
+STATES = {"start": "running", "task": "running", "waiting": "elsewhere"}
 
 
 @dataclass
-class _Line:
+class _Run:
     """What is known of one run."""
 
     spec: RunSpec
@@ -41,7 +44,7 @@ class _Line:
 
     @property
     def learned(self) -> int:
-        """Tasks learned so far."""
+        """Number of tasks learned so far."""
         return 0 if self.record is None else len(self.record.tasks)
 
 
@@ -53,69 +56,69 @@ class ExperimentProgress:
     ----------
     specs : sequence of RunSpec
     tasks : int or None
-        Tasks of the stream, if known.
+        Number of tasks of the stream, if known.
     processes : int
-        Runs at the same time, for the time left.
+        Number of runs at the same time, to estimate the time left.
     """
 
     specs: Sequence[RunSpec]
     tasks: int | None = None
     processes: int = 1
-    lines: dict[Path, _Line] = field(init=False)
-    began: float = field(init=False)
+    began: float = field(default_factory=time.monotonic, init=False)
 
     def __post_init__(self) -> None:
-        self.lines = {spec.folder: _Line(spec) for spec in self.specs}
-        self.began = time.monotonic()
+        self._runs: dict[Path, _Run] = {spec.folder: _Run(spec) for spec in self.specs}
 
-    def take(self, event: Event) -> None:
-        """Note what happened."""
-        line = self.lines[event.spec.folder]
-        if event.kind == "note":
-            return
-        states = {"start": "running", "task": "running", "waiting": "elsewhere"}
-        line.state, line.text = states.get(event.kind, event.kind), event.text
-        line.record = event.record or line.record
+    def update(self, event: Event) -> None:
+        """Take note of an event."""
+        if event.kind != "note":
+            run = self._runs[event.spec.folder]
+            run.state, run.text = STATES.get(event.kind, event.kind), event.text
+            run.record = event.record or run.record
 
     def finished(self) -> list[Record]:
         """Return the records of all finished runs."""
-        return [line.record for line in self._in("done") if line.record is not None]
+        return [run.record for run in self._in("done") if run.record is not None]
 
     def failed(self) -> list[tuple[RunSpec, str]]:
         """Return the runs that failed and why."""
-        return [(line.spec, line.text) for line in self._in("failed")]
+        return [(run.spec, run.text) for run in self._in("failed")]
 
-    def _in(self, state: str) -> list[_Line]:
-        return [line for line in self.lines.values() if line.state == state]
+    def _in(self, *states: str) -> list[_Run]:
+        return [run for run in self._runs.values() if run.state in states]
 
     @property
     def counts(self) -> str:
-        """Say how many runs are finished."""
-        return f"{len(self._in('done'))} of {len(self.lines)} runs"
+        """How many runs are finished, in words."""
+        return f"{len(self._in('done'))} of {len(self._runs)} runs"
 
     def seconds_left(self) -> float | None:
-        """Estimate, from the seconds a task of each learner takes; None while unknown."""
+        """Estimate the time left from the pace of each learner; None while it is unknown."""
         paces: dict[str, list[float]] = {}
-        for line in self.lines.values():
-            if line.record is not None and sum(line.record.seconds.values()) > 0:
-                pace = sum(line.record.seconds.values()) / line.learned
-                paces.setdefault(line.spec.label, []).append(pace)
+        for run in self._runs.values():
+            if run.record is not None and (spent := sum(run.record.seconds.values())) > 0:
+                paces.setdefault(run.spec.label, []).append(spent / run.learned)
         if not paces or self.tasks is None:
             return None
-        typical = statistics.fmean(pace for of_one in paces.values() for pace in of_one)
+        typical = statistics.fmean(pace for of_learner in paces.values() for pace in of_learner)
         left = sum(
-            statistics.fmean(paces.get(line.spec.label, [typical])) * (self.tasks - line.learned)
-            for line in (*self._in("running"), *self._in("to come"))
+            statistics.fmean(paces.get(run.spec.label, [typical])) * (self.tasks - run.learned)
+            for run in self._in("running", "to come")
         )
         return left / self.processes
 
+    def time_left(self) -> str:
+        """Return the estimated time left in words, nothing while it is unknown."""
+        left = self.seconds_left()
+        return f", about {format_duration(left)} left" if left else ""
+
     def table(self, *, now: bool = True) -> Table:
-        """Draw a row for each learner: average and task-1 accuracy over its seeds.
+        """Return a table with a row for each learner: its scores over seeds.
 
         Parameters
         ----------
         now : bool
-            Whether to say what each is doing, beside what is known.
+            Whether to show what each is doing, too.
         """
         from rich.markup import escape
         from rich.table import Table
@@ -124,186 +127,164 @@ class ExperimentProgress:
         table.add_column("learner")
         for heading in ("average", "task 1", "newest", "seconds"):
             table.add_column(heading, justify="right")
-        table.add_column("seeds" if not now else "now")
+        table.add_column("now" if now else "seeds")
+        shown = ""
         for label in dict.fromkeys(spec.label for spec in self.specs):
-            lines = [line for line in self.lines.values() if line.spec.label == label]
-            table.add_row(
-                escape(escape_controls(label)),
-                *_scores(lines),
-                self._doing(lines) if now else _seeds(lines),
-            )
-        cells = " ".join(str(cell) for column in table.columns for cell in column.cells)
-        if meaning := explain_spread(cells):
+            runs = [run for run in self._runs.values() if run.spec.label == label]
+            scores = _scores(runs)
+            shown += " ".join(scores)
+            state = self._doing(runs) if now else _seeds(runs)
+            table.add_row(escape(escape_controls(label)), *scores, state)
+        if meaning := explain_spread(shown):
             table.caption = f"{meaning}."
         return table
 
-    def _doing(self, lines: Sequence[_Line]) -> str:
-        running = [line for line in lines if line.state == "running"]
-        if running:
-            return "[dim], [/]".join(self._progress(line) for line in running)
-        waiting = [line for line in lines if line.state == "elsewhere"]
-        if waiting:
-            return "[yellow]another process is at it[/]"
-        return _seeds(lines)
+    def _doing(self, runs: Sequence[_Run]) -> str:
+        if running := [run for run in runs if run.state == "running"]:
+            return "[dim], [/]".join(self._bar(run) for run in running)
+        if any(run.state == "elsewhere" for run in runs):
+            return "[yellow]running in another process[/]"
+        return _seeds(runs)
 
-    def _progress(self, line: _Line) -> str:
+    def _bar(self, run: _Run) -> str:
         if self.tasks is None:
-            return f"seed {line.spec.seed}: {line.learned} tasks"
-        done = round(10 * line.learned / self.tasks)
+            return f"seed {run.spec.seed}: {run.learned} tasks"
+        done = round(10 * run.learned / self.tasks)
         bar = f"[cyan]{'━' * done}[/][dim]{'━' * (10 - done)}[/]"
-        return f"seed {line.spec.seed} {bar} {line.learned}/{self.tasks}"
+        return f"seed {run.spec.seed} {bar} {run.learned}/{self.tasks}"
 
 
-def _seeds(lines: Sequence[_Line]) -> str:
-    done = sum(line.state == "done" for line in lines)
-    failed = sum(line.state == "failed" for line in lines)
-    said = str(done) if done == len(lines) else f"{done} of {len(lines)}"
+def _seeds(runs: Sequence[_Run]) -> str:
+    done = sum(run.state == "done" for run in runs)
+    failed = sum(run.state == "failed" for run in runs)
     if not done and not failed:
         return "[dim]to come[/]"
-    return said + (f" [red]{failed} failed[/]" if failed else "")
+    finished = str(done) if done == len(runs) else f"{done} of {len(runs)}"
+    return finished + (f" [red]{failed} failed[/]" if failed else "")
 
 
-def _scores(lines: Sequence[_Line]) -> tuple[str, str, str, str]:
-    """Say the means over finished seeds; before there are any, those of the runs under way."""
-    records = [line.record for line in lines if line.state == "done" and line.record]
-    style = "none"
+def _scores(runs: Sequence[_Run]) -> list[str]:
+    """Return the scores over finished seeds; before there are any, those of unfinished runs."""
+    records = [run.record for run in runs if run.state == "done" and run.record]
+    style = "none" if records else "dim"
+    records = records or [run.record for run in runs if run.record]
     if not records:
-        records, style = [line.record for line in lines if line.record], "dim"
-    if not records:
-        return ("", "", "", "")
+        return [""] * 4
     values = [
         [record.average_accuracy[-1] for record in records],
         [record.accuracy[-1, 0] for record in records],
         [record.accuracy[-1, -1] for record in records],
     ]
-    told = [said_score(numbers, records[0].metric) for numbers in values]
-    seconds = statistics.fmean(sum(record.seconds.values()) for record in records)
-    average, first, newest, spent = (
-        f"[{style}]{text}[/]" for text in (*told, format_number(seconds))
-    )
-    return average, first, newest, spent
+    texts = [format_seeds(seeds, records[0].metric) for seeds in values]
+    spent = statistics.fmean(sum(record.seconds.values()) for record in records)
+    return [f"[{style}]{text}[/]" for text in (*texts, format_number(spent))]
 
 
-def said_score(values: Sequence[float], metric: str = "accuracy") -> str:
+def format_seeds(values: Sequence[float], metric: str = "accuracy") -> str:
     """Return the mean over seeds with its interval or range; accuracies in per cent.
 
     Examples
     --------
-    >>> said_score([0.931])
+    >>> format_seeds([0.931])
     '93.1'
-    >>> said_score([0.5, 0.6, 0.7])
+    >>> format_seeds([0.5, 0.6, 0.7])
     '60.0 (50.0–70.0)'
-    >>> said_score([0.5, 0.6, 0.7, 0.8])
+    >>> format_seeds([0.5, 0.6, 0.7, 0.8])
     '65.0 ± 20.5'
     """
     return format_score(interval(values).content(), metric)
 
 
-# ------------------------------------------------------------------ progress view
-
-PAUSE = 60.0  # seconds between two lines on runs under way
-
-
-def view_of_progress(
+def show_progress(
     progress: ExperimentProgress, console: Console
-) -> ProgressLines | ProgressTable:
-    """Return the view that fits where the output goes."""
-    return (
-        ProgressTable(progress, console)
-        if console.is_terminal
-        else ProgressLines(progress, console)
-    )
+) -> AbstractContextManager[_Lines | _LiveTable]:
+    """Return a view whose `show` takes events: a live table on a terminal, lines elsewhere."""
+    view = _LiveTable if console.is_terminal else _Lines
+    return view(progress, console)
 
 
-class ProgressLines:
-    """A line for each finished run, and now and then one on a run under way."""
+class _Lines:
+    """A line for each finished run, and now and then one on an unfinished run."""
 
     def __init__(self, progress: ExperimentProgress, console: Console) -> None:
         self.progress, self.console = progress, console
-        self.spoke = time.monotonic()
+        self.printed = time.monotonic()
 
-    def __enter__(self) -> ProgressLines:
+    def __enter__(self) -> _Lines:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: Any
-    ) -> None:
-        """Leave things as they are: every line is already said."""
+    def __exit__(self, *_: object) -> None:
+        """Leave things as they are: every line is already printed."""
 
     def show(self, event: Event) -> None:
-        """Say what happened, if it is worth a line."""
-        self.progress.take(event)
+        """Print what happened, if it is worth a line."""
+        self.progress.update(event)
         text = self._text(event)
         if text and event.kind == "failed":
             echo(text, err=True)
         elif text:
-            # Whole lines whatever the width: somebody may search the log.
+            # Lines are never broken, so that a log can be searched.
             self.console.print(escape_controls(text), markup=False, highlight=False, soft_wrap=True)
-            self.spoke = time.monotonic()
+            self.printed = time.monotonic()
 
     def _text(self, event: Event) -> str:
-        who = f"{event.spec.label}, seed {event.spec.seed}"
+        run, record = _name(event), event.record
         if event.kind in ("failed", "note"):
-            return f"{who}: {'failed: ' if event.kind == 'failed' else ''}{event.text}"
+            return f"{run}: {'failed: ' if event.kind == 'failed' else ''}{event.text}"
         if event.kind == "waiting":
-            return f"{who}: another process is at it; waiting."
-        left = self.progress.seconds_left()
-        if event.kind == "done" and event.record is not None:
-            soon = f", about {format_duration(left)} left" if left else ""
-            return f"{who}: {_final_scores(event)} ({self.progress.counts}{soon})"
-        if event.kind == "task" and event.record and time.monotonic() - self.spoke > PAUSE:
-            of = "" if self.progress.tasks is None else f" of {self.progress.tasks}"
-            return f"{who}: task {len(event.record.tasks)}{of}, {_final_scores(event)}"
-        return ""
+            return f"{run}: running in another process; waiting for it."
+        if record is None or event.kind not in ("task", "done"):
+            return ""
+        first, last = (
+            format_seeds([float(value)], record.metric)
+            for value in (record.accuracy[-1, 0], record.average_accuracy[-1])
+        )
+        scores = f"average {last}, task 1 {first}"
+        if event.kind == "done":
+            return f"{run}: {scores} ({self.progress.counts}{self.progress.time_left()})"
+        if time.monotonic() - self.printed <= PAUSE:
+            return ""
+        of = "" if self.progress.tasks is None else f" of {self.progress.tasks}"
+        return f"{run}: task {len(record.tasks)}{of}, {scores}"
 
 
-class ProgressTable:
+class _LiveTable:
     """A table that fills in, redrawn in place."""
 
     def __init__(self, progress: ExperimentProgress, console: Console) -> None:
         from rich.live import Live
 
-        self.progress, self.console = progress, console
+        self.progress = progress
         self.live = Live(
-            get_renderable=self._drawn, console=console, refresh_per_second=4, transient=True
+            get_renderable=self._render, console=console, refresh_per_second=4, transient=True
         )
 
-    def __enter__(self) -> ProgressTable:
+    def __enter__(self) -> _LiveTable:
         self.live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.live.stop()
 
     def show(self, event: Event) -> None:
         """Redraw; failures and notes stay above the table."""
         from rich.text import Text
 
-        self.progress.take(event)
+        self.progress.update(event)
         if event.kind in ("failed", "note"):
             colour = "red" if event.kind == "failed" else "yellow"
-            who = f"{event.spec.label}, seed {event.spec.seed}"
-            text = Text.assemble((f"{escape_controls(who)}: ", colour), escape_controls(event.text))
+            name = (f"{escape_controls(_name(event))}: ", colour)
+            text = Text.assemble(name, escape_controls(event.text))
             self.live.console.print(text, highlight=False)
 
-    def _drawn(self) -> Any:
+    def _render(self) -> RenderableType:
         from rich.console import Group
         from rich.text import Text
 
-        spent = time.monotonic() - self.progress.began
-        left = self.progress.seconds_left()
-        soon = f", about {format_duration(left)} left" if left else ""
-        foot = Text(f"{self.progress.counts}, {format_duration(spent)} so far{soon}", style="dim")
-        return Group(self.progress.table(), Text(), foot)
+        spent = format_duration(time.monotonic() - self.progress.began)
+        foot = f"{self.progress.counts}, {spent} so far{self.progress.time_left()}"
+        return Group(self.progress.table(), Text(), Text(foot, style="dim"))
 
 
-def _final_scores(event: Event) -> str:
-    assert event.record is not None
-    record = event.record
-    average = said_score([record.average_accuracy[-1]], record.metric)
-    return f"average {average}, task 1 {said_score([record.accuracy[-1, 0]], record.metric)}"
+def _name(event: Event) -> str:
+    return f"{event.spec.label}, seed {event.spec.seed}"

@@ -1,4 +1,4 @@
-"""Running an experiment: what is left to do, having it done, watching."""
+"""Run an experiment: find what is left to do, have it done, watch."""
 
 from __future__ import annotations
 
@@ -10,25 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from olss.errors import InputError
 from olss.lab.executors import DaskExecutor, Event, Executor, ProcessExecutor
-from olss.lab.experiment import Experiment, RunSpec
-from olss.lab.progress import ExperimentProgress, view_of_progress
+from olss.lab.experiment import Experiment
+from olss.lab.progress import ExperimentProgress, show_progress
 from olss.lab.single_run import finished_record, note_experiment
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["TensorBoardLog", "executor_for", "run_experiment"]
-
+__all__ = ["TensorBoardLog", "run_experiment"]
 
 log = logging.getLogger(__name__)
-Watch = Callable[[Event], None]
-
-
-def executor_for(root: Path, jobs: int, scheduler: str | None) -> Executor:
-    """Return what does the runs: processes here, or the cluster of that address."""
-    if scheduler is None:
-        return ProcessExecutor(root, jobs)
-    return DaskExecutor(root, scheduler)
 
 
 def run_experiment(
@@ -39,7 +30,7 @@ def run_experiment(
     only: Sequence[str] = (),
     jobs: int = 1,
     scheduler: str | None = None,
-    watchers: Sequence[Watch] = (),
+    watchers: Sequence[Callable[[Event], None]] = (),
     executor: Executor | None = None,
 ) -> ExperimentProgress:
     """Run an experiment, or what is left of it.
@@ -50,28 +41,34 @@ def run_experiment(
     root : Path
         Folder of results, such as ``runs``.
     console : rich.console.Console
-        Where to show what happens.
+        Where to show progress.
     only : sequence of str
-        These learners alone.
+        Names of the learners to run; all of them by default.
     jobs : int
-        Runs at the same time.
+        Number of runs at the same time.
     scheduler : str, optional
-        Address of a Dask cluster to run on instead.
+        Address of a Dask scheduler, to run on its cluster instead.
     watchers : sequence of callables
-        Told every event, too.
+        Called with every event.
     executor : Executor, optional
-        One already there to do the runs; it is left open.
+        One to use and leave open.
 
     Returns
     -------
     ExperimentProgress
-        What came of each run.
+        The outcome of each run.
     """
     specs = (experiment.only(only) if only else experiment).run_specs()
-    progress = ExperimentProgress(specs, processes=max(1, jobs))
-    left = _left(progress, root, specs)
+    progress = ExperimentProgress(specs)
+    left = []
+    for spec in specs:
+        record = finished_record(root / spec.folder, spec)
+        if record is None:
+            left.append(spec)
+        else:
+            progress.update(Event("done", spec, record))
     log.info("%s: %d of %d runs are left to do", experiment.name, len(left), len(specs))
-    note_experiment(root, experiment)
+    note_experiment(root, experiment)  # all of it, so that a report can say what was not run
     if not left:
         return progress
     if len(left) < len(specs):
@@ -79,47 +76,23 @@ def run_experiment(
     progress.processes = min(jobs, len(left))
     with contextlib.ExitStack() as stack:
         if executor is None:
-            executor = executor_for(root, progress.processes, scheduler)
+            executor = create_executor(root, progress.processes, scheduler)
             stack.callback(executor.close)
         progress.tasks = executor.check(left)
-        _watch(executor, left, progress, console, watchers)
-    return progress
-
-
-def _watch(
-    executor: Executor,
-    left: Sequence[RunSpec],
-    progress: ExperimentProgress,
-    console: Console,
-    watchers: Sequence[Watch],
-) -> None:
-    with view_of_progress(progress, console) as view:
+        view = stack.enter_context(show_progress(progress, console))
         for spec in left:
             executor.submit(spec)
         for event in executor.events():
-            log.debug("%s, seed %d: %s %s", *_who(event), event.kind, event.text)
+            log.debug("%s: %s %s", event.spec.folder, event.kind, event.text)
             view.show(event)
             for watch in watchers:
                 watch(event)
+    return progress
 
 
-def _who(event: Event) -> tuple[str, int]:
-    return event.spec.label, event.spec.seed
-
-
-def _left(progress: ExperimentProgress, root: Path, specs: Sequence[RunSpec]) -> list[RunSpec]:
-    """Return the runs not yet finished, noting that the others are."""
-    left = []
-    for spec in specs:
-        record = finished_record(root / spec.folder, spec)
-        if record is None:
-            left.append(spec)
-        else:
-            progress.take(Event("done", spec, record))
-    return left
-
-
-# ------------------------------------------------------------------ tensorboard log
+def create_executor(root: Path, jobs: int, scheduler: str | None) -> Executor:
+    """Return an executor of local processes, or on the cluster of a Dask scheduler."""
+    return ProcessExecutor(root, jobs) if scheduler is None else DaskExecutor(root, scheduler)
 
 
 class TensorBoardLog:
@@ -143,7 +116,7 @@ class TensorBoardLog:
         self._logged: dict[Path, int] = {}
 
     def __call__(self, event: Event) -> None:
-        """Log what an event tells of tasks not logged yet: the average and each task's score."""
+        """Log the scores of tasks not logged yet: the average and each task's."""
         record, folder = event.record, event.spec.folder
         if record is None or event.kind not in ("task", "done"):
             return

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from olss.errors import InputError, MissingExtraError
 from olss.lab.executors import Event, ProcessExecutor
 from olss.lab.experiment import Experiment, LearnerSpec, RunSpec, safe
-from olss.lab.progress import said_score
+from olss.lab.progress import format_seeds
 from olss.lab.toml_tables import dumps
 from olss.util.checksums import write_json
 from olss.util.files import file_lock
@@ -201,7 +201,8 @@ class SettingsSearch:
         finished = [trial for trial in trials if trial["score"] is not None]
         best = max(finished, key=lambda trial: trial["score"], default=None)
         chosen = best and {"settings": best["settings"], "score": best["score"]}
-        return {"chosen": chosen, "space": self.space, "trials": trials}
+        edges = find_edges(chosen["settings"], self.space) if chosen else {}
+        return {"chosen": chosen, "edges": edges, "space": self.space, "trials": trials}
 
 
 def tune(experiment: Experiment, root: Path, console: Console, jobs: int = 1) -> dict[str, Any]:
@@ -241,6 +242,37 @@ def tune(experiment: Experiment, root: Path, console: Console, jobs: int = 1) ->
             workers.check([search.run_spec(search.first_point(), 0) for search in searches])
             _search(searches, workers, folder, console)
         return _write(searches, folder)
+
+
+def find_edges(settings: dict[str, Any], space: dict[str, Any]) -> dict[str, str]:
+    """Return which chosen numbers lie at an edge of their space: a better one may lie beyond.
+
+    A list needs three numbers or more to have an edge; of a range, 5% at either end count.
+
+    Examples
+    --------
+    >>> find_edges({"lr": 0.1, "epochs": 3}, {"lr": [0.001, 0.01, 0.1], "epochs": [1, 3, 9]})
+    {'lr': 'highest'}
+    """
+    edges = {}
+    for key, values in space.items():
+        is_range, value = isinstance(values, dict), settings[key]
+        numbers = [values["low"], values["high"]] if is_range else _sorted_numbers(values)
+        if type(value) not in (int, float) or len(numbers) < (2 if is_range else 3):
+            continue
+        scale = math.log if is_range and values.get("log") else float
+        low, high = scale(numbers[0]), scale(numbers[-1])
+        margin = 0.05 * (high - low) if is_range else 0.0
+        if scale(value) <= low + margin:
+            edges[key] = "lowest"
+        elif scale(value) >= high - margin:
+            edges[key] = "highest"
+    return edges
+
+
+def _sorted_numbers(values: list[Any]) -> list[float]:
+    """Return the different numbers of a list, in order."""
+    return sorted({value for value in values if type(value) in (int, float)})
 
 
 def tuned(experiment: Experiment, content: dict[str, Any]) -> str:
@@ -325,7 +357,7 @@ def _line(search: SettingsSearch, trial: _Trial, event: Event) -> str:
     values = ", ".join(f"{key}={value}" for key, value in trial.params.items())
     said = {"failed": f"failed: {event.text}", "stopped": "stopped early"}.get(event.kind)
     if said is None and event.record is not None:
-        said = said_score(trial.scores, event.record.metric)
+        said = format_seeds(trial.scores, event.record.metric)
     return f"{search.learner.name}, {values}: {said}"
 
 

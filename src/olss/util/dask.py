@@ -39,7 +39,7 @@ def import_distributed(purpose: str) -> Any:
     try:
         return import_module("distributed")
     except ImportError as error:
-        raise MissingExtraError("dask.distributed", "dask", purpose) from error
+        raise MissingExtraError("distributed", "dask", purpose) from error
 
 
 def connect(address: str, purpose: str = "working on a cluster") -> Any:
