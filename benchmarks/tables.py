@@ -27,9 +27,9 @@ from olss import Sketch
 from olss.files import compress
 from olss.memory.numbers import Numbers
 from olss.memory.spectrum import Spectrum
-from olss.tables.encoder import plan_columns
+from olss.tables.encoder import fit_encoder
 from olss.tables.frames import from_arrow, to_arrow
-from olss.tables.schema import conform, unified
+from olss.tables.schema import conform, unify_schemas
 from olss.tables.scoring import blocks, gram, one_batch
 
 ROWS, KEPT, SAMPLE, TIMES = 100_000, 10_000, 16_384, 7
@@ -70,7 +70,7 @@ def main() -> None:
     file = io.BytesIO()
     pq.write_table(table, file)
     turned = table.select(table.schema.names[::-1])
-    plan = plan_columns(table.slice(0, SAMPLE))
+    plan = fit_encoder(table.slice(0, SAMPLE))
     batch, numbers = one_batch(table), Numbers(plan=plan)
     seen = numbers.added(Spectrum(), batch, np.ones(ROWS))
     scorer = numbers.scorer(seen, "exact", KEPT, 0)
@@ -78,12 +78,14 @@ def main() -> None:
     kept = table.take(rows)
 
     def put_right() -> Any:
-        return conform(turned, unified(table.schema, turned.schema, place="rows"), place="rows")
+        return conform(
+            turned, unify_schemas(table.schema, turned.schema, place="rows"), place="rows"
+        )
 
     steps: dict[str, Callable[[], Any]] = {
         "pandas to Arrow columns": lambda: to_arrow(frame),
         "columns put in order by name": put_right,
-        f"plan, decided on {SAMPLE:,} rows": lambda: plan_columns(table.slice(0, SAMPLE)),
+        f"plan, decided on {SAMPLE:,} rows": lambda: fit_encoder(table.slice(0, SAMPLE)),
         "columns as NumPy arrays": lambda: plan.encode(batch),
         f"... as {plan.width} numbers a row": lambda: [None for _ in blocks(plan, batch)],
         "... and their Gram matrix": lambda: gram(plan, batch),

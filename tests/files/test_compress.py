@@ -199,9 +199,9 @@ def test_size_above_the_data_keeps_all_and_says_so(folder):
 def test_the_summary_says_what_was_done_with_each_column(folder):
     make().assign(same=3).to_parquet(folder / "one.parquet")
     text = str(compress(folder / "one.parquet", into=folder / "out.parquet", size=100))
-    for words in ("a      number", "one-hot (2 values", "carried (text, 3,000", "when   date"):
+    for words in ("a      number", "one-hot (2 values", "passthrough (text, 3,000", "when   date"):
         assert words in text
-    assert "same   carried (constant)" in text
+    assert "same   passthrough (constant)" in text
 
 
 def test_arrays_with_targets(tmp_path):

@@ -55,7 +55,7 @@ def test_the_text_says_what_is_there(made):
         "yes",
         "rows by weight",
         "█",
-        "y  carried (target or task)",
+        "y  passthrough (target or task)",
         "run 1:",
     ):
         assert words in text

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from olss.tables.class_labels import class_verdict
+from olss.tables.class_labels import classify_target
 
 RNG = np.random.default_rng(0)
 
@@ -38,12 +38,12 @@ RNG = np.random.default_rng(0)
     ids=lambda value: str(value)[:30],
 )
 def test_arrays_and_columns_obey_one_rule(target, is_class, doubt):
-    verdict = class_verdict(target, "late")
+    verdict = classify_target(target, "late")
     assert (verdict.is_class, bool(verdict.note)) == (is_class, doubt)
     if target.ndim == 1:
         values = [None if v != v else v for v in target.tolist()]
         column = pa.chunked_array([pa.array(values)])
-        assert class_verdict(column, "late") == verdict
+        assert classify_target(column, "late") == verdict
     if doubt:
         assert verdict.note.startswith(f"late: {len(np.unique(target)):,} different whole numbers")
 
@@ -62,4 +62,4 @@ def test_arrays_and_columns_obey_one_rule(target, is_class, doubt):
     ids=lambda value: str(getattr(value, "type", value)),
 )
 def test_columns_of_other_types(column, is_class):
-    assert class_verdict(column).is_class == is_class
+    assert classify_target(column).is_class == is_class

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from olss.tables.encoder import KINDS, Plan, column_from_json, decide, plan_columns
+from olss.tables.encoder import KINDS, TableEncoder, column_from_json, decide, fit_encoder
 from olss.tables.scoring import blocks
 
 
 def numbers(array, later=None):
     """Return (width, rows) numbers of an array, planned on itself, or of a later one."""
-    plan = plan_columns(pa.table({"c": array}))
+    plan = fit_encoder(pa.table({"c": array}))
     batch = pa.record_batch({"c": array if later is None else later})
     return np.concatenate([Z.copy() for _, Z in blocks(plan, batch, careful=True)], axis=1)[:-1]
 
@@ -98,7 +98,7 @@ def test_gaps_in_nanoseconds_cost_no_digits():
     ticks = [1_700_000_000_000_000_000 + i for i in range(9)]
     clean = pa.array(ticks, pa.timestamp("ns"))
     gappy = pa.array([*ticks, None], pa.timestamp("ns"))
-    plan = plan_columns(pa.table({"t": clean}))
+    plan = fit_encoder(pa.table({"t": clean}))
     (_, Z), *_ = blocks(plan, pa.record_batch({"t": gappy}))
     step = np.diff(Z[0, :9])
     np.testing.assert_array_equal(step, step[0])
@@ -146,21 +146,21 @@ def test_what_cannot_be_scored_says_why():
         "interval": pa.array([(1, 2, 3)] * n, pa.month_day_nano_interval()),
         "names": pa.array([["a", "b"]] * n, pa.list_(pa.string(), 2)),
     }
-    assert {c.name: (c.use, c.why) for c in plan_columns(pa.table(columns)).columns} == {
-        "nothing": ("carried", "empty"),
-        "no text": ("carried", "empty"),
-        "words": ("carried", "text, 6 values in 6"),
-        "bytes": ("carried", "neither number, date nor text"),
-        "view": ("carried", "neither number, date nor text"),
-        "struct": ("carried", "neither number, date nor text"),
-        "interval": ("carried", "neither number, date nor text"),
-        "names": ("carried", "lists of other than numbers"),
+    assert {c.name: (c.use, c.why) for c in fit_encoder(pa.table(columns)).columns} == {
+        "nothing": ("passthrough", "empty"),
+        "no text": ("passthrough", "empty"),
+        "words": ("passthrough", "text, 6 values in 6"),
+        "bytes": ("passthrough", "neither number, date nor text"),
+        "view": ("passthrough", "neither number, date nor text"),
+        "struct": ("passthrough", "neither number, date nor text"),
+        "interval": ("passthrough", "neither number, date nor text"),
+        "names": ("passthrough", "lists of other than numbers"),
     }
 
 
 def plan_of_every_kind():
     n = 120
-    return plan_columns(
+    return fit_encoder(
         pa.table(
             {
                 "number": pa.array([None, *range(n - 1)]),
@@ -168,7 +168,7 @@ def plan_of_every_kind():
                 "vector": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(2.0 * n)), 2),
                 "few": [f"{i % 3}" for i in range(n)],
                 "many": [f"{i % 50}" for i in range(n)],
-                "carried": [b"x"] * n,
+                "passthrough": [b"x"] * n,
             }
         )
     )
@@ -177,7 +177,7 @@ def plan_of_every_kind():
 def test_every_kind_comes_back_from_json():
     plan = plan_of_every_kind()
     assert [c.use for c in plan.columns] == list(KINDS)
-    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert TableEncoder.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
 def test_every_number_has_a_name_of_its_own():
@@ -211,13 +211,13 @@ def test_a_changed_plan_is_refused_or_harmless(data):
     else:
         column[key] = data.draw(HOSTILE)
     try:
-        plan = Plan.from_json(state)
+        plan = TableEncoder.from_json(state)
     except ValueError:
         return
     assert plan.width <= 1 << 20
     assert len(plan.offsets) == len(plan.is_indicator) == plan.width == len(plan.owners())
     assert len(plan.labels()) == plan.width
-    assert Plan.from_json(plan.to_json()) == plan
+    assert TableEncoder.from_json(plan.to_json()) == plan
 
 
 @pytest.mark.parametrize(
@@ -236,8 +236,8 @@ def test_a_changed_plan_is_refused_or_harmless(data):
         ("one-hot", "values", [1]),
         ("hashed", "buckets", -1),
         ("hashed", "buckets", 10**12),
-        ("carried", "name", 3),
-        ("carried", "use", "guessed"),
+        ("passthrough", "name", 3),
+        ("passthrough", "use", "guessed"),
     ],
 )
 def test_impossible_entries_are_refused(use, key, value):
@@ -253,7 +253,7 @@ def test_time_grows_with_the_number_of_columns_not_its_square():
         best = np.inf
         for _ in range(3):
             start = time.perf_counter()
-            plan = plan_columns(table, limit=None, exclude=table.schema.names[: n // 2])
+            plan = fit_encoder(table, limit=None, exclude=table.schema.names[: n // 2])
             for _ in blocks(plan, batch):
                 pass
             plan.uses(np.ones(plan.width, bool))

@@ -14,14 +14,14 @@ from olss import leverage_scores
 from olss.errors import DataError, InputError
 from olss.memory.numbers import Numbers
 from olss.memory.spectrum import Spectrum
-from olss.tables.encoder import NumberBlock, Plan, plan_columns
+from olss.tables.encoder import NumberBlock, TableEncoder, fit_encoder
 from olss.tables.frames import to_arrow
 from olss.tables.scoring import TableRows, blocks, one_batch
 from tests.tables.test_frames import ARROW, arrow_table
 
 
 def plan_of(table, **options):
-    return plan_columns(table, **{"columns": None, "exclude": [], "apart": [], **options})
+    return fit_encoder(table, **{"columns": None, "exclude": [], "apart": [], **options})
 
 
 def uses(plan):
@@ -156,21 +156,21 @@ def test_what_each_kind_of_column_is_used_for():
     )
     plan = plan_of(table, apart=["y"], exclude=["left"])
     assert uses(plan) == {
-        "text": "carried",
+        "text": "passthrough",
         "code": "hashed",
         "kind": "one-hot",
         "category": "one-hot",
         "day": "date",
         "price": "number",
         "vector": "vector",
-        "list": "carried",
-        "bytes": "carried",
-        "nothing": "carried",
-        "y": "carried",
-        "left": "carried",
+        "list": "passthrough",
+        "bytes": "passthrough",
+        "nothing": "passthrough",
+        "y": "passthrough",
+        "left": "passthrough",
     }
-    assert uses(plan_of(table, columns=["day"]))["kind"] == "carried"
-    assert Plan.from_json(plan.to_json()) == plan
+    assert uses(plan_of(table, columns=["day"]))["kind"] == "passthrough"
+    assert TableEncoder.from_json(plan.to_json()) == plan
     encoded = plan.encode(one_batch(table))
     out = np.empty((plan.width + 1, n))
     plan.fill(encoded, slice(0, n), out)
@@ -244,7 +244,7 @@ def test_any_columns_become_finite_numbers(kinds, n, gaps, seed):
     rng = np.random.default_rng(seed)
     first, _ = to_arrow(arrow_table(kinds, n, rng, gaps))
     later, _ = to_arrow(arrow_table(kinds, n, rng))
-    plan = Plan.from_json(plan_columns(first).to_json())
+    plan = TableEncoder.from_json(fit_encoder(first).to_json())
     for table in (first, later):
         for rows, Z in blocks(plan, one_batch(table), careful=True):
             assert Z.shape == (plan.width + 1, rows.stop - rows.start)
@@ -274,7 +274,7 @@ def numbers(plan, batch, careful, dtype):
 @pytest.mark.parametrize("gaps", [False, True])
 def test_they_are_what_they_are_one_by_one(dtype, gaps):
     rng = np.random.default_rng(0)
-    plan = plan_columns(table(rng))
+    plan = fit_encoder(table(rng))
     new = table(rng)
     if gaps:  # where the sample had none
         new = new.set_column(1, "b", pa.array([*range(9), None, *range(ROWS - 10)], pa.float32()))
@@ -289,7 +289,7 @@ def test_they_are_what_they_are_one_by_one(dtype, gaps):
 
 def test_a_gap_is_the_median_wherever_it_is():
     rng = np.random.default_rng(0)
-    plan = plan_columns(table(rng).select(["a", "b", "c"]))
+    plan = fit_encoder(table(rng).select(["a", "b", "c"]))
     new = pa.table(columns_of("abc", np.float32, rng))
     holes = np.where(np.arange(ROWS) % 7, new.column("b").to_numpy(), np.nan)
     new = new.set_column(1, "b", pa.array(holes.astype(np.float32)))

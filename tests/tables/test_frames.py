@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from olss.errors import DataError, OlssWarning
 from olss.tables.frames import FrameKind, from_arrow, is_table, to_arrow
-from olss.tables.schema import conform, unified
+from olss.tables.schema import conform, unify_schemas
 
 WORDS = ["red", "green", "", "ünï", "red "]
 DAY = dt.datetime(2026, 3, 1)
@@ -376,7 +376,7 @@ def test_categories_of_two_frames_are_joined():
     first = pd.DataFrame({"c": pd.Categorical(["b", "a"], ["b", "a"], ordered=True)})
     second = pd.DataFrame({"c": pd.Categorical(["z", "a"], ["z", "a"], ordered=True)})
     (a, kind_a), (b, kind_b) = to_arrow(first), to_arrow(second)
-    schema = unified(a.schema, b.schema, place="second")
+    schema = unify_schemas(a.schema, b.schema, place="second")
     found = from_arrow(pa.concat_tables([a, b]), kind_a.joined(kind_b, schema))["c"]
     assert found.tolist() == ["b", "a", "z", "a"]
     assert found.cat.categories.tolist() == ["b", "a", "z"]
@@ -389,7 +389,7 @@ def test_promoted_columns_come_back_as_the_later_frame_had_them():
     first = pd.DataFrame({"n": [1, 2], "t": ["a", "b"], "gone": [None, None]})
     second = pd.DataFrame({"n": [1.5, np.nan], "t": pd.Categorical(["a", "c"]), "gone": [1.0, 2.0]})
     (a, kind_a), (b, kind_b) = to_arrow(first), to_arrow(second)
-    schema = unified(a.schema, b.schema, place="second")
+    schema = unify_schemas(a.schema, b.schema, place="second")
     table = pa.concat_tables([conform(part, schema, place="rows") for part in (a, b)])
     found = from_arrow(table, kind_a.joined(kind_b, schema))
     expected = pd.DataFrame(
@@ -406,7 +406,7 @@ def test_a_new_column_is_missing_before_and_loses_nothing():
     first = pd.DataFrame({"x": [1.0]})
     second = pd.DataFrame({"x": [2.0], "n": [2**62 + 1], "b": [True]})
     (a, kind_a), (b, kind_b) = to_arrow(first), to_arrow(second)
-    schema = unified(a.schema, b.schema, place="second", allow_new=True)
+    schema = unify_schemas(a.schema, b.schema, place="second", allow_new=True)
     table = pa.concat_tables([conform(part, schema, place="rows") for part in (a, b)])
     found = from_arrow(table, kind_a.joined(kind_b, schema))
     assert found["n"].dtype == "Int64"

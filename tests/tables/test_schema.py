@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from olss.errors import DataError
-from olss.tables.schema import conform, unified
+from olss.tables.schema import conform, unify_schemas
 
 
 def test_columns_in_another_order_are_put_right():
     known = pa.schema({"a": pa.int64(), "b": pa.string(), "c": pa.float64()})
     table = pa.table({"c": [0.5], "a": [1], "b": ["x"]})
-    assert unified(known, table.schema, place="rows") == known
+    assert unify_schemas(known, table.schema, place="rows") == known
     assert conform(table, known, place="rows").to_pylist() == [{"a": 1, "b": "x", "c": 0.5}]
 
 
@@ -54,7 +54,7 @@ def test_columns_in_another_order_are_put_right():
     ids=str,
 )
 def test_types_are_promoted_where_nothing_is_lost(known, new, both):
-    found = unified(pa.schema({"x": known}), pa.schema({"x": new}), place="rows")
+    found = unify_schemas(pa.schema({"x": known}), pa.schema({"x": new}), place="rows")
     assert found.field("x").type == both
     for kind in (known, new):
         table = pa.table({"x": pa.nulls(3, kind)})
@@ -79,7 +79,7 @@ def test_types_are_promoted_where_nothing_is_lost(known, new, both):
 def test_other_types_are_refused_with_the_column(known, new):
     for a, b in ((known, new), (new, known)):
         with pytest.raises(DataError, match=r"may.csv: column 'x' is .*, before it was"):
-            unified(pa.schema({"x": a}), pa.schema({"x": b}), place="may.csv")
+            unify_schemas(pa.schema({"x": a}), pa.schema({"x": b}), place="may.csv")
 
 
 NUMBERS = [pa.int8(), pa.uint8(), pa.int32(), pa.uint32(), pa.int64(), pa.float32(), pa.float64()]
@@ -87,7 +87,7 @@ NUMBERS = [pa.int8(), pa.uint8(), pa.int32(), pa.uint32(), pa.int64(), pa.float3
 
 @pytest.mark.parametrize(("a", "b"), [*itertools.product(NUMBERS, repeat=2)], ids=str)
 def test_promoted_values_are_what_they_were(a, b):
-    schema = unified(pa.schema({"x": a}), pa.schema({"x": b}), place="rows")
+    schema = unify_schemas(pa.schema({"x": a}), pa.schema({"x": b}), place="rows")
     for kind in (a, b):
         values = [0, 1, 100, 127, None]
         if not pa.types.is_unsigned_integer(kind):
@@ -98,7 +98,7 @@ def test_promoted_values_are_what_they_were(a, b):
 
 def test_a_date_becomes_its_midnight():
     days = pa.array([dt.date(1969, 12, 31), None, dt.date(2026, 3, 1)])
-    schema = unified(
+    schema = unify_schemas(
         pa.schema({"x": days.type}), pa.schema({"x": pa.timestamp("us")}), place="rows"
     )
     table = conform(pa.table({"x": days}), schema, place="rows")
@@ -133,34 +133,34 @@ def test_categories_and_text_go_into_each_other():
 def test_missing_and_extra_columns_are_named_with_near_names():
     known = pa.schema({"price": pa.int64(), "day": pa.date32()})
     with pytest.raises(DataError, match=r"may.csv lacks the column 'day' known from before"):
-        unified(known, pa.schema({"price": pa.int64()}), place="may.csv")
+        unify_schemas(known, pa.schema({"price": pa.int64()}), place="may.csv")
     new = pa.schema({"prize": pa.int64(), "day": pa.date32()})
     with pytest.raises(DataError, match=r"lacks .*'price'.* has .*'prize'.*Did you mean 'price'\?"):
-        unified(known, new, place="may.csv")
+        unify_schemas(known, new, place="may.csv")
     more = pa.schema({"price": pa.int64(), "day": pa.date32(), "new": pa.string()})
     with pytest.raises(DataError, match=r"'new' not known before.* leave them out\.$"):
-        unified(known, more, place="may.csv")
+        unify_schemas(known, more, place="may.csv")
     with pytest.raises(
         DataError, match=r"'new' not known before.*allow .* \(new_columns=True\)\.$"
     ):
-        unified(known, more, place="rows", allow_new=False)
+        unify_schemas(known, more, place="rows", allow_new=False)
 
 
 def test_a_new_column_is_added_on_request_and_null_before():
     known = pa.schema({"x": pa.int64()})
     new = pa.schema({"k": pa.dictionary(pa.int32(), pa.string()), "x": pa.int64()})
-    both = unified(known, new, place="rows", allow_new=True)
+    both = unify_schemas(known, new, place="rows", allow_new=True)
     assert both.names == ["x", "k"]
     old = conform(pa.table({"x": [1, 2]}), both, place="rows")
     assert old.column("k").to_pylist() == [None, None]
     with pytest.raises(DataError, match="lacks the column 'x'"):
-        unified(known, pa.schema({"k": pa.int64()}), place="rows", allow_new=True)
+        unify_schemas(known, pa.schema({"k": pa.int64()}), place="rows", allow_new=True)
 
 
 def test_batches_and_nullability():
     known = pa.schema([pa.field("x", pa.int64())])
     strict = pa.schema([pa.field("x", pa.int64(), nullable=False)])
-    assert unified(known, strict, place="rows") == known
+    assert unify_schemas(known, strict, place="rows") == known
     batch = pa.RecordBatch.from_arrays([pa.array([1, 2])], schema=strict)
     found = conform(batch, known, place="rows")
     assert isinstance(found, pa.RecordBatch)
@@ -170,7 +170,7 @@ def test_batches_and_nullability():
 def test_two_columns_of_one_name_are_refused():
     twice = pa.schema([("x", pa.int64()), ("x", pa.int64())])
     with pytest.raises(DataError, match="two columns called 'x'"):
-        unified(pa.schema({"x": pa.int64()}), twice, place="rows")
+        unify_schemas(pa.schema({"x": pa.int64()}), twice, place="rows")
 
 
 def test_time_grows_with_the_number_of_columns_not_its_square():
@@ -181,7 +181,7 @@ def test_time_grows_with_the_number_of_columns_not_its_square():
         best = np.inf
         for _ in range(3):
             start = time.perf_counter()
-            conform(table, unified(other, table.schema, place="rows"), place="rows")
+            conform(table, unify_schemas(other, table.schema, place="rows"), place="rows")
             best = min(best, time.perf_counter() - start)
         return best
 

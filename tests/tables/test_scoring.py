@@ -10,7 +10,7 @@ from olss.core.leverage import Projected
 from olss.errors import DataError
 from olss.memory.spectrum import Spectrum
 from olss.tables import scoring
-from olss.tables.encoder import plan_columns
+from olss.tables.encoder import fit_encoder
 
 ROWS = 3_000
 
@@ -28,7 +28,7 @@ def test_scores_are_those_of_the_rows_put_together(
 ) -> None:
     monkeypatch.setattr(scoring, "STEP", 256)  # several blocks, the last one shorter
     table = mixed(dtype)
-    plan = plan_columns(table)
+    plan = fit_encoder(table)
     rows = scoring.matrix(plan, table)
     factor = Spectrum().plus(scoring.TableRows(plan, table)).factor()
     scorer = Projected.of(factor, np.random.default_rng(1)) if projected else factor
@@ -42,7 +42,7 @@ def test_scores_are_those_of_the_rows_put_together(
 
 def test_nan_is_a_gap_and_an_infinite_value_is_named() -> None:
     table = mixed(np.float64)
-    plan = plan_columns(table)
+    plan = fit_encoder(table)
     factor = Spectrum().plus(scoring.TableRows(plan, table)).factor()
     x = table["x1"].to_numpy().copy()
     x[7] = np.nan

@@ -15,7 +15,7 @@ from olss.memory.selecting import column_of
 from olss.memory.sketch import Sketch
 from olss.memory.state import State
 from olss.memory.state_holder import state_of
-from olss.tables.text_columns import TextByValue
+from olss.tables.text_columns import OneHot
 from olss.util.text import escape_controls
 
 __all__ = ["Forgotten", "forget"]
@@ -108,7 +108,7 @@ def _known_values(state: State, where: Mapping[str, Any]) -> list[tuple[str, Any
     """Return the values that the column plan, or a column of categories, knows by name."""
     known: dict[str, set[Any]] = {name: set() for name in where}
     for column in () if state.numbers.plan is None else state.numbers.plan.columns:
-        if isinstance(column, TextByValue) and column.name in known:
+        if isinstance(column, OneHot) and column.name in known:
             known[column.name] |= set(column.values)
     for name in where:
         column = column_of(state, name, "where")

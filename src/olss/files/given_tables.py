@@ -14,7 +14,7 @@ from typing import Any
 
 from olss.errors import InputError
 from olss.tables.frames import is_table, to_arrow
-from olss.tables.schema import conform, unified
+from olss.tables.schema import conform, unify_schemas
 from olss.tables.sources import Source
 
 __all__ = ["as_paths"]
@@ -72,7 +72,7 @@ def _write(path: Path, tables: Iterable[Any]) -> None:
                 schema = table.schema
                 writer = pa.ipc.new_file(str(path), schema)
             elif not table.schema.equals(schema):
-                wider = unified(schema, table.schema, place="inputs")
+                wider = unify_schemas(schema, table.schema, place="inputs")
                 if not wider.equals(schema):
                     raise InputError(
                         "the tables of an iterator must have one schema; give tables of different "

@@ -361,7 +361,7 @@ def _columns(found: Inspection) -> str:
         for name, use, why in found.columns[:COLUMNS]
     ]
     more = len(found.columns) - COLUMNS
-    note = "Columns that are carried are kept, and have no part in which rows are."
+    note = "Passthrough columns are kept, and not scored."
     if more > 0:
         note += f" The first {COLUMNS} of {len(found.columns):,}."
     return _section(

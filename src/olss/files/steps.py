@@ -31,8 +31,8 @@ from olss.memory.spectrum import Spectrum
 from olss.memory.state import Settings, State, generator, new_generator
 from olss.memory.store import RowStore
 from olss.memory.table_intake import TableKind, with_schemas
-from olss.tables.class_labels import class_verdict
-from olss.tables.encoder import plan_columns
+from olss.tables.class_labels import classify_target
+from olss.tables.encoder import fit_encoder
 from olss.tables.frames import FrameKind
 from olss.tables.readers import Piece, survey
 from olss.tables.sources import Source, find
@@ -236,7 +236,7 @@ def decided(job: Job) -> Job:
     if (numbers.plan is None and looks) or (classes is None and job.target is not None):
         sample = _sample(job.pieces, job.schema, None if looks else [job.target])
         if job.target is not None and classes is None:
-            verdict = class_verdict(sample.column(job.target), job.target)
+            verdict = classify_target(sample.column(job.target), job.target)
             classes = verdict.is_class
             if verdict.note:
                 job.note(verdict.note)
@@ -244,7 +244,7 @@ def decided(job: Job) -> Job:
             apart = [name for name in (job.target, job.task) if name is not None]
             numbers = replace(
                 numbers,
-                plan=plan_columns(
+                plan=fit_encoder(
                     sample, columns=settings.columns, exclude=settings.exclude, apart=apart
                 ),
             )

@@ -24,7 +24,7 @@ from olss.memory.spectrum import Spectrum
 from olss.memory.state import Settings, State
 from olss.memory.store import Indices, RowStore, take
 from olss.tables.arrow_types import as_type, is_number, numpy_array, value_type
-from olss.tables.class_labels import check_no_gaps
+from olss.tables.class_labels import check_no_missing
 from olss.tables.readers import Piece
 
 __all__ = [
@@ -229,7 +229,7 @@ class _Draw:
         rows = np.arange(start, start + n)
         place = f"{piece.place}, rows {start:,} to {rows[-1]:,}"
         if work.target is not None:
-            check_no_gaps(work.target, table.column(work.target), place)
+            check_no_missing(work.target, table.column(work.target), place)
         if work.task is not None:
             check_tasks(work.task, table.column(work.task), place)
         if says(self._policy, "thin") is None or forgets(work.settings):

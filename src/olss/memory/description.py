@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from olss.memory.absorbing import target_of
 from olss.memory.policies import says
 from olss.memory.state import Settings, State
-from olss.tables.columns import Carried
+from olss.tables.columns import Passthrough
 from olss.util.text import align_columns, escape_html, format_bytes, html_bar, html_table
 
 __all__ = ["Description", "short_names"]
@@ -190,10 +190,10 @@ def _scored(settings: Settings, state: State, columns: list[tuple[str, str, str]
         width = int(np.prod(state.rows["X"].shape[1:]))
         gaps = ", gaps filled" if state.numbers.gaps is not None else ""
         return f"rows as they are, {width:,} number{'' if width == 1 else 's'} each{gaps}"
-    used = [f"{name} ({use})" for name, use, _ in columns if use != Carried.use]
-    carried = [name for name, use, _ in columns if use == Carried.use]
+    used = [f"{name} ({use})" for name, use, _ in columns if use != Passthrough.use]
+    carried = [name for name, use, _ in columns if use == Passthrough.use]
     text = _some(used) or "no column"
-    return f"{text}; only carried: {_some(carried)}" if carried else text
+    return f"{text}; not scored: {_some(carried)}" if carried else text
 
 
 def _targeted(settings: Settings, state: State) -> str:

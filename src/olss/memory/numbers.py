@@ -17,8 +17,8 @@ from olss.errors import DataError, InputError, OlssWarning
 from olss.memory.pool import Floats
 from olss.memory.spectrum import Spectrum
 from olss.memory.store import Array, is_arrow, length_of, take
-from olss.tables.encoder import Plan, plan_columns
-from olss.tables.missing_values import ArrayGaps
+from olss.tables.encoder import TableEncoder, fit_encoder
+from olss.tables.missing_values import MissingIndicator
 from olss.tables.scoring import TableRows, check_squares, leverage, matrix, row_map, variable
 
 __all__ = ["NOTHING_TO_SCORE", "Numbers", "SeenScorer"]
@@ -41,17 +41,17 @@ class Numbers:
     ----------
     features : callable or None
         A feature map, which may change at any time.
-    plan : Plan or None
+    plan : TableEncoder or None
         What the columns of a table are used for.
-    gaps : ArrayGaps or None
+    gaps : MissingIndicator or None
         What stands for missing numbers in an array; None while there are none.
     intercept : bool
         Whether rows of a table are scored with a constant added.
     """
 
     features: Callable[[Array], Array] | None = None
-    plan: Plan | None = None
-    gaps: ArrayGaps | None = None
+    plan: TableEncoder | None = None
+    gaps: MissingIndicator | None = None
     intercept: bool = False
 
     @property
@@ -80,7 +80,7 @@ class Numbers:
                 return self
             every = np.linspace(0, length_of(new) - 1, min(SAMPLE_ROWS, length_of(new)))
             sample = take(new, every.astype(np.int64))
-            found = replace(self, plan=plan_columns(sample, columns=columns, exclude=exclude))
+            found = replace(self, plan=fit_encoder(sample, columns=columns, exclude=exclude))
             if found.blind:
                 warnings.warn(
                     f"{NOTHING_TO_SCORE} Until then all rows count alike.",
@@ -90,10 +90,10 @@ class Numbers:
             return found
         if self.gaps is None and not sp.issparse(new) and _has_gaps(new):
             if held is None:
-                return replace(self, gaps=ArrayGaps.decide(to_numpy(new)))
+                return replace(self, gaps=MissingIndicator.decide(to_numpy(new)))
             # No column says where: there was none when the first rows, which may all have been
             # removed since, were scored.
-            rule = ArrayGaps.decide(to_numpy(held if len(held) else new))
+            rule = MissingIndicator.decide(to_numpy(held if len(held) else new))
             return replace(self, gaps=replace(rule, marked=np.zeros(0, np.int64)))
         return self
 
@@ -133,9 +133,9 @@ class Numbers:
         None where they are the same.
         """
         if self.plan is not None and other.plan is not None:
-            return None if self.plan == other.plan else self.plan.from_numbers_of(other.plan)
+            return None if self.plan == other.plan else self.plan.map_from(other.plan)
         if self.gaps is not None and self.gaps is not other.gaps:
-            return self.gaps.from_numbers_of(other.gaps)
+            return self.gaps.map_from(other.gaps)
         return None
 
     def check(
@@ -148,11 +148,11 @@ class Numbers:
         """Raise `DataError` if rows of a table could not be scored later, beside those waiting."""
         plan = self.plan
         if plan is None:
-            plan = plan_columns(X, columns=columns, exclude=exclude)
+            plan = fit_encoder(X, columns=columns, exclude=exclude)
             if plan.may_grow and waiting:
                 import pyarrow as pa
 
-                plan_columns(pa.concat_tables([*waiting, X]), columns=columns, exclude=exclude)
+                fit_encoder(pa.concat_tables([*waiting, X]), columns=columns, exclude=exclude)
             if not plan.width and X.num_rows >= FEWEST_ROWS:
                 raise DataError(NOTHING_TO_SCORE)
         if plan.width and X.num_rows < FEWEST_ROWS**2:  # more are scored, and looked at, at once
@@ -223,7 +223,7 @@ class Numbers:
         """(width,) which numbers of a table vary over everything seen."""
         return variable(self._plan(), spectrum.matrix.diagonal(), spectrum.weight)
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> TableEncoder:
         if self.plan is None or not self.plan.width:
             raise DataError(NOTHING_TO_SCORE)
         return self.plan

@@ -17,9 +17,9 @@ from olss.memory.spectrum import Spectrum
 from olss.memory.state import Settings, State
 from olss.memory.store import Array, RowStore
 from olss.memory.table_intake import TableKind
-from olss.tables.encoder import Plan
+from olss.tables.encoder import TableEncoder
 from olss.tables.frames import FrameKind
-from olss.tables.missing_values import ArrayGaps
+from olss.tables.missing_values import MissingIndicator
 from olss.util.checksums import Metadata
 
 __all__ = ["settings_from_json", "settings_to_json", "state_from_json", "state_to_json"]
@@ -99,8 +99,10 @@ def state_from_json(content: Metadata, rows: RowStore, settings: Settings) -> St
             classes=content.boolean("classes") if "classes" in content else None,
             numbers=Numbers(
                 features=settings.features,
-                plan=Plan.from_json(content.value("plan")) if "plan" in content else None,
-                gaps=ArrayGaps.from_json(content.value("gaps")) if "gaps" in content else None,
+                plan=TableEncoder.from_json(content.value("plan")) if "plan" in content else None,
+                gaps=MissingIndicator.from_json(content.value("gaps"))
+                if "gaps" in content
+                else None,
                 intercept=settings.intercept,
             ),
             spectrum=_spectrum(content) if "spectrum" in content else None,

@@ -11,9 +11,9 @@ from olss.core.blocks import dense_array, to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.own_columns import OWN
 from olss.memory.store import RowStore, take
-from olss.tables.class_labels import check_no_gaps
+from olss.tables.class_labels import check_no_missing
 from olss.tables.frames import FrameKind, from_arrow, is_table, to_arrow
-from olss.tables.schema import conform, unified
+from olss.tables.schema import conform, unify_schemas
 from olss.util import checks
 
 __all__ = ["TableKind", "incoming_table", "with_schemas"]
@@ -76,7 +76,7 @@ def incoming_table(
     before = None if known is None else known.target
     if only_rows and known is not None:
         table = table.drop_columns([n for n in table.schema.names if n == before])
-        schema = unified(held["X"].schema, table.schema, place="rows")
+        schema = unify_schemas(held["X"].schema, table.schema, place="rows")
         return {"X": conform(table, schema, place="rows")}, known
     if y is None or isinstance(y, str):
         target = y or before
@@ -98,7 +98,7 @@ def incoming_table(
         return parts, TableKind(frame, y_frame, target)
     for name, part in parts.items():
         allowed = new_columns and name == "X"
-        schema = unified(held[name].schema, part.schema, place="rows", allow_new=allowed)
+        schema = unify_schemas(held[name].schema, part.schema, place="rows", allow_new=allowed)
         parts[name] = conform(part, schema, place="rows")
     joined = _joined(known.rows, frame, parts["X"].schema)
     if target is None or known.y is None or y_frame is None:
@@ -128,7 +128,7 @@ def _split(table: Any, target: str | None) -> dict[str, Any]:
     if target is None:
         return {"X": table}
     checks.column("y", target, table.schema.names)
-    check_no_gaps(target, table.column(target))
+    check_no_missing(target, table.column(target))
     return {"X": table.drop_columns([target]), "y": table.select([target])}
 
 
@@ -158,7 +158,7 @@ def _with_target(table: Any, y: Any, target: str) -> tuple[dict[str, Any], Frame
         raise DataError(
             f"y must have one entry for each of the {table.num_rows} rows, found {column.num_rows}."
         )
-    check_no_gaps(target, column.column(0))
+    check_no_missing(target, column.column(0))
     return {"X": table, "y": column}, kind
 
 

@@ -17,7 +17,7 @@ from olss.core.blocks import to_numpy
 from olss.errors import InputError, OlssWarning
 from olss.memory.store import Array, is_arrow
 from olss.tables.arrow_types import as_numbers, is_number, numpy_array
-from olss.tables.class_labels import class_verdict
+from olss.tables.class_labels import classify_target
 
 __all__ = ["classes_of", "numbers_of_target", "say_classes"]
 
@@ -38,7 +38,7 @@ def say_classes(y: Array, before: bool | None = None, *, matters: bool = False) 
     if not is_arrow(y) and y.ndim == 2 and y.shape[1] != 1:
         return bool(np.all((y == 0) | (y == 1)) and np.all(y.sum(axis=1) == 1))
     if before is None:
-        verdict = class_verdict(y.column(0) if is_arrow(y) else y)
+        verdict = classify_target(y.column(0) if is_arrow(y) else y)
         if verdict.note and matters:
             warnings.warn(verdict.note, OlssWarning, stacklevel=2)
         return verdict.is_class

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from olss.core.blocks import dense_array, to_numpy
 from olss.errors import DataError, InputError, OlssWarning
 from olss.streams.stream import Stream, Task, hash_arrays, sample_stratified, task_generator
-from olss.tables.class_labels import class_verdict
+from olss.tables.class_labels import classify_target
 from olss.util import checks
 
 __all__ = ["LabelCodes", "TaskRows", "from_arrays", "make_stream"]
@@ -250,7 +250,7 @@ def _are_labels(kind: str, targets: Sequence[Array]) -> bool:
     if kind != "auto" or not possible:
         return kind == "classes"
     y = np.concatenate(targets)
-    verdict = class_verdict(y)
+    verdict = classify_target(y)
     if verdict.note and y.dtype.kind != "f":
         warnings.warn(f"{verdict.note} Decide with kind=.", OlssWarning, stacklevel=4)
     return verdict.is_class

@@ -16,7 +16,7 @@ from olss.streams.own_data import TaskRows, make_stream
 from olss.streams.stream import Stream
 from olss.tables.arrow_types import as_type, is_number, is_text, numpy_array, value_type
 from olss.tables.readers import survey
-from olss.tables.schema import unified
+from olss.tables.schema import unify_schemas
 from olss.tables.sources import Source, find
 from olss.util.files import ARRAY_FILE_ERRORS
 
@@ -228,7 +228,9 @@ class _FileTable:
         if not self.features:
             raise DataError(f"{self.place} has no column left to learn from.")
         self.columns = list(dict.fromkeys([*self.features, *targets, *grouping]))
-        self.schema = reduce(partial(unified, place=self.place), map(self._select, self.surveys))
+        self.schema = reduce(
+            partial(unify_schemas, place=self.place), map(self._select, self.surveys)
+        )
 
     def _select(self, surveyed: Any) -> Any:
         import pyarrow as pa

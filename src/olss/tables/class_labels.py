@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from olss.errors import DataError
 from olss.tables.arrow_types import is_number, is_text, numpy_array
 
-__all__ = ["Verdict", "check_no_gaps", "class_verdict"]
+__all__ = ["Verdict", "check_no_missing", "classify_target"]
 
 FEW = 32
 MANY = 1000
@@ -33,16 +33,16 @@ class Verdict:
     note: str = ""
 
 
-def class_verdict(target: Any, name: str = "y") -> Verdict:
+def classify_target(target: Any, name: str = "y") -> Verdict:
     """Return whether a target says a class: an array (n,) or (n, 1), or an Arrow column.
 
     Examples
     --------
-    >>> class_verdict(np.array([0.0, 1.0, 2.0])).is_class
+    >>> classify_target(np.array([0.0, 1.0, 2.0])).is_class
     True
-    >>> class_verdict(np.array([0.5, 1.0, 2.0])).is_class
+    >>> classify_target(np.array([0.5, 1.0, 2.0])).is_class
     False
-    >>> class_verdict(np.arange(50.0)).note
+    >>> classify_target(np.arange(50.0)).note
     'y: 50 different whole numbers in 50 rows are taken for a real target, not for classes.'
     """
     if not isinstance(target, np.ndarray):
@@ -56,7 +56,7 @@ def class_verdict(target: Any, name: str = "y") -> Verdict:
     )
 
 
-def check_no_gaps(name: str, column: Any, place: str = "") -> None:
+def check_no_missing(name: str, column: Any, place: str = "") -> None:
     """Raise `DataError` if a target, an Arrow column, is null or NaN in some rows of a place."""
     import pyarrow.compute as pc
 

@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from olss.errors import InputError
 from olss.tables.arrow_types import numpy_array, value_type
-from olss.tables.missing_values import Floats, center, fill_gaps, first_beyond, spread
+from olss.tables.missing_values import Floats, center, fill_missing, first_beyond, spread
 from olss.util import checks
 
 __all__ = [
     "WIDTH_LIMIT",
-    "Carried",
     "Column",
     "Date",
     "Number",
+    "Passthrough",
     "Vector",
     "bounded",
     "decoded",
@@ -100,7 +100,7 @@ class Column(ABC):
         """Return the first row with a value of this size or more, or None."""
         return None
 
-    def from_numbers_of(self, other: Column) -> Floats | None:
+    def map_from(self, other: Column) -> Floats | None:
         """Return how the numbers of a column under another plan are those of this one.
 
         (width, other.width + 1), the last for the constant; None if they do not say.
@@ -118,10 +118,10 @@ class Column(ABC):
 
 
 @dataclass(frozen=True)
-class Carried(Column):
+class Passthrough(Column):
     """A column that is kept and not scored."""
 
-    use: ClassVar[str] = "carried"
+    use: ClassVar[str] = "passthrough"
 
     @classmethod
     def decide(cls, name: str, column: Any) -> Self | str:
@@ -243,7 +243,7 @@ class Number(Column):
         values = _plain(array)
         if values.dtype.kind != "f" or not (array.null_count or careful or self.missing):
             return values, None
-        return fill_gaps(values, self.shift)
+        return fill_missing(values, self.shift)
 
     def fill(self, encoded: Any, part: slice, out: NDArray[Any]) -> None:
         """Write z, and the mark."""
@@ -260,7 +260,7 @@ class Number(Column):
         """Return the first row with a value of this size or more, or None."""
         return first_beyond(encoded[0], limit)
 
-    def from_numbers_of(self, other: Column) -> Floats | None:
+    def map_from(self, other: Column) -> Floats | None:
         """Return how (z', mark, 1) becomes (z, mark): a missing number is z = 0 under both."""
         if not isinstance(other, Number) or type(other) is not type(self):
             return None
@@ -400,7 +400,7 @@ class Vector(Column):
         """Write them, divided by the scale."""
         np.multiply(encoded[part].T, 1 / self.scale, out=out, casting="unsafe")
 
-    def from_numbers_of(self, other: Column) -> Floats | None:
+    def map_from(self, other: Column) -> Floats | None:
         """Return the numbers in units of this scale."""
         if not isinstance(other, Vector) or other.length != self.length:
             return None

@@ -29,19 +29,19 @@ from numpy.typing import NDArray
 from olss.core.gram import COLUMN_LIMIT
 from olss.errors import DataError, InputError
 from olss.tables.arrow_types import value_type
-from olss.tables.columns import WIDTH_LIMIT, Carried, Column, Date, Number, Vector, decoded
+from olss.tables.columns import WIDTH_LIMIT, Column, Date, Number, Passthrough, Vector, decoded
 from olss.tables.missing_values import Floats
-from olss.tables.text_columns import ONE_HOT, TextByHash, TextByValue
+from olss.tables.text_columns import ONE_HOT, Hashed, OneHot
 from olss.util import checks
 
 __all__ = [
     "LARGEST",
     "Encoded",
     "NumberBlock",
-    "Plan",
+    "TableEncoder",
     "column_from_json",
     "decide",
-    "plan_columns",
+    "fit_encoder",
 ]
 
 
@@ -51,7 +51,7 @@ Encoded: TypeAlias = "list[tuple[Column | NumberBlock, Any]]"
 
 
 @dataclass(frozen=True)
-class Plan:
+class TableEncoder:
     """What all columns are used for, and how rows become columns of numbers.
 
     Attributes
@@ -101,7 +101,9 @@ class Plan:
         for name, moves in zip(self.owners(), varies, strict=True):
             live[name] |= bool(moves)
         return [
-            (c.name, c.use, c.why) if live.get(c.name, True) else (c.name, Carried.use, "constant")
+            (c.name, c.use, c.why)
+            if live.get(c.name, True)
+            else (c.name, Passthrough.use, "constant")
             for c in self.columns
         ]
 
@@ -110,7 +112,7 @@ class Plan:
         return {"dtype": self.dtype, "columns": [column.to_json() for column in self.columns]}
 
     @classmethod
-    def from_json(cls, state: Any) -> Plan:
+    def from_json(cls, state: Any) -> TableEncoder:
         """Return the plan that `to_json` wrote; `ValueError` says what is wrong with another."""
         if not isinstance(state, dict) or not isinstance(state.get("columns"), list):
             raise InputError(f"a plan must be a JSON object with columns, found {state!r:.80}.")
@@ -155,7 +157,7 @@ class Plan:
             at += column.width
         out[at] = 1
 
-    def from_numbers_of(self, other: Plan) -> Floats:
+    def map_from(self, other: TableEncoder) -> Floats:
         """Return A with z = A z' for the numbers (z, 1) of a row and those (z', 1) by another plan.
 
         Raises `InputError` that names a column whose numbers the other plan does not say.
@@ -166,7 +168,7 @@ class Plan:
         A[-1, -1], at = 1, 0
         for column in self.used:
             found, end = theirs.get(column.name, (None, 0))
-            taken = None if found is None else column.from_numbers_of(found)
+            taken = None if found is None else column.map_from(found)
             if found is None or taken is None:
                 raise InputError(
                     f"column {column.name!r} is scored as {column.use} here, and "
@@ -211,14 +213,14 @@ class Plan:
         )
 
 
-def plan_columns(
+def fit_encoder(
     sample: Any,
     *,
     columns: Collection[str] | None = None,
     exclude: Collection[str] = (),
     apart: Collection[str] = (),
     limit: int | None = COLUMN_LIMIT - 1,
-) -> Plan:
+) -> TableEncoder:
     """Decide what columns are used for, from a table of sample rows.
 
     Parameters
@@ -232,7 +234,7 @@ def plan_columns(
     --------
     >>> import pyarrow as pa
     >>> table = pa.table({"x": [1.0, None, 3.0, 5.0], "colour": ["red", "red", "blue", "blue"]})
-    >>> [(column.name, column.use, column.width) for column in plan_columns(table).columns]
+    >>> [(column.name, column.use, column.width) for column in fit_encoder(table).columns]
     [('x', 'number', 2), ('colour', 'one-hot', 3)]
     """
     chosen = None if columns is None else set(columns)
@@ -241,13 +243,13 @@ def plan_columns(
     small = True
     for name, column in zip(sample.schema.names, sample.columns, strict=True):
         if name in apart:
-            plan.append(Carried(name, str(column.type), "target or task"))
+            plan.append(Passthrough(name, str(column.type), "target or task"))
         elif name in exclude or (chosen is not None and name not in chosen):
-            plan.append(Carried(name, str(column.type), "not asked for"))
+            plan.append(Passthrough(name, str(column.type), "not asked for"))
         else:
             plan.append(decide(name, column))
             small &= plan[-1].is_small(value_type(column.type))
-    result = Plan(tuple(plan), "float32" if small else "float64")
+    result = TableEncoder(tuple(plan), "float32" if small else "float64")
     if limit is not None and result.width > limit:
         raise InputError(
             f"the columns make {result.width:,} numbers a row, at most {limit:,} are "
@@ -257,14 +259,14 @@ def plan_columns(
 
 
 KINDS: dict[str, type[Column]] = {
-    kind.use: kind for kind in (Number, Date, Vector, TextByValue, TextByHash, Carried)
+    kind.use: kind for kind in (Number, Date, Vector, OneHot, Hashed, Passthrough)
 }
 
 
 def decide(name: str, column: Any) -> Column:
     """Return a column of sample rows as the first kind that takes it.
 
-    If none but `Carried` does, the last reason given by the others says why.
+    If none but `Passthrough` does, the last reason given by the others says why.
 
     Examples
     --------
@@ -280,7 +282,7 @@ def decide(name: str, column: Any) -> Column:
         if isinstance(found, str):
             reason = found or reason
             continue
-        why = reason if isinstance(found, Carried) and reason else found.why
+        why = reason if isinstance(found, Passthrough) and reason else found.why
         return replace(found, type=text, why=why)
     raise AssertionError("a column is carried if nothing else")
 

@@ -147,7 +147,7 @@ class FrameKind:
         other : FrameKind
             Of the table that comes later: a column whose type was promoted is what it is there.
         schema : pyarrow.Schema
-            The plain one of both, see `olss.tables.schema.unified`.
+            The plain one of both, see `olss.tables.schema.unify_schemas`.
         """
         import pyarrow as pa
 

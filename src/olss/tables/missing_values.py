@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from olss.errors import DataError, InputError
 from olss.util import checks
 
-__all__ = ["ArrayGaps", "Floats", "center", "fill_gaps", "first_beyond", "spread"]
+__all__ = ["Floats", "MissingIndicator", "center", "fill_missing", "first_beyond", "spread"]
 
 
 Floats = NDArray[np.float64]
@@ -41,7 +41,9 @@ def spread(values: NDArray[Any]) -> float:
     return root if 0 < root < np.inf else 1.0
 
 
-def fill_gaps(values: NDArray[Any], filler: float) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+def fill_missing(
+    values: NDArray[Any], filler: float
+) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
     """Return floats with `filler` for NaN, and where NaN was, or None if nowhere."""
     gone = np.isnan(values)
     if not gone.any():
@@ -64,7 +66,7 @@ SAMPLE_NUMBERS = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class ArrayGaps:
+class MissingIndicator:
     """What stands for missing numbers in the rows of an array.
 
     Attributes
@@ -77,7 +79,7 @@ class ArrayGaps:
     Examples
     --------
     >>> X = np.array([[1.0, 5.0], [np.nan, 6.0], [3.0, 9.0], [4.0, 7.0]])
-    >>> gaps = ArrayGaps.decide(X)
+    >>> gaps = MissingIndicator.decide(X)
     >>> gaps.numbers(np.array([[np.nan, np.nan], [8.0, 2.0]]))
     array([[3., 7., 1.],
            [8., 2., 0.]])
@@ -87,7 +89,7 @@ class ArrayGaps:
     marked: NDArray[np.int64]
 
     @classmethod
-    def decide(cls, rows: NDArray[Any]) -> ArrayGaps:
+    def decide(cls, rows: NDArray[Any]) -> MissingIndicator:
         """Return the rule for an array whose first rows, (n, ...), are these."""
         A = rows.reshape(len(rows), -1)
         gone = np.isnan(A).any(axis=0) if A.dtype.kind == "f" else np.zeros(A.shape[1], bool)
@@ -133,7 +135,7 @@ class ArrayGaps:
             )
         return self._marked(np.where(gone, self.fill.astype(A.dtype), A), gone)
 
-    def from_numbers_of(self, other: ArrayGaps | None) -> Floats:
+    def map_from(self, other: MissingIndicator | None) -> Floats:
         """Return A with z = A z' for the numbers z of a row and those, z', by another rule."""
         d, theirs = self.columns, np.zeros(0, np.int64) if other is None else other.marked
         A = np.eye(self.width, d + len(theirs))
@@ -160,7 +162,7 @@ class ArrayGaps:
         return {"fill": self.fill.tolist(), "marked": self.marked.tolist()}
 
     @classmethod
-    def from_json(cls, state: Any) -> ArrayGaps:
+    def from_json(cls, state: Any) -> MissingIndicator:
         """Return the rule that `to_json` wrote; `ValueError` says what is wrong with another."""
         if not isinstance(state, dict) or not all(
             isinstance(state.get(name), list) for name in ("fill", "marked")

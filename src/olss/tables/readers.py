@@ -19,7 +19,7 @@ import numpy as np
 
 from olss.errors import DataError, FormatError
 from olss.tables.arrow_types import is_number, plain_table, plain_type, value_type
-from olss.tables.schema import check_names, conform, unified
+from olss.tables.schema import check_names, conform, unify_schemas
 from olss.tables.sources import Source, named
 from olss.util.text import empty_strings_to_null
 
@@ -129,7 +129,7 @@ def survey(source: Source, number: int, known: Any = None) -> tuple[Any, list[Pi
         raise DataError(f"{source.address} has no rows. Remove it.")
     pieces = [Piece(source, number + i, *part) for i, part in enumerate(parts)]
     if known is not None:
-        schema = unified(known, schema, place=source.address)
+        schema = unify_schemas(known, schema, place=source.address)
     return schema, pieces
 
 

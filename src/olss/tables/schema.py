@@ -15,13 +15,13 @@ from olss.errors import DataError
 from olss.tables.arrow_types import as_type, is_text, value_type
 from olss.util.checks import suggest
 
-__all__ = ["check_names", "conform", "unified"]
+__all__ = ["check_names", "conform", "unify_schemas"]
 
 # So many names are listed in a message.
 NAMES_SHOWN = 5
 
 
-def unified(known: Any, new: Any, *, place: str, allow_new: bool | None = None) -> Any:
+def unify_schemas(known: Any, new: Any, *, place: str, allow_new: bool | None = None) -> Any:
     """Return the schema that holds what two schemas hold, columns ordered as known.
 
     Parameters
@@ -38,7 +38,7 @@ def unified(known: Any, new: Any, *, place: str, allow_new: bool | None = None) 
     --------
     >>> import pyarrow as pa
     >>> known = pa.schema({"day": pa.date32(), "n": pa.int32()})
-    >>> unified(known, pa.schema({"n": pa.float64(), "day": pa.null()}), place="march.csv")
+    >>> unify_schemas(known, pa.schema({"n": pa.float64(), "day": pa.null()}), place="march.csv")
     day: date32[day]
     n: double
     """

@@ -18,7 +18,7 @@ from olss.core.blocks import Blocks
 from olss.core.gram import Factor
 from olss.core.leverage import Projected
 from olss.errors import DataError
-from olss.tables.encoder import LARGEST, Encoded, Plan
+from olss.tables.encoder import LARGEST, Encoded, TableEncoder
 from olss.util.threads import ordered_map
 
 __all__ = [
@@ -39,20 +39,20 @@ STEP = 8192
 
 
 def blocks(
-    plan: Plan, batch: Any, *, careful: bool = False, dtype: Any = None
+    plan: TableEncoder, batch: Any, *, careful: bool = False, dtype: Any = None
 ) -> Iterator[tuple[slice, Any]]:
     """Yield (rows, Z), Z (width + 1, rows), of the plan's dtype or another, reused by the next."""
     yield from _filled(plan, plan.encode(batch, careful=careful), _pieces(plan, batch), dtype)
 
 
-def _pieces(plan: Plan, batch: Any) -> list[slice]:
+def _pieces(plan: TableEncoder, batch: Any) -> list[slice]:
     step = min(STEP, max(256, 4_000_000 // (4 * plan.width + 4)))
     rows = batch.num_rows
     return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
 
 
 def _filled(
-    plan: Plan, encoded: Encoded, pieces: Iterable[slice], dtype: Any
+    plan: TableEncoder, encoded: Encoded, pieces: Iterable[slice], dtype: Any
 ) -> Iterator[tuple[slice, Any]]:
     """Yield (rows, Z) of some rows of an encoded batch; see `blocks`."""
     out = np.empty((plan.width + 1, 0), dtype=dtype or plan.dtype)
@@ -67,7 +67,7 @@ def _filled(
             yield part, Z
 
 
-def matrix(plan: Plan, table: Any, place: str = "rows", start: int = 0) -> NDArray[Any]:
+def matrix(plan: TableEncoder, table: Any, place: str = "rows", start: int = 0) -> NDArray[Any]:
     """Return the rows of a table, or of a record batch, as (n, width + 1) numbers z.
 
     Raises `DataError` that names the first infinite value.
@@ -85,7 +85,7 @@ def matrix(plan: Plan, table: Any, place: str = "rows", start: int = 0) -> NDArr
     raise plan.explain_not_finite(batch, place, start)
 
 
-def check_squares(plan: Plan, table: Any) -> None:
+def check_squares(plan: TableEncoder, table: Any) -> None:
     """Raise `DataError` that names the first value that is infinite or too large to square."""
     batch = one_batch(table)
     matrix(plan, batch)
@@ -101,17 +101,17 @@ class TableRows(Blocks):
 
     Parameters
     ----------
-    plan : Plan
+    plan : TableEncoder
     table : pyarrow.Table or RecordBatch
     weight : (n,) array, optional
     place, start : what messages call the rows, and the number of the first
     careful : bool
-        Whether NaN is looked for, as `Plan.encode` has it.
+        Whether NaN is looked for, as `TableEncoder.encode` has it.
     """
 
     def __init__(
         self,
-        plan: Plan,
+        plan: TableEncoder,
         table: Any,
         weight: Floats | None = None,
         place: str = "rows",
@@ -160,7 +160,7 @@ class TableRows(Blocks):
 
 
 def leverage(
-    plan: Plan, table: Any, factor: Factor | Projected, place: str = "rows", start: int = 0
+    plan: TableEncoder, table: Any, factor: Factor | Projected, place: str = "rows", start: int = 0
 ) -> Floats:
     """Return the score of each row of a table by a factor of rows z.
 
@@ -179,7 +179,7 @@ def leverage(
 
 
 def _leverage(
-    plan: Plan, encoded: Encoded, pieces: list[slice], factor: Factor | Projected
+    plan: TableEncoder, encoded: Encoded, pieces: list[slice], factor: Factor | Projected
 ) -> Floats:
     dtype = factor.work_dtype(np.dtype(plan.dtype))
     left = factor.right.T.astype(dtype)
@@ -203,7 +203,7 @@ def _leverage(
     return scores
 
 
-def variable(plan: Plan, diagonal: Floats, total: float) -> NDArray[np.bool_]:
+def variable(plan: TableEncoder, diagonal: Floats, total: float) -> NDArray[np.bool_]:
     """(width,) which numbers vary over rows: a constant one is all shift, or all ones.
 
     Parameters
@@ -218,7 +218,7 @@ def variable(plan: Plan, diagonal: Floats, total: float) -> NDArray[np.bool_]:
     return varies
 
 
-def row_map(plan: Plan, varies: NDArray[np.bool_], *, intercept: bool) -> Floats:
+def row_map(plan: TableEncoder, varies: NDArray[np.bool_], *, intercept: bool) -> Floats:
     """Return T, (k, width + 1), with x / scale = T z for the k numbers that vary.
 
     With an intercept, x has a further one; where its zero is then does not matter, and the shift

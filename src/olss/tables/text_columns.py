@@ -16,7 +16,7 @@ from olss.tables.arrow_types import is_text, numpy_array
 from olss.tables.columns import Column, bounded, identity
 from olss.tables.missing_values import Floats
 
-__all__ = ["ONE_HOT", "TextByHash", "TextByValue"]
+__all__ = ["ONE_HOT", "Hashed", "OneHot"]
 
 # Text of at most so many different values is one number for each, of at most so many hashed.
 ONE_HOT = 32
@@ -35,9 +35,9 @@ class Text(Column):
     def places(self, labels: Sequence[str | None]) -> list[int]:
         """Return which number is 1 for each of some texts, None for a missing one."""
 
-    def from_numbers_of(self, other: Column) -> Floats | None:
+    def map_from(self, other: Column) -> Floats | None:
         """Return which number each value of another plan is; its others are taken for missing."""
-        if not isinstance(other, TextByValue):
+        if not isinstance(other, OneHot):
             return None
         taken = np.zeros((self.width, other.width + 1))
         taken[self.places([*other.values, None]), np.arange(other.width)] = 1
@@ -66,7 +66,7 @@ class Text(Column):
 
 
 @dataclass(frozen=True)
-class TextByValue(Text):
+class OneHot(Text):
     """Text of few different values: a number for each, and one for all others and missing ones."""
 
     values: tuple[str, ...]
@@ -111,7 +111,7 @@ class TextByValue(Text):
 
 
 @dataclass(frozen=True)
-class TextByHash(Text):
+class Hashed(Text):
     """Text of many values: hashed to a few numbers."""
 
     buckets: int
@@ -136,11 +136,11 @@ class TextByHash(Text):
         """The column with the number of each bucket."""
         return [f"{self.name}, hash {i}" for i in range(self.buckets)]
 
-    def from_numbers_of(self, other: Column) -> Floats | None:
+    def map_from(self, other: Column) -> Floats | None:
         """Return the same buckets, or that of each value."""
-        if isinstance(other, TextByHash) and other.buckets == self.buckets:
+        if isinstance(other, Hashed) and other.buckets == self.buckets:
             return np.eye(self.width, self.width + 1)
-        return super().from_numbers_of(other)
+        return super().map_from(other)
 
     def places(self, labels: Sequence[str | None]) -> list[int]:
         """Return the bucket of each text: CRC-32 of its UTF-8 bytes, modulo their number."""
