@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from olss.errors import InputError
-from olss.lab.experiment import Experiment, load, parse, safe
+from olss.lab.experiment import Experiment, load, parse, safe_name
 from olss.lab.single_run import check
 from olss.lab.toml_tables import apply_change, dumps
 from olss.streams import Dataset, from_config
@@ -260,16 +260,16 @@ def test_written_as_toml_it_is_the_same_experiment() -> None:
 
 
 def test_folder_names_are_safe() -> None:
-    assert safe("../a/b c:d") == "a-b-c-d"
-    assert safe("///") == "unnamed"
+    assert safe_name("../a/b c:d") == "a-b-c-d"
+    assert safe_name("///") == "unnamed"
 
 
 def test_words_on_the_protocol_are_those_of_the_configuration(tmp_path: Path) -> None:
     path = write_experiment(tmp_path)
-    assert "1 epoch" in load(path).protocol_words()
+    assert "1 epoch" in load(path).describe_protocol()
     changed = load(path, ["train.epochs=7", "learner.sgd.batch=10"])
-    assert "7 epochs" in changed.protocol_words()
-    assert not any("batches" in words for words in changed.protocol_words())
+    assert "7 epochs" in changed.describe_protocol()
+    assert not any("batches" in words for words in changed.describe_protocol())
     # The file's own words are of the file as it is.
     assert load(path, ["seeds=0-3", "tune.tasks=2"]).protocol == "digits, 3 tasks"
     assert changed.protocol == ""

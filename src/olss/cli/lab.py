@@ -135,7 +135,7 @@ def run(
     ] = False,
 ) -> None:
     """Run an experiment, or go on with it."""
-    from olss.lab.experiment import load, safe
+    from olss.lab.experiment import load, safe_name
     from olss.lab.runner import TensorBoardLog, run_experiment
 
     told = [*(changes or []), *([f"seeds={seeds!r}"] if seeds else [])]
@@ -143,9 +143,9 @@ def run(
     experiment = load(file, told)
     out = _console()
     out.print(experiment.name, style="bold", end="  ", markup=False, highlight=False)
-    words = " · ".join(experiment.protocol_words())
+    words = " · ".join(experiment.describe_protocol())
     out.print(words, style="dim", markup=False, highlight=False, soft_wrap=True)
-    folder = into / safe(experiment.name)
+    folder = into / safe_name(experiment.name)
     try:
         progress = run_experiment(
             experiment,
@@ -176,7 +176,7 @@ def tune(
     ] = None,
 ) -> None:
     """Choose settings on validation rows, with Optuna."""
-    from olss.lab.experiment import load, safe
+    from olss.lab.experiment import load, safe_name
     from olss.lab.tune import tune as search
     from olss.lab.tune import tuned
 
@@ -192,7 +192,7 @@ def tune(
     out.print()
     for text in _edges(content):
         out.print(text, style="yellow", soft_wrap=True, highlight=False, markup=False)
-    folder = into / f"{safe(experiment.name)}-tune"
+    folder = into / f"{safe_name(experiment.name)}-tune"
     out.print(f"Every trial is in {folder / 'tune.json'}", soft_wrap=True, highlight=False)
     failed = sum(trial["state"] == "fail" for one in content.values() for trial in one["trials"])
     if failed:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from olss.errors import InputError
-from olss.lab.protocol import protocol_words, shared_settings
+from olss.lab.protocol import describe_protocol, shared_settings
 from olss.lab.toml_tables import (
     TuneSpec,
     apply_change,
@@ -38,7 +38,7 @@ __all__ = [
     "code_sums",
     "load",
     "parse",
-    "safe",
+    "safe_name",
 ]
 
 
@@ -89,7 +89,7 @@ class RunSpec:
     @property
     def folder(self) -> Path:
         """Where its files go, inside the folder of results."""
-        return Path(safe(self.experiment)) / safe(self.label) / f"seed-{self.seed}"
+        return Path(safe_name(self.experiment)) / safe_name(self.label) / f"seed-{self.seed}"
 
     def content(self) -> dict[str, Any]:
         """Return all of it as JSON gives it back, so that a saved spec equals a live one."""
@@ -171,11 +171,11 @@ class Experiment:
             code=code_sums({"net": self.net, **self.train, **learner.settings}, self.name),
         )
 
-    def protocol_words(self) -> list[str]:
+    def describe_protocol(self) -> list[str]:
         """Return what is done, in short phrases made from the configuration."""
         tasks = self.stream.get("tasks")
         settings = [{"net": self.net, **self.train, **one.settings} for one in self.learners]
-        return protocol_words(
+        return describe_protocol(
             self.stream, tasks if type(tasks) is int else None, shared_settings(settings), None
         )
 
@@ -269,12 +269,12 @@ def parse(content: Mapping[str, Any], source: str = "the experiment") -> Experim
     )
 
 
-def safe(name: str) -> str:
+def safe_name(name: str) -> str:
     """Return a name a file system takes.
 
     Examples
     --------
-    >>> safe("olss, size=2/3")
+    >>> safe_name("olss, size=2/3")
     'olss-size=2-3'
     """
     return re.sub(r"[^\w.+=%-]+", "-", name).strip("-. ") or "unnamed"
@@ -304,7 +304,7 @@ def _learners(given: list[Any], source: str) -> tuple[LearnerSpec, ...]:
     folders: dict[str, str] = {}
     for learner in specs:
         # Folder names must differ even where upper and lower case are the same.
-        other = folders.setdefault(safe(learner.name).lower(), learner.name)
+        other = folders.setdefault(safe_name(learner.name).lower(), learner.name)
         if other is not learner.name:
             raise InputError(
                 f"two learners of {source} are called {other!r} and {learner.name!r}, which share "

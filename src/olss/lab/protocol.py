@@ -1,4 +1,4 @@
-"""What was done, in words made from the configuration: they cannot say anything else than it."""
+"""Settings and protocols in words, made from the configuration so that they match it."""
 
 from __future__ import annotations
 
@@ -7,31 +7,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = [
-    "COMPETE",
-    "PROTOCOL_SETTINGS",
-    "protocol_words",
-    "set_on_purpose",
-    "setting",
+    "COMPETE", "PROTOCOL_SETTINGS", "describe_protocol", "describe_setting", "drop_defaults",
     "shared_settings",
-]
+]  # fmt: skip
 
 COMPETE = {
     "seen": "all classes seen so far compete",
     "task": "only the task’s own classes compete (task-aware)",
     "all": "all classes of all tasks compete",
 }
-# Said once for all methods where every one has the same value.
+# Stated once for all methods where every one has the same value.
 PROTOCOL_SETTINGS = ("net", "epochs", "batch", "lr", "optimizer", "momentum", "weight_decay",
                      "schedule", "loss", "head", "threads")  # fmt: skip
-SAID = {"epochs": "{} epochs", "batch": "batches of {}", "lr": "learning rate {}"}
-# As usual, so nothing is said of it; records from before a setting was there lack it.
-QUIET = {"momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "threads": 1} | {
+PHRASES = {"epochs": "{} epochs", "batch": "batches of {}", "lr": "learning rate {}"}
+# Defaults are not mentioned; records from before a setting existed lack it.
+DEFAULTS = {"momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "threads": 1} | {
     "finish_epochs": 0, "finish_rate": 0.1, "average_steps": 0, "precision": "float32",
     "augment": "none", "crop_padding": 4, "head_layers": "last",
 }  # fmt: skip
 
 
-def protocol_words(
+def describe_protocol(
     stream: Mapping[str, Any], tasks: int | None, shared: Mapping[str, Any], compete: str | None
 ) -> list[str]:
     """Return what was done, in short phrases.
@@ -41,16 +37,16 @@ def protocol_words(
     stream : mapping
         As `olss.streams.from_config` takes it.
     tasks : int or None
-        How many tasks, if known.
+        Number of tasks, if known.
     shared : mapping
         Settings all methods have in common.
     compete : str or None
-        Which classes compete in an answer; None for regression, or if it is not known.
+        Which classes compete in a prediction; None for regression, or if it is not known.
 
     Examples
     --------
     >>> stream = {"name": "permuted", "train_rows": 1000}
-    >>> protocol_words(stream, 5, {"epochs": 1, "batch": 20}, "seen")[:2]
+    >>> describe_protocol(stream, 5, {"epochs": 1, "batch": 20}, "seen")[:2]
     ['5 tasks', '1,000 training rows a task']
     """
     words = [] if tasks is None else [f"{tasks} task{'s' * (tasks != 1)}"]
@@ -60,19 +56,20 @@ def protocol_words(
     if compete is not None:
         words.append(COMPETE[compete])
     for key in PROTOCOL_SETTINGS:
-        if key in shared and shared[key] != QUIET.get(key) and key not in ("head", "loss"):
-            said = SAID.get(key, setting(key, "{}")).format(shared[key])
-            words.append("1 epoch" if said == "1 epochs" else said)
+        if key in shared and shared[key] != DEFAULTS.get(key) and key not in ("head", "loss"):
+            phrase = PHRASES.get(key, describe_setting(key, "{}")).format(shared[key])
+            words.append("1 epoch" if phrase == "1 epochs" else phrase)
     for step in stream.get("steps", []):
-        rest = ", ".join(setting(k, v) for k, v in step.items() if k not in ("name", "seed"))
-        words.append(f"{setting(str(step.get('name', 'step')), '').strip()} {rest}".strip())
+        options = [describe_setting(k, v) for k, v in step.items() if k not in ("name", "seed")]
+        name = str(step.get("name", "step")).replace("_", " ")
+        words.append(f"{name} {', '.join(options)}".strip())
     if "validation" in stream:
         words.append("tested on held-out training rows (validation)")
     return words
 
 
 def shared_settings(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what all methods have in common, of what a protocol speaks of."""
+    """Return those settings of a protocol that all methods have in common."""
     first = settings[0]
     return {
         key: first[key]
@@ -81,27 +78,28 @@ def shared_settings(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def set_on_purpose(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that are neither off nor as usual.
+def drop_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that are neither off nor at their default.
 
     Examples
     --------
-    >>> set_on_purpose({"beta": 0.0, "mirrored": False, "features": None, "momentum": 0.0})
+    >>> drop_defaults({"beta": 0.0, "mirrored": False, "features": None, "momentum": 0.0})
     {'beta': 0.0}
     """
+    off: tuple[Any, ...] = (None, "", [], {})
     return {
         key: value
         for key, value in settings.items()
-        if not (value is None or value is False or value in ("", [], {}) or value == QUIET.get(key))
+        if value is not False and value not in off and value != DEFAULTS.get(key)
     }
 
 
-def setting(key: str, value: Any) -> str:
+def describe_setting(key: str, value: Any) -> str:
     """Return a setting in words.
 
     Examples
     --------
-    >>> setting("gem_rows", 256)
+    >>> describe_setting("gem_rows", 256)
     'gem rows 256'
     """
     if isinstance(value, dict):

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import DamagedCheckpointError, FormatError, InputError
-from olss.lab.experiment import Experiment, RunSpec, safe
+from olss.lab.experiment import Experiment, RunSpec, safe_name
 from olss.streams.record import Record, damaged_part
 from olss.util import package_version
 from olss.util.checksums import read_json, write_json
@@ -110,7 +110,7 @@ def finish(folder: Path, record: Record, memory: NDArray[np.int64] | None) -> No
 
 def note_experiment(root: Path, experiment: Experiment) -> Path:
     """Write down the whole experiment beside its runs; return its folder."""
-    folder = root / safe(experiment.name)
+    folder = root / safe_name(experiment.name)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "experiment.json", experiment.content())
     return folder

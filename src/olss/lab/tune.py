@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from olss.errors import InputError, MissingExtraError
 from olss.lab.executors import Event, ProcessExecutor
-from olss.lab.experiment import Experiment, LearnerSpec, RunSpec, safe
+from olss.lab.experiment import Experiment, LearnerSpec, RunSpec, safe_name
 from olss.lab.progress import format_seeds
 from olss.lab.toml_tables import dumps
 from olss.util.checksums import write_json
@@ -96,7 +96,7 @@ class SettingsSearch:
     def _other(self, what: str) -> InputError:
         return InputError(
             f"the trials of {self.learner.name!r} so far were made with other {what}: choose "
-            f"another name (--set name=...) or delete {safe(self.experiment.name)}-tune."
+            f"another name (--set name=...) or delete {safe_name(self.experiment.name)}-tune."
         )
 
     def _take_up(self) -> None:
@@ -229,7 +229,7 @@ def tune(experiment: Experiment, root: Path, console: Console, jobs: int = 1) ->
     except ImportError as error:
         raise MissingExtraError("optuna", "tune", "olss tune") from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    folder = root / f"{safe(experiment.name)}-tune"
+    folder = root / f"{safe_name(experiment.name)}-tune"
     with contextlib.ExitStack() as stack:
         if not stack.enter_context(file_lock(folder / ".lock")):
             raise InputError(f"another olss tune is at {folder}; --jobs N does several at a time.")

@@ -54,7 +54,7 @@ def test_checkpoints_are_not_records(tmp_path):
     collection = collect([tmp_path])
     assert len(collection.groups[0].methods[0].runs) == 1
     assert [(p.where, p.what) for p in collection.problems] == [
-        ("permuted/sgd/seed-1", "not finished, 2 tasks saved: run it again to go on")
+        ("permuted/sgd/seed-1", "not finished, 2 tasks saved: the same command continues it")
     ]
 
 

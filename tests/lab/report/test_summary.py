@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from olss.lab.report.collect import collect
-from olss.lab.report.summary import summarize, winner
+from olss.lab.report.summary import describe_winner, summarize
 from tests.lab.report.made import METHODS, made, saved
 
 
@@ -24,7 +24,7 @@ def group_of(folder, averages, **options):
 def test_the_lead_is_over_the_next_best_and_the_upper_line_is_out_of_the_contest(tmp_path):
     scores = {"a": [0.80, 0.82, 0.81, 0.81], "b": [0.70, 0.72, 0.712, 0.71], "joint": [0.9] * 4}
     # 81.0, s.d. 0.816, t(3) = 3.18; paired differences 10.0, 10.0, 9.8 and 10.0, s.d. 0.1.
-    assert winner(group_of(tmp_path, scores)) == (
+    assert describe_winner(group_of(tmp_path, scores)) == (
         "Permuted digits, 1 task: a ends highest, 81.0 ± 1.3 % over all tasks, "
         "10.0 ± 0.2 points above b."
     )
@@ -32,7 +32,7 @@ def test_the_lead_is_over_the_next_best_and_the_upper_line_is_out_of_the_contest
 
 def test_few_seeds_are_shown_with_their_range(tmp_path):
     scores = {"a": [0.80, 0.82, 0.81], "b": [0.70, 0.72, 0.712]}
-    assert winner(group_of(tmp_path, scores)) == (
+    assert describe_winner(group_of(tmp_path, scores)) == (
         "Permuted digits, 1 task: a ends highest, 81.0 (80.0–82.0) % over all tasks, "
         "9.9 (9.8–10.0) points above b."
     )
@@ -40,16 +40,16 @@ def test_few_seeds_are_shown_with_their_range(tmp_path):
 
 def test_what_seeds_cannot_tell_is_said(tmp_path):
     close = group_of(tmp_path / "two", {"a": [0.80, 0.82], "b": [0.81, 0.80]})
-    assert winner(close).endswith("above b, which 2 seeds cannot tell from chance.")
+    assert describe_winner(close).endswith("above b, which 2 seeds cannot tell from chance.")
     single = group_of(tmp_path / "one", {"a": [0.8], "b": [0.7]})
-    assert winner(single).endswith(
+    assert describe_winner(single).endswith(
         "10.0 points above b (too few seeds to say whether that is chance)."
     )
 
 
 def test_a_lead_that_other_seeds_made_is_no_lead(tmp_path):
     # By all seeds a has 70.0 and b 65.0, by the two that both have b leads by ten points.
-    said = winner(group_of(tmp_path, {"a": [0.5, 0.6, 1.0], "b": [0.6, 0.7]}))
+    said = describe_winner(group_of(tmp_path, {"a": [0.5, 0.6, 1.0], "b": [0.6, 0.7]}))
     assert said == (
         "Permuted digits, 1 task: a ends highest, 70.0 (50.0–100.0) % over all tasks, "
         "but 10.0 points below b on the 2 seeds both have."
@@ -57,7 +57,7 @@ def test_a_lead_that_other_seeds_made_is_no_lead(tmp_path):
 
 
 def test_one_method_has_nobody_to_beat(tmp_path):
-    said = winner(group_of(tmp_path, {"a": [0.5]}, metric="r2"))
+    said = describe_winner(group_of(tmp_path, {"a": [0.5]}, metric="r2"))
     assert said == "Permuted digits, 1 task: a ends at 0.500 R² over all tasks."
 
 

@@ -1,4 +1,10 @@
-"""What a report is made of: runs that were found, methods of equal runs, groups to compare."""
+"""Find records and group what may be compared.
+
+Runs share a `Group` when their protocol, their metric, the classes that compete and their stream
+(seeds aside) are equal; within it they share a `Method` when net, training and learner are.
+Nothing is ever averaged across groups or methods. What cannot be used is listed, never dropped
+silently.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +12,39 @@ import json
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from olss.errors import FormatError, InputError
-from olss.lab.experiment import safe
-from olss.lab.protocol import COMPETE, set_on_purpose, setting
+from olss.lab.experiment import safe_name
+from olss.lab.protocol import COMPETE, describe_setting, drop_defaults
 from olss.streams.record import Record
 
-__all__ = [
-    "Collection",
-    "FoundRun",
-    "Group",
-    "Method",
-    "Problem",
-    "collect",
-    "differing",
-    "in_order",
-    "slug",
-    "stream_title",
-    "told_apart",
-]
+__all__ = ["Collection", "Group", "Method", "collect"]
+
+log = logging.getLogger(__name__)
+# What `run` writes when it is given no protocol: which classes compete, and by what head.
+RUN_WORDS = (
+    "all classes seen so far compete",
+    "only the classes of a row's own task compete, so the task is known",
+    "all classes compete from the start",
+)
+CHECKPOINT = "checkpoint"  # a folder inside a run's own, with records of tasks so far
+# From least to most help against forgetting, the usual order in tables of this field.
+ORDER = (
+    "sgd", "ewc", "online-ewc", "si", "gem", "a-gem", "icarl", "er", "er-ace", "der", "der++",
+    "gdumb", "olss", "olss-replay", "joint",
+)  # fmt: skip
+DATASETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"} | {
+    "cifar100": "CIFAR-100"
+}
 
 
 @dataclass(frozen=True)
 class FoundRun:
-    """A record, where it came from, and the seeds that tell it from its siblings."""
+    """A record and where it was found."""
 
     record: Record
     folder: Path
@@ -99,134 +110,6 @@ class Collection:
     groups: list[Group]
     problems: list[Problem]
 
-    @property
-    def labels(self) -> list[str]:
-        """Labels of all methods, each once, in the order of the groups."""
-        return list(dict.fromkeys(m.label for group in self.groups for m in group.methods))
-
-
-# ------------------------------------------------------------------ display names
-
-# From none to most help against forgetting, as readers know tables of this field.
-ORDER = (
-    "sgd", "ewc", "online-ewc", "si", "gem", "a-gem", "icarl", "er", "er-ace", "der", "der++",
-    "gdumb", "olss", "olss-replay", "joint",
-)  # fmt: skip
-DATASETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"} | {
-    "cifar100": "CIFAR-100"
-}
-
-
-def slug(text: str) -> str:
-    """Return a text as the name of a file.
-
-    Examples
-    --------
-    >>> slug("Permuted MNIST, 20 tasks")
-    'permuted-mnist-20-tasks'
-    """
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "stream"
-
-
-def stream_title(stream: dict[str, Any], tasks: int) -> str:
-    """Return what a stream is called: by its own title, else by what it is made of.
-
-    Examples
-    --------
-    >>> stream_title({"name": "rotated", "dataset": "mnist"}, 20)
-    'Rotated MNIST, 20 tasks'
-    """
-    if stream.get("title"):
-        return str(stream["title"])
-    dataset = stream.get("dataset", "")
-    if isinstance(dataset, dict):
-        dataset = dataset.get("name", "own data")
-    words = [str(stream.get("name", "stream")).capitalize(), DATASETS.get(dataset, str(dataset))]
-    steps = [str(step.get("name", "")).replace("_", " ") for step in stream.get("steps", [])]
-    extra = "".join(f", {step}" for step in steps if step)
-    if "validation" in stream:
-        extra += ", validation"
-    return f"{' '.join(word for word in words if word)}, {tasks} task{'s' * (tasks != 1)}{extra}"
-
-
-def told_apart(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """Return each method's label; equal ones get the settings that differ added, else a number.
-
-    Examples
-    --------
-    >>> told_apart([{"learner": {"recipe": "er", "size": 200}},
-    ...             {"learner": {"recipe": "er", "size": 500}}, {"learner": {"recipe": "sgd"}}])
-    ['er (size 200)', 'er (size 500)', 'sgd']
-    >>> told_apart([{"learner": {"recipe": "sgd"}},
-    ...             {"learner": {"recipe": "sgd"}, "training": {"precision": "bfloat16"}}])
-    ['sgd', 'sgd (precision bfloat16)']
-    """
-    names = [_label(config) for config in configs]
-    labels = list(names)
-    for name, count in Counter(names).items():
-        if count == 1:
-            continue
-        places = [i for i, other in enumerate(names) if other == name]
-        flat = [
-            set_on_purpose({**configs[i].get("learner", {}), **configs[i].get("training", {})})
-            | {"net": configs[i].get("net"), "code": _code(configs[i])}
-            for i in places
-        ]
-        apart = differing(flat)
-        for number, (i, words) in enumerate(zip(places, apart, strict=True), start=1):
-            if apart.count(words) > 1:
-                words = f"{words}, {number}" if words else str(number)
-            labels[i] = f"{name} ({words})" if words else name  # with every setting as it is
-    return labels
-
-
-def differing(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """Return for each of several settings what it has that not all have."""
-    keys = list(dict.fromkeys(key for config in configs for key in config if key != "label"))
-    apart = [
-        key
-        for key in keys
-        if len({json.dumps(config.get(key), sort_keys=True) for config in configs}) > 1
-    ]
-    return [
-        ", ".join(setting(key, c[key]) for key in apart if c.get(key) not in (None, ""))
-        for c in configs
-    ]
-
-
-def in_order(methods: list[Method]) -> list[Method]:
-    """Sort methods as tables of this field do, by recipe and then by label."""
-
-    def place(method: Method) -> tuple[int, int, str]:
-        parts = method.recipe.replace("der++", "der\0").split("+")
-        known = [ORDER.index(name) for p in parts if (name := p.replace("\0", "++")) in ORDER]
-        return (max(known, default=len(ORDER)), len(parts), method.label)
-
-    return sorted(methods, key=place)
-
-
-def _label(config: dict[str, Any]) -> str:
-    learner = config.get("learner", {})
-    return str(learner.get("label") or learner.get("recipe") or "learner")
-
-
-def _code(config: dict[str, Any]) -> str:
-    """Return the modules of one's own, each with the first digits of its sum."""
-    code = config.get("code")
-    return " ".join(f"{n} {str(s)[:7]}" for n, s in code.items()) if isinstance(code, dict) else ""
-
-
-# ------------------------------------------------------------------ collect
-
-log = logging.getLogger(__name__)
-# What `run` says when it is told nothing of the protocol: which classes compete, and by what head.
-RUN_WORDS = (
-    "all classes seen so far compete",
-    "only the classes of a row's own task compete, so the task is known",
-    "all classes compete from the start",
-)
-CHECKPOINT = "checkpoint"  # a folder inside a run's own, with records of tasks so far
-
 
 def collect(folders: Sequence[Path]) -> Collection:
     """Read every record below the folders and sort them into groups.
@@ -237,15 +120,15 @@ def collect(folders: Sequence[Path]) -> Collection:
         If a folder does not exist, or no record in all of them can be used.
     """
     problems: list[Problem] = []
-    runs = _usable(_found(folders, problems), problems)
-    together: dict[str, list[FoundRun]] = defaultdict(list)
+    runs = _drop_unusable(list(_find_runs(folders, problems)), problems)
+    by_group: dict[str, list[FoundRun]] = defaultdict(list)
     for run in runs:
-        together[_group_key(run.record)].append(run)
-    groups = [_group(members, problems) for members in together.values()]
+        by_group[_group_key(run.record)].append(run)
+    groups = [_make_group(members, problems) for members in by_group.values()]
     if not groups:
-        raise InputError(_nothing(folders, problems))
+        raise InputError(_describe_nothing(folders, problems))
     log.info("%d runs in %d groups, %d problems", len(runs), len(groups), len(problems))
-    _distinct(groups)
+    _make_titles_unique(groups)
     groups.sort(key=lambda group: group.title)
     return Collection(groups, problems)
 
@@ -253,88 +136,78 @@ def collect(folders: Sequence[Path]) -> Collection:
 # ------------------------------------------------------------------ finding
 
 
-def _found(folders: Sequence[Path], problems: list[Problem]) -> Iterable[FoundRun]:
+def _find_runs(folders: Sequence[Path], problems: list[Problem]) -> Iterator[FoundRun]:
     seen: set[Path] = set()
     for folder in folders:
         if not folder.is_dir():
             raise InputError(f"runs must be folders, found {str(folder)!r}: no such folder.")
-        problems += _never_run(folder)
-        records = [
-            path
+        problems += _find_never_run(folder)
+        places = {
+            path.parent
             for path in folder.rglob("record.json")
             if CHECKPOINT not in path.relative_to(folder).parts
-        ]
+        }
         # A run is written into seed-<k>; without a record it has not come to its end.
-        for path in sorted({*records, *_unfinished(folder)}):
-            if path.resolve() in seen:
+        begun = [path for path in (folder, *folder.rglob("seed-*")) if path.is_dir()]
+        places |= {path for path in begun if path.name.startswith("seed-")}
+        for place in sorted(places):
+            if place.resolve() in seen:
                 continue
-            seen.add(path.resolve())
+            seen.add(place.resolve())
+            path = place / "record.json"
             if not path.exists():
-                states = path.parent.glob(f"{CHECKPOINT}/after-*")
+                states = place.glob(f"{CHECKPOINT}/after-*")
                 done = max((int(state.name.removeprefix("after-")) for state in states), default=0)
-                what = f"not finished, {done} tasks saved" if done else "not finished"
-                problems.append(Problem(_short(path.parent), f"{what}: run it again to go on"))
+                saved = f", {done} tasks saved" if done else ""
+                what = f"not finished{saved}: the same command continues it"
+                problems.append(Problem(_short(place), what))
                 continue
             try:
-                yield FoundRun(Record.load(path.parent), path.parent)
+                yield FoundRun(Record.load(place), place)
             except FormatError as error:
-                problems.append(Problem(_short(path.parent), _without(path, str(error))))
+                what = str(error).replace(str(path), path.name)
+                problems.append(Problem(_short(place), what))
 
 
-def _unfinished(folder: Path) -> list[Path]:
-    candidates = [folder, *folder.rglob("seed-*")]
-    return [
-        path / "record.json"
-        for path in candidates
-        if path.is_dir() and path.name.startswith("seed-") and not (path / "record.json").exists()
-    ]
-
-
-def _never_run(folder: Path) -> Iterator[Problem]:
-    """Find learners that an experiment names and that have left nothing at all."""
+def _find_never_run(folder: Path) -> Iterator[Problem]:
+    """Find learners of an experiment that have left nothing at all."""
     for path in sorted(folder.rglob("experiment.json")):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             names = [str(learner["name"]) for learner in content["learner"]]
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # not ours, or damaged: the records speak for themselves
+            continue  # not ours, or damaged: the records do without it
         for name in names:
-            if not (path.parent / safe(name)).is_dir():
+            if not (path.parent / safe_name(name)).is_dir():
                 yield Problem(f"{path.parent.name}/{name}", "not run")
 
 
-def _usable(runs: Iterable[FoundRun], problems: list[Problem]) -> list[FoundRun]:
+def _drop_unusable(runs: list[FoundRun], problems: list[Problem]) -> list[FoundRun]:
     """Leave out empty, half-finished and repeated records."""
     kept: dict[str, FoundRun] = {}
-    runs = list(runs)
     longest: dict[str, int] = defaultdict(int)
     for run in runs:
         stream = run.record.config.get("stream", {})
         stated = stream.get("first_tasks", stream.get("tasks"))
         done = len(run.record.accuracy)  # steps such as `returning` add tasks
-        tasks = max(stated, done) if isinstance(stated, int) else done
         key = _group_key(run.record)
-        longest[key] = max(longest[key], tasks)
+        longest[key] = max(longest[key], done, stated if isinstance(stated, int) else 0)
     for run in runs:
-        record = run.record
-        done, expected = len(record.accuracy), longest[_group_key(record)]
+        key = _group_key(run.record)
+        done, expected = len(run.record.accuracy), longest[key]
         if done == 0 or done < expected:
             what = f"half-finished: {done} of {expected} tasks" if expected else "empty: no task"
             problems.append(Problem(_short(run.folder), what))
             continue
-        key = json.dumps([_group_key(record), _method_key(record), run.seed])
-        if key in kept:
-            same = kept[key].record.content() == record.content()
+        other = kept.setdefault(_canonical([key, _method_key(run.record), run.seed]), run)
+        if other is not run:
+            same = other.record.content() == run.record.content()
             what = "the same run again" if same else "another outcome of the same configuration"
-            problems.append(
-                Problem(_short(run.folder), f"{what}: {_short(kept[key].folder)} is used")
-            )
-            continue
-        kept[key] = run
+            problems.append(Problem(_short(run.folder), f"{what}: {_short(other.folder)} is used"))
     return list(kept.values())
 
 
-def _nothing(folders: Sequence[Path], problems: list[Problem]) -> str:
+def _describe_nothing(folders: Sequence[Path], problems: list[Problem]) -> str:
     names = ", ".join(str(folder) for folder in folders)
     if not problems:
         return f"no record.json was found below {names}: run an experiment first."
@@ -346,13 +219,13 @@ def _nothing(folders: Sequence[Path], problems: list[Problem]) -> str:
 # ------------------------------------------------------------------ grouping
 
 
-def _group(runs: list[FoundRun], problems: list[Problem]) -> Group:
+def _make_group(runs: list[FoundRun], problems: list[Problem]) -> Group:
     first = runs[0].record
     together: dict[str, list[FoundRun]] = defaultdict(list)
     for run in runs:
         together[_method_key(run.record)].append(run)
     members = [sorted(m, key=lambda run: (run.record.seed, run.seed)) for m in together.values()]
-    labels = told_apart([m[0].record.config for m in members])
+    labels = label_methods([m[0].record.config for m in members])
     methods = [Method(label, m) for label, m in zip(labels, members, strict=True)]
     stream = _without_seeds(first.config.get("stream", {}))
     title = stream_title(stream, len(first.accuracy))
@@ -365,7 +238,7 @@ def _group(runs: list[FoundRun], problems: list[Problem]) -> Group:
             )
     return Group(
         slug(title), title, _own_words(first), first.metric, _compete(first), stream,
-        _task_names(runs), in_order(methods),
+        _task_names(runs), sort_methods(methods),
     )  # fmt: skip
 
 
@@ -377,8 +250,8 @@ def _task_names(runs: list[FoundRun]) -> list[str]:
     return [f"task {i + 1}" for i in range(len(names))]
 
 
-def _distinct(groups: list[Group]) -> None:
-    """Return each group a title and a file name of its own, by what tells them apart."""
+def _make_titles_unique(groups: list[Group]) -> None:
+    """Give each group a title and a file name of its own, by what differs between them."""
     by_title: dict[str, list[Group]] = defaultdict(list)
     for group in groups:
         by_title[group.title].append(group)
@@ -387,7 +260,7 @@ def _distinct(groups: list[Group]) -> None:
             continue
         apart = [_experiment(group) for group in same]
         if len(set(apart)) < len(same) or not all(apart):
-            apart = differing(
+            apart = describe_differences(
                 [
                     {"protocol": g.protocol, "metric": g.metric, "compete": g.compete, **g.stream}
                     for g in same
@@ -427,7 +300,7 @@ def _method_key(record: Record) -> str:
     An experiment calls a learner by its recipe unless it is told otherwise.
     """
     parts = {
-        key: set_on_purpose(_without_seeds(value)) if isinstance(value, dict) else value
+        key: drop_defaults(_without_seeds(value)) if isinstance(value, dict) else value
         for key, value in record.config.items()
         if key != "stream"
     }
@@ -460,5 +333,99 @@ def _short(path: Path) -> str:
     return "/".join(path.parts[-3:])
 
 
-def _without(path: Path, message: str) -> str:
-    return message.replace(str(path), path.name)
+# ------------------------------------------------------------------ names
+
+
+def slug(text: str) -> str:
+    """Return a text as the name of a file.
+
+    Examples
+    --------
+    >>> slug("Permuted MNIST, 20 tasks")
+    'permuted-mnist-20-tasks'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "stream"
+
+
+def stream_title(stream: dict[str, Any], tasks: int) -> str:
+    """Return what a stream is called: by its own title, else by what it is made of.
+
+    Examples
+    --------
+    >>> stream_title({"name": "rotated", "dataset": "mnist"}, 20)
+    'Rotated MNIST, 20 tasks'
+    """
+    if stream.get("title"):
+        return str(stream["title"])
+    dataset = stream.get("dataset", "")
+    if isinstance(dataset, dict):
+        dataset = dataset.get("name", "own data")
+    words = [str(stream.get("name", "stream")).capitalize(), DATASETS.get(dataset, str(dataset))]
+    steps = [str(step.get("name", "")).replace("_", " ") for step in stream.get("steps", [])]
+    extra = "".join(f", {step}" for step in steps if step)
+    if "validation" in stream:
+        extra += ", validation"
+    return f"{' '.join(word for word in words if word)}, {tasks} task{'s' * (tasks != 1)}{extra}"
+
+
+def label_methods(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """Return each method's label; equal ones get the settings that differ added, else a number.
+
+    Examples
+    --------
+    >>> label_methods([{"learner": {"recipe": "er", "size": 200}},
+    ...             {"learner": {"recipe": "er", "size": 500}}, {"learner": {"recipe": "sgd"}}])
+    ['er (size 200)', 'er (size 500)', 'sgd']
+    >>> label_methods([{"learner": {"recipe": "sgd"}},
+    ...             {"learner": {"recipe": "sgd"}, "training": {"precision": "bfloat16"}}])
+    ['sgd', 'sgd (precision bfloat16)']
+    """
+    learners = [config.get("learner", {}) for config in configs]
+    names = [str(one.get("label") or one.get("recipe") or "learner") for one in learners]
+    labels = list(names)
+    for name, count in Counter(names).items():
+        if count == 1:
+            continue
+        places = [i for i, other in enumerate(names) if other == name]
+        flat = [
+            drop_defaults({**configs[i].get("learner", {}), **configs[i].get("training", {})})
+            | {"net": configs[i].get("net"), "code": _code(configs[i])}
+            for i in places
+        ]
+        apart = describe_differences(flat)
+        for number, (i, words) in enumerate(zip(places, apart, strict=True), start=1):
+            if apart.count(words) > 1:
+                words = f"{words}, {number}" if words else str(number)
+            labels[i] = f"{name} ({words})" if words else name  # with every setting as it is
+    return labels
+
+
+def describe_differences(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """Return for each of several settings what it has that not all have."""
+    keys = list(dict.fromkeys(key for config in configs for key in config if key != "label"))
+    apart = [
+        key
+        for key in keys
+        if len({json.dumps(config.get(key), sort_keys=True) for config in configs}) > 1
+    ]
+    return [
+        ", ".join(describe_setting(key, c[key]) for key in apart if c.get(key) not in (None, ""))
+        for c in configs
+    ]
+
+
+def sort_methods(methods: list[Method]) -> list[Method]:
+    """Sort methods as tables of this field do, by recipe and then by label."""
+
+    def place(method: Method) -> tuple[int, int, str]:
+        parts = method.recipe.replace("der++", "der\0").split("+")
+        known = [ORDER.index(name) for p in parts if (name := p.replace("\0", "++")) in ORDER]
+        return (max(known, default=len(ORDER)), len(parts), method.label)
+
+    return sorted(methods, key=place)
+
+
+def _code(config: dict[str, Any]) -> str:
+    """Return the modules of one's own, each with the first digits of its sum."""
+    code = config.get("code")
+    return " ".join(f"{n} {str(s)[:7]}" for n, s in code.items()) if isinstance(code, dict) else ""
