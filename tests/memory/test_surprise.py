@@ -178,7 +178,7 @@ def test_counts_are_classes_unless_they_are_said_to_be_numbers():
     y = np.arange(len(X)) % 5
     assert "logistic" in str(Sketch(30, scores="target", seed=0).update(X, y).describe())
     assert "linear" in str(Sketch(30, scores="target-number", seed=0).update(X, y).describe())
-    with pytest.warns(OlssWarning, match="taken for"):
+    with pytest.warns(OlssWarning, match="taken as"):
         Sketch(30, scores="target").update(X, np.arange(len(X)) // 2).describe()
 
 

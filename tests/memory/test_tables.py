@@ -174,7 +174,7 @@ def test_what_is_scored_is_what_compress_scores(tmp_path):
         (lambda f: f.assign(new=1), "has the column 'new' not known before"),
         (lambda f: f.assign(number="x"), "column 'number' is .*string.*before it was double"),
         (lambda f: f.rename(columns={"number": "numbr"}), "Did you mean 'number'"),
-        (lambda f: f.assign(late=None), "the target 'late' is missing in 90 of 90 rows"),
+        (lambda f: f.assign(late=None), "target 'late' has 90 missing"),
         (lambda f: f.iloc[:0], "at least one row"),
         (lambda f: pd.concat([f, f[["text"]]], axis=1), "two columns called 'text'"),
         (lambda f: f.assign(number=[object()] * len(f)), "number"),
@@ -291,7 +291,7 @@ def test_what_could_not_be_scored_with_the_rows_that_wait_is_refused_at_once():
         pd.DataFrame({f"t{i}": [f"{day} {j % 5}" for j in range(20)] for i in range(150)})
         for day in range(7)
     ]
-    with pytest.raises(InputError, match="numbers a row, at most 4,095"):
+    with pytest.raises(InputError, match=r"columns=.*4,095"):
         waiting(wide)
     assert waiting(wide[:5]).X.shape == (100, 150)
 
@@ -325,7 +325,7 @@ def test_a_frame_of_one_column_is_a_target(kind):
     with pytest.raises(DataError, match="the target 'late', these come with the target 'flag'"):
         beside.update(made(rows), made(mixed()[["flag"]]))
     gaps = pd.DataFrame({"late": ["no", None] * (ROWS // 2)}, dtype=object)
-    with pytest.raises(DataError, match="the target 'late' is missing in 45 of 90 rows"):
+    with pytest.raises(DataError, match="target 'late' has 45 missing"):
         beside.update(made(rows), made(gaps))
     assert beside.seen == ROWS
 

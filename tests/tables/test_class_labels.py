@@ -45,7 +45,7 @@ def test_arrays_and_columns_obey_one_rule(target, is_class, doubt):
         column = pa.chunked_array([pa.array(values)])
         assert classify_target(column, "late") == verdict
     if doubt:
-        assert verdict.note.startswith(f"late: {len(np.unique(target)):,} different whole numbers")
+        assert verdict.note.startswith(f"late: {len(np.unique(target)):,} distinct integers")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from olss.tables.encoder import KINDS, TableEncoder, column_from_json, decide, fit_encoder
+from olss.tables.encoder import KINDS, TableEncoder, column_from_json, fit_column, fit_encoder
 from olss.tables.scoring import blocks
 
 
@@ -116,7 +116,7 @@ def test_text_of_every_type_is_the_same_text(kind):
     array = (
         array.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else array.cast(kind)
     )
-    column = decide("c", pa.chunked_array([array]))
+    column = fit_column("c", pa.chunked_array([array]))
     assert (column.use, column.values) == ("one-hot", ("a", "b", "c"))
     np.testing.assert_array_equal(numbers(array).argmax(axis=0), [1, 0, 3, 1, 0, 2, 2])
 

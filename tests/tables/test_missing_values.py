@@ -27,15 +27,15 @@ def test_scores_are_those_of_the_same_columns_in_a_table():
     table = pa.table({f"x{i}": A[:, i] for i in range(A.shape[1])})
     numbers = Numbers(plan=fit_encoder(table))
     seen = numbers.added(Spectrum(), table, np.ones(len(A)))
-    found = leverage_scores(MissingIndicator.decide(A).numbers(A))
+    found = leverage_scores(MissingIndicator.fit(A).transform(A))
     np.testing.assert_allclose(found, numbers.scorer(seen, "exact", 10**6, 0)(table), rtol=1e-8)
 
 
 def test_a_gap_counts_as_the_median_of_the_first_rows_and_is_marked_if_there_was_one():
     first, later = gappy(seed=1), gappy(seed=2)
     later[5, 0] = np.nan
-    gaps = MissingIndicator.decide(first)
-    found = gaps.numbers(later)
+    gaps = MissingIndicator.fit(first)
+    found = gaps.transform(later)
     assert gaps.marked.tolist() == [1, 2, 3]
     for i in range(4):
         present = np.sort(first[:, i][~np.isnan(first[:, i])])
@@ -49,51 +49,51 @@ def test_a_gap_counts_as_the_median_of_the_first_rows_and_is_marked_if_there_was
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, np.bool_, np.uint8])
 def test_arrays_without_gaps_are_scored_as_they_are(dtype):
     A = np.arange(24).reshape(4, 2, 3).astype(dtype)
-    found = MissingIndicator.decide(A).numbers(A)
+    found = MissingIndicator.fit(A).transform(A)
     assert found.dtype == A.dtype
     assert np.shares_memory(found, A)
 
 
 def test_clean_rows_after_rows_with_gaps_keep_the_width():
-    gaps = MissingIndicator.decide(gappy(dtype=np.float32))
-    found = gaps.numbers(np.ones((3, 4), np.float32))
+    gaps = MissingIndicator.fit(gappy(dtype=np.float32))
+    found = gaps.transform(np.ones((3, 4), np.float32))
     assert found.shape == (3, gaps.width) == (3, 7)
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found[:, 4:], 0)
 
 
 def test_a_column_of_gaps_alone_counts_as_zero():
-    gaps = MissingIndicator.decide(np.full((3, 1), np.nan))
-    assert gaps.numbers(np.array([[np.nan], [2.0]])).tolist() == [[0, 1], [2, 0]]
+    gaps = MissingIndicator.fit(np.full((3, 1), np.nan))
+    assert gaps.transform(np.array([[np.nan], [2.0]])).tolist() == [[0, 1], [2, 0]]
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
 def test_infinity_is_named_with_row_and_column(value):
     A = gappy()
-    gaps = MissingIndicator.decide(A)
+    gaps = MissingIndicator.fit(A)
     A[7, 2] = value
     with pytest.raises(DataError, match="X holds an infinite value in row 107, column 2"):
-        gaps.numbers(A, start=100)
+        gaps.transform(A, start=100)
     cube = A[:, :4].reshape(-1, 2, 2)
     with pytest.raises(DataError, match=r"row 7, column \(1, 0\)"):
-        MissingIndicator.decide(gappy().reshape(-1, 2, 2)).numbers(cube)
+        MissingIndicator.fit(gappy().reshape(-1, 2, 2)).transform(cube)
 
 
 def test_large_sums_are_no_infinite_values():
     A = np.full((10, 2), np.finfo(np.float64).max)
-    np.testing.assert_array_equal(MissingIndicator.decide(A).numbers(A), A)
+    np.testing.assert_array_equal(MissingIndicator.fit(A).transform(A), A)
 
 
 def test_other_widths_are_refused():
-    with pytest.raises(DataError, match="4 numbers a row, as before, found 3"):
-        MissingIndicator.decide(gappy()).numbers(np.zeros((2, 3)))
+    with pytest.raises(DataError, match="X must have 4 numbers"):
+        MissingIndicator.fit(gappy()).transform(np.zeros((2, 3)))
 
 
 def test_the_rule_comes_back_from_json():
     A = gappy()
-    gaps = MissingIndicator.decide(A)
+    gaps = MissingIndicator.fit(A)
     again = MissingIndicator.from_json(json.loads(json.dumps(gaps.to_json())))
-    np.testing.assert_array_equal(again.numbers(A), gaps.numbers(A))
+    np.testing.assert_array_equal(again.transform(A), gaps.transform(A))
 
 
 @pytest.mark.parametrize(
@@ -111,5 +111,5 @@ def test_the_rule_comes_back_from_json():
     ],
 )
 def test_impossible_rules_are_refused(state):
-    with pytest.raises(ValueError, match=r"gaps|fill|marked"):
+    with pytest.raises(ValueError, match=r"missing values|fill|marked"):
         MissingIndicator.from_json(state)

@@ -90,10 +90,10 @@ class Numbers:
             return found
         if self.gaps is None and not sp.issparse(new) and _has_gaps(new):
             if held is None:
-                return replace(self, gaps=MissingIndicator.decide(to_numpy(new)))
+                return replace(self, gaps=MissingIndicator.fit(to_numpy(new)))
             # No column says where: there was none when the first rows, which may all have been
             # removed since, were scored.
-            rule = MissingIndicator.decide(to_numpy(held if len(held) else new))
+            rule = MissingIndicator.fit(to_numpy(held if len(held) else new))
             return replace(self, gaps=replace(rule, marked=np.zeros(0, np.int64)))
         return self
 
@@ -170,7 +170,7 @@ class Numbers:
                 return np.zeros((length_of(X), 1))
             return matrix(self._plan(), X, place, start)
         if self.gaps is not None:
-            return self.gaps.numbers(to_numpy(X))
+            return self.gaps.transform(to_numpy(X))
         return X
 
     def added(

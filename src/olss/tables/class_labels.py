@@ -1,10 +1,9 @@
-"""Whether a target says a class, by one rule for arrays and tables.
+"""Decide whether a target is a class, by one rule for arrays, tables, files and streams.
 
-The rule: text, booleans and categories are classes. Whole numbers are classes if there are at most
-`MANY` different ones; written as floats, if there are at most `FEW`, or `ROWS_PER_CLASS` rows or
-more for each, on average. Everything else is a real target: other numbers, dates, lists, nothing at
-all. More than `FEW` whole numbers with fewer rows for each are a case of doubt, and a note says how
-they were taken.
+Strings, booleans and categories are classes. Integers are classes if there are at most `MANY`
+distinct ones; written as floats, if there are at most `FEW`, or at least `ROWS_PER_CLASS` rows for
+each, on average. Everything else is a numeric target: other numbers, dates, lists, an empty column.
+More than `FEW` integers with fewer rows for each are ambiguous, and a note reports the decision.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ ROWS_PER_CLASS = 10
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a target says a class, and a note where that is in doubt."""
+    """Whether a target is a class, and a note if that is ambiguous."""
 
     is_class: bool
     note: str = ""
 
 
 def classify_target(target: Any, name: str = "y") -> Verdict:
-    """Return whether a target says a class: an array (n,) or (n, 1), or an Arrow column.
+    """Decide whether a target is a class: an array (n,) or (n, 1), or an Arrow column.
 
     Examples
     --------
@@ -43,7 +42,7 @@ def classify_target(target: Any, name: str = "y") -> Verdict:
     >>> classify_target(np.array([0.5, 1.0, 2.0])).is_class
     False
     >>> classify_target(np.arange(50.0)).note
-    'y: 50 different whole numbers in 50 rows are taken for a real target, not for classes.'
+    'y: 50 distinct integers in 50 rows are taken as numbers to predict, not as classes.'
     """
     if not isinstance(target, np.ndarray):
         return _column_verdict(target, name)
@@ -57,14 +56,14 @@ def classify_target(target: Any, name: str = "y") -> Verdict:
 
 
 def check_no_missing(name: str, column: Any, place: str = "") -> None:
-    """Raise `DataError` if a target, an Arrow column, is null or NaN in some rows of a place."""
+    """Raise `DataError` if a target, an Arrow column, has null or NaN."""
     import pyarrow.compute as pc
 
     missing = int(pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0)
     if missing:
         raise DataError(
-            f"{place and place + ': '}the target {name!r} is missing in {missing:,} of "
-            f"{len(column):,} rows; drop these rows, or fill the gaps, first."
+            f"{place and place + ': '}target {name!r} has {missing:,} missing values in "
+            f"{len(column):,} rows. Drop these rows, or fill them."
         )
 
 
@@ -91,9 +90,8 @@ def _number_verdict(values: NDArray[Any], name: str) -> Verdict:
     is_class = different <= MANY and (enough or values.dtype.kind != "f")
     if enough and is_class:
         return Verdict(True)
-    taken = "classes, not for a real target" if is_class else "a real target, not for classes"
+    taken = "classes, not as numbers" if is_class else "numbers to predict, not as classes"
     return Verdict(
         is_class,
-        f"{name}: {different:,} different whole numbers in {len(values):,} rows are taken for "
-        f"{taken}.",
+        f"{name}: {different:,} distinct integers in {len(values):,} rows are taken as {taken}.",
     )

@@ -1,14 +1,14 @@
-"""One class for each kind of column: what its values are worth as numbers to be scored.
+"""One class per kind of column: how its values become numbers to score.
 
-Every kind answers the same questions, see `Column`. `decide` looks at a column of sample rows and
-returns it as this kind sees it, or a reason why it is not of this kind.
+`Column.fit` looks at a column of sample rows and returns the fitted column, or the reason why it is
+not of this kind. Columns of text are in `olss.tables.text_columns`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,22 +19,12 @@ from olss.tables.arrow_types import numpy_array, value_type
 from olss.tables.missing_values import Floats, center, fill_missing, first_beyond, spread
 from olss.util import checks
 
-__all__ = [
-    "WIDTH_LIMIT",
-    "Column",
-    "Date",
-    "Number",
-    "Passthrough",
-    "Vector",
-    "bounded",
-    "decoded",
-    "identity",
-]
+__all__ = ["MAX_WIDTH", "Column", "Date", "Number", "Passthrough", "Vector", "decode"]
 
-
-# What a file may ask for: enough for any plan that was ever made, little enough to be harmless.
-WIDTH_LIMIT = 1 << 20
-TEXT_LIMIT = 1 << 20
+# Bounds on what a file may ask for: enough for any encoder, little enough to be harmless.
+MAX_WIDTH = 1 << 20
+MAX_LENGTH = 1 << 20
+NANOSECONDS = {"D": 86_400 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 @dataclass(frozen=True)
@@ -46,7 +36,7 @@ class Column(ABC):
     name, type : str
         The type as Arrow writes it.
     why : str
-        In words, for the summary.
+        Reason, for the summary.
     """
 
     name: str
@@ -57,25 +47,25 @@ class Column(ABC):
 
     @classmethod
     @abstractmethod
-    def decide(cls, name: str, column: Any) -> Self | str:
-        """Return what a column of sample rows is worth, or why it is not of this kind.
+    def fit(cls, name: str, column: Any) -> Self | str:
+        """Return the column fitted to sample rows, or why it is not of this kind.
 
-        The reason is empty if already the type of the column is another.
+        The reason is empty if the type of the column already rules it out.
         """
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """Numbers that are scored in the column's place."""
+        """Numbers that are scored in place of the column."""
 
     @property
     def labels(self) -> list[str]:
-        """What to call each number, for people."""
+        """A name for each number."""
         return [self.name] if self.width == 1 else [f"{self.name}[{i}]" for i in range(self.width)]
 
     @property
     def offset(self) -> Floats:
-        """(width,) what is subtracted of each number, in units of its scale."""
+        """(width,) what is subtracted from each number, in units of its scale."""
         return np.zeros(self.width)
 
     @property
@@ -84,26 +74,26 @@ class Column(ABC):
         return np.full(self.width, self.indicators)
 
     @classmethod
-    def is_small(cls, kind: Any) -> bool:
+    def fits_float32(cls, kind: Any) -> bool:
         """Whether float32 holds values of an Arrow type exactly enough."""
         return cls.indicators
 
     @abstractmethod
     def encode(self, array: Any, careful: bool) -> Any:
-        """Return an Arrow array as NumPy arrays; NaN is looked for only with `careful`."""
+        """Return an Arrow array as NumPy arrays; NaN is looked for only if `careful`."""
 
     @abstractmethod
     def fill(self, encoded: Any, part: slice, out: NDArray[Any]) -> None:
         """Write some of the encoded rows into `out`, (width, rows)."""
 
     def row_beyond(self, encoded: Any, limit: float = np.inf) -> int | None:
-        """Return the first row with a value of this size or more, or None."""
+        """Return the first row with an absolute value of at least `limit`, or None."""
         return None
 
     def map_from(self, other: Column) -> Floats | None:
-        """Return how the numbers of a column under another plan are those of this one.
+        """Return the linear map from the numbers of another fit of the column to these.
 
-        (width, other.width + 1), the last for the constant; None if they do not say.
+        (width, other.width + 1), the last column for the constant; None if there is no such map.
         """
         return None
 
@@ -113,8 +103,9 @@ class Column(ABC):
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Self:
-        """Return the column that `to_json` wrote, or raise `ValueError`."""
-        return cls(*identity(state))
+        """Return the column that `to_json` wrote, or raise `InputError`."""
+        names = [field.name for field in fields(cls)]
+        return cls(**{name: FIELD_CHECKS[name](name, state.get(name)) for name in names})
 
 
 @dataclass(frozen=True)
@@ -124,19 +115,19 @@ class Passthrough(Column):
     use: ClassVar[str] = "passthrough"
 
     @classmethod
-    def decide(cls, name: str, column: Any) -> Self | str:
-        """Return the column, whatever it is."""
+    def fit(cls, name: str, column: Any) -> Self | str:
+        """Return the column, whatever its type."""
         why = "empty" if column.null_count == len(column) else "neither number, date nor text"
         return cls(name, str(column.type), why)
 
     @property
     def width(self) -> int:
-        """None."""
+        """Zero."""
         return 0
 
     @classmethod
-    def is_small(cls, kind: Any) -> bool:
-        """Nothing of it is scored."""
+    def fits_float32(cls, kind: Any) -> bool:
+        """Return True: nothing is scored."""
         return True
 
     def encode(self, array: Any, careful: bool) -> None:
@@ -146,42 +137,58 @@ class Passthrough(Column):
         """Write nothing."""
 
 
-def decoded(array: Any) -> Any:
+def decode(array: Any) -> Any:
     """Return an array, or a column, of categories as one of plain values."""
     plain = value_type(array.type)
     return array if plain == array.type else array.cast(plain)
 
 
-def identity(state: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return (name, type, why) of a JSON object."""
-    for name in ("name", "type", "why"):
-        value = state.get(name)
-        if not isinstance(value, str) or len(value) > TEXT_LIMIT:
-            raise InputError(f"{name} must be a text, found {value!r:.80}.")
-    return state["name"], state["type"], state["why"]
+def _check_string(name: str, value: Any) -> str:
+    if not isinstance(value, str) or len(value) > MAX_LENGTH:
+        raise InputError(f"{name} must be a string, found {value!r:.80}.")
+    return value
 
 
-def bounded(name: str, value: Any) -> int:
-    """Return a positive whole number that a file may ask for."""
-    found = checks.integer(name, value)
-    if found > WIDTH_LIMIT:
-        raise InputError(f"{name} must be at most {WIDTH_LIMIT:,}, found {found:,}.")
-    return found
+def _check_strings(name: str, value: Any) -> tuple[str, ...]:
+    if (
+        not isinstance(value, list | tuple)
+        or not 0 < len(value) <= MAX_WIDTH
+        or not all(isinstance(item, str) for item in value)
+        or len(set(value)) < len(value)
+    ):
+        raise InputError(f"{name} must be a list of different strings, found {value!r:.80}.")
+    return tuple(value)
 
 
-NANOSECONDS = {"D": 86_400 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+def _check_width(name: str, value: Any) -> int:
+    return checks.integer(name, value, maximum=MAX_WIDTH)
+
+
+# How the fields of all kinds are read from JSON.
+FIELD_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "name": _check_string,
+    "type": _check_string,
+    "why": _check_string,
+    "shift": checks.number,
+    "scale": lambda name, value: checks.number(name, value, above=0),
+    "missing": checks.boolean,
+    "unit": lambda name, value: checks.choice(name, value, NANOSECONDS),
+    "length": _check_width,
+    "buckets": _check_width,
+    "values": _check_strings,
+}
 
 
 @dataclass(frozen=True)
 class Number(Column):
-    """Numbers and booleans: z = (x - shift) / scale, a missing one as the median.
+    """Numbers and booleans: z = (x - shift) / scale; a missing value counts as the median.
 
     Attributes
     ----------
     shift, scale : float
         Median and root mean square about it, in the sample.
     missing : bool
-        Whether a further number says where values are missing: if some were in the sample.
+        Whether a further number indicates missing values: if there were some in the sample.
     """
 
     shift: float
@@ -190,7 +197,7 @@ class Number(Column):
     use: ClassVar[str] = "number"
 
     @classmethod
-    def decide(cls, name: str, column: Any) -> Self | str:
+    def fit(cls, name: str, column: Any) -> Self | str:
         """Return the column if it holds numbers or booleans."""
         import pyarrow.types as kinds
 
@@ -198,39 +205,39 @@ class Number(Column):
         is_number = kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind)
         if not (is_number or kinds.is_boolean(kind)):
             return ""
-        return cls._measured(name, column, _plain(column.combine_chunks()))
+        return cls._measure(name, column, _plain(column.combine_chunks()))
 
     @classmethod
-    def _measured(cls, name: str, column: Any, values: NDArray[Any]) -> Self:
+    def _measure(cls, name: str, column: Any, values: NDArray[Any]) -> Self:
         floats = values.astype(np.float64)
         shift, scale, missing = center(floats)
-        why = "missing ones marked" if missing else ""
+        why = "missing values indicated" if missing else ""
         return cls(name, str(column.type), why, shift, scale, missing)
 
     @property
     def width(self) -> int:
-        """One, and one more if missing values are marked."""
+        """One, and one more for the indicator of missing values."""
         return 1 + self.missing
 
     @property
     def labels(self) -> list[str]:
-        """The column, and that values of it are missing."""
+        """The column and its indicator."""
         return [self.name, f"{self.name} is missing"][: self.width]
 
     @property
     def offset(self) -> Floats:
-        """What is subtracted of the number, in units of its scale; nothing of the mark."""
+        """The shift in units of the scale, and nothing for the indicator."""
         offset = np.zeros(self.width)
         offset[0] = self.shift / self.scale
         return offset
 
     @property
     def is_indicator(self) -> NDArray[np.bool_]:
-        """The mark is one."""
+        """All but the first."""
         return np.arange(self.width) > 0
 
     @classmethod
-    def is_small(cls, kind: Any) -> bool:
+    def fits_float32(cls, kind: Any) -> bool:
         """Whether the type has at most 24 significant bits."""
         import pyarrow.types as kinds
 
@@ -239,14 +246,14 @@ class Number(Column):
 
     def encode(self, array: Any, careful: bool) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
         """Return (values, where they are missing or None)."""
-        array = decoded(array)
+        array = decode(array)
         values = _plain(array)
         if values.dtype.kind != "f" or not (array.null_count or careful or self.missing):
             return values, None
         return fill_missing(values, self.shift)
 
     def fill(self, encoded: Any, part: slice, out: NDArray[Any]) -> None:
-        """Write z, and the mark."""
+        """Write z and the indicator."""
         self._write(encoded, part, out, self.shift)
 
     def _write(self, encoded: Any, part: slice, out: NDArray[Any], shift: float) -> None:
@@ -257,11 +264,11 @@ class Number(Column):
             out[1] = 0 if gone is None else gone[part]
 
     def row_beyond(self, encoded: Any, limit: float = np.inf) -> int | None:
-        """Return the first row with a value of this size or more, or None."""
+        """Return the first row with an absolute value of at least `limit`, or None."""
         return first_beyond(encoded[0], limit)
 
     def map_from(self, other: Column) -> Floats | None:
-        """Return how (z', mark, 1) becomes (z, mark): a missing number is z = 0 under both."""
+        """Return the map from (z', indicator, 1); a missing value is z = 0 in both."""
         if not isinstance(other, Number) or type(other) is not type(self):
             return None
         tick = self._tick_of(other)
@@ -276,54 +283,44 @@ class Number(Column):
         """Return how many of the units of this column one of another is."""
         return 1.0
 
-    @classmethod
-    def from_json(cls, state: Mapping[str, Any]) -> Self:
-        """Return the column that `to_json` wrote, or raise `ValueError`."""
-        shift = checks.number("shift", state.get("shift"))
-        scale = checks.number("scale", state.get("scale"), above=0)
-        missing = state.get("missing")
-        if not isinstance(missing, bool):
-            raise InputError(f"missing must be true or false, found {missing!r}.")
-        return cls(*identity(state), shift, scale, missing)
-
 
 @dataclass(frozen=True)
 class Date(Number):
-    """Dates, times and durations: as numbers, counted from their median on.
+    """Dates, times and durations, as numbers of units since their median.
 
     Attributes
     ----------
     unit : {"D", "s", "ms", "us", "ns"}
-        What is counted. Values of a finer unit are rounded down to it.
+        Values of a finer unit are rounded down to it.
     """
 
     unit: str = "ns"
     use: ClassVar[str] = "date"
 
     @classmethod
-    def decide(cls, name: str, column: Any) -> Self | str:
+    def fit(cls, name: str, column: Any) -> Self | str:
         """Return the column if it holds dates, times or durations."""
         import pyarrow.types as kinds
 
         if not kinds.is_temporal(column.type) or kinds.is_interval(column.type):
             return ""
         ticks = _ticks(column.combine_chunks())
-        found = cls._measured(name, column, numpy_array(ticks))
+        found = cls._measure(name, column, numpy_array(ticks))
         return replace(found, unit=_unit(column.type))
 
     @property
     def offset(self) -> Floats:
-        """Nothing: dates have no natural zero."""
+        """Zero: dates have no natural origin."""
         return np.zeros(self.width)
 
     @classmethod
-    def is_small(cls, kind: Any) -> bool:
-        """No date is."""
+    def fits_float32(cls, kind: Any) -> bool:
+        """Return False: ticks need more than 24 bits."""
         return False
 
     def encode(self, array: Any, careful: bool) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-        """Return (whole ticks since the median, where they are missing or None)."""
-        array = decoded(array)
+        """Return (ticks since the median, where they are missing or None)."""
+        array = decode(array)
         ticks, gone = _ticks(array), None
         if array.null_count:
             gone = array.is_null().to_numpy(zero_copy_only=False)
@@ -338,7 +335,7 @@ class Date(Number):
         return values, gone
 
     def fill(self, encoded: Any, part: slice, out: NDArray[Any]) -> None:
-        """Write z, and the mark."""
+        """Write z and the indicator."""
         self._write(encoded, part, out, 0.0)
 
     def _tick_of(self, other: Number) -> float:
@@ -347,24 +344,21 @@ class Date(Number):
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Self:
-        """Return the column that `to_json` wrote, or raise `ValueError`."""
-        column = super().from_json(state)
-        if abs(column.shift) >= 2.0**63:
-            raise InputError(f"shift must be a number of 64 bits, found {column.shift!r}.")
-        unit = checks.choice("unit", state.get("unit"), NANOSECONDS)
-        return replace(column, unit=unit)
+        """Return the column that `to_json` wrote, or raise `InputError`."""
+        checks.number("shift", state.get("shift"), above=-(2.0**63), below=2.0**63)
+        return super().from_json(state)
 
 
 @dataclass(frozen=True)
 class Vector(Column):
-    """Lists of one fixed length: as many numbers, divided by a common scale; missing ones as 0."""
+    """Lists of one fixed length, divided by a common scale; missing values count as 0."""
 
     scale: float
     length: int
     use: ClassVar[str] = "vector"
 
     @classmethod
-    def decide(cls, name: str, column: Any) -> Self | str:
+    def fit(cls, name: str, column: Any) -> Self | str:
         """Return the column if it holds lists of one fixed length, of numbers."""
         import pyarrow.types as kinds
 
@@ -385,9 +379,9 @@ class Vector(Column):
         return self.length
 
     @classmethod
-    def is_small(cls, kind: Any) -> bool:
-        """Whether its items are."""
-        return Number.is_small(kind.value_type)
+    def fits_float32(cls, kind: Any) -> bool:
+        """Whether float32 holds its items."""
+        return Number.fits_float32(kind.value_type)
 
     def encode(self, array: Any, careful: bool) -> NDArray[Any]:
         """Return (n, length) numbers."""
@@ -397,25 +391,18 @@ class Vector(Column):
         return values
 
     def fill(self, encoded: Any, part: slice, out: NDArray[Any]) -> None:
-        """Write them, divided by the scale."""
+        """Write the numbers divided by the scale."""
         np.multiply(encoded[part].T, 1 / self.scale, out=out, casting="unsafe")
 
     def map_from(self, other: Column) -> Floats | None:
-        """Return the numbers in units of this scale."""
+        """Return the change of scale."""
         if not isinstance(other, Vector) or other.length != self.length:
             return None
         return np.eye(self.length, self.length + 1) * (other.scale / self.scale)
 
     def row_beyond(self, encoded: Any, limit: float = np.inf) -> int | None:
-        """Return the first row with a value of this size or more, or None."""
+        """Return the first row with an absolute value of at least `limit`, or None."""
         return first_beyond(encoded, limit)
-
-    @classmethod
-    def from_json(cls, state: Mapping[str, Any]) -> Self:
-        """Return the column that `to_json` wrote, or raise `ValueError`."""
-        scale = checks.number("scale", state.get("scale"), above=0)
-        length = bounded("length", state.get("length"))
-        return cls(*identity(state), scale, length)
 
 
 def _plain(array: Any) -> NDArray[Any]:
@@ -436,7 +423,7 @@ def _wide(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _ticks(array: Any) -> Any:
-    """Return dates and times as an Arrow array of whole numbers of their unit."""
+    """Return dates and times as an Arrow array of integers in their unit."""
     import pyarrow as pa
 
     return array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())

@@ -1,17 +1,17 @@
-"""What each column of a table is used for, and tables as numbers to be scored.
+"""Encode tables as numbers to score.
 
-The rule is applied once, to a sample of rows, and recorded with the result, so that whoever
-continues it scores new rows in the same way.
+The encoder is fitted once, to a sample of rows, and stored with the result, so that later rows are
+encoded in the same way.
 
 - Numbers and booleans are used as they are, dates and times as numbers, vectors (lists of one
   fixed length) as that many numbers. Each is shifted by its median and divided by its spread in
-  the sample; without an intercept the shift is taken back in the scores.
-- A missing number (null or NaN) counts as the median. If numbers were missing in the sample, a
-  further column says where.
-- Text of at most 32 different values in the sample is one column per value, and one for all
-  other values and missing ones. Text of at most 1,000 values is hashed to 32 columns.
-  In either case there must be two rows or more per value, on average.
-- Everything else is carried along and not scored: other text, nested and binary columns, and
+  the sample; without an intercept the scores undo the shift.
+- A missing value (null or NaN) counts as the median. If there were some in the sample, a further
+  number indicates them.
+- Text of at most 32 distinct values in the sample is one-hot encoded, with one more indicator for
+  all other values and missing ones. Text of at most 1,000 values is hashed to 32 indicators.
+  In either case there must be at least two rows per value, on average.
+- Everything else is passed through and not scored: other text, nested and binary columns, and
   columns that are constant over the whole input.
 """
 
@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from olss.core.gram import COLUMN_LIMIT
 from olss.errors import DataError, InputError
 from olss.tables.arrow_types import value_type
-from olss.tables.columns import WIDTH_LIMIT, Column, Date, Number, Passthrough, Vector, decoded
+from olss.tables.columns import MAX_WIDTH, Column, Date, Number, Passthrough, Vector, decode
 from olss.tables.missing_values import Floats
-from olss.tables.text_columns import ONE_HOT, Hashed, OneHot
+from olss.tables.text_columns import MAX_ONE_HOT, Hashed, OneHot
 from olss.util import checks
 
 __all__ = [
@@ -40,7 +40,7 @@ __all__ = [
     "NumberBlock",
     "TableEncoder",
     "column_from_json",
-    "decide",
+    "fit_column",
     "fit_encoder",
 ]
 
@@ -52,13 +52,13 @@ Encoded: TypeAlias = "list[tuple[Column | NumberBlock, Any]]"
 
 @dataclass(frozen=True)
 class TableEncoder:
-    """What all columns are used for, and how rows become columns of numbers.
+    """The encoding of every column of a table, made by `fit_encoder`.
 
     Attributes
     ----------
     columns : tuple of Column
     dtype : {"float32", "float64"}
-        What numbers are scored in.
+        Precision of the numbers.
     """
 
     columns: tuple[Column, ...]
@@ -71,12 +71,12 @@ class TableEncoder:
 
     @cached_property
     def width(self) -> int:
-        """Numbers a row becomes, without the one for the intercept."""
+        """Numbers per row, without the one for the intercept."""
         return sum(column.width for column in self.columns)
 
     @cached_property
     def offsets(self) -> Floats:
-        """(width,) what was subtracted of each number, in units of its scale."""
+        """(width,) what was subtracted from each number, in units of its scale."""
         return np.concatenate([np.zeros(0), *(column.offset for column in self.used)])
 
     @cached_property
@@ -89,13 +89,13 @@ class TableEncoder:
         return [column.name for column in self.used for _ in range(column.width)]
 
     def labels(self) -> list[str]:
-        """Return what to call each number: a column, a value of it, a place in it."""
+        """Return a name for each number: a column, one of its values, a place in it."""
         return [label for column in self.used for label in column.labels]
 
     def uses(self, varies: NDArray[np.bool_]) -> list[tuple[str, str, str]]:
-        """Return (name, use, reason) for each column, in words; `varies` is (width,).
+        """Return (name, use, reason) for each column; `varies` is (width,).
 
-        A column of which no number varies over the rows seen is carried, in effect.
+        A column none of whose numbers varies over the rows seen is passed through, in effect.
         """
         live = dict.fromkeys(self.owners(), False)
         for name, moves in zip(self.owners(), varies, strict=True):
@@ -113,33 +113,32 @@ class TableEncoder:
 
     @classmethod
     def from_json(cls, state: Any) -> TableEncoder:
-        """Return the plan that `to_json` wrote; `ValueError` says what is wrong with another."""
+        """Return the encoder that `to_json` wrote, or raise `InputError`."""
         if not isinstance(state, dict) or not isinstance(state.get("columns"), list):
-            raise InputError(f"a plan must be a JSON object with columns, found {state!r:.80}.")
+            raise InputError(f"an encoder must be a JSON object with columns, found {state!r:.80}.")
         if state.get("dtype") not in DTYPES:
             raise InputError(f"dtype must be one of {DTYPES}, found {state.get('dtype')!r:.80}.")
-        plan = cls(tuple(column_from_json(column) for column in state["columns"]), state["dtype"])
-        if len({column.name for column in plan.columns}) < len(plan.columns):
-            raise InputError("a plan must name each column once.")
-        if plan.width > WIDTH_LIMIT:
-            raise InputError(
-                f"a plan may make {WIDTH_LIMIT:,} numbers a row, found {plan.width:,}."
-            )
-        return plan
+        encoder = cls(
+            tuple(column_from_json(column) for column in state["columns"]), state["dtype"]
+        )
+        if len({column.name for column in encoder.columns}) < len(encoder.columns):
+            raise InputError("columns of an encoder must have different names.")
+        checks.integer("width", encoder.width, 0, maximum=MAX_WIDTH)
+        return encoder
 
     @cached_property
-    def _stretches(self) -> list[tuple[NumberBlock | None, list[Column]]]:
-        """The columns that are scored, those together that can be written together."""
-        return neighbours(self.used)
+    def _groups(self) -> list[tuple[NumberBlock | None, list[Column]]]:
+        """The columns that are scored, grouped where they can be written together."""
+        return _group_columns(self.used)
 
     def encode(self, batch: Any, *, careful: bool = False) -> Encoded:
-        """Return the used columns of a record batch, each or some with what `fill` makes of them.
+        """Return the scored columns of a record batch, ready for `fill`.
 
-        With `careful` NaN is looked for; it takes time, and clean data need it not.
+        NaN is looked for only if `careful`: it takes time, and clean data do not need it.
         """
         place = {name: i for i, name in enumerate(batch.schema.names)}
         encoded: Encoded = []
-        for block, columns in self._stretches:
+        for block, columns in self._groups:
             arrays = [batch.column(place[column.name]) for column in columns]
             together = None if block is None or careful else block.encode(arrays)
             if block is not None and together is not None:
@@ -158,9 +157,9 @@ class TableEncoder:
         out[at] = 1
 
     def map_from(self, other: TableEncoder) -> Floats:
-        """Return A with z = A z' for the numbers (z, 1) of a row and those (z', 1) by another plan.
+        """Return A with (z, 1) = A (z', 1) for the numbers z' of another encoder.
 
-        Raises `InputError` that names a column whose numbers the other plan does not say.
+        Raises `InputError` that names a column for which there is no such map.
         """
         ends = np.cumsum([column.width for column in other.used])
         theirs = {c.name: (c, end) for c, end in zip(other.used, ends, strict=True)}
@@ -171,9 +170,9 @@ class TableEncoder:
             taken = None if found is None else column.map_from(found)
             if found is None or taken is None:
                 raise InputError(
-                    f"column {column.name!r} is scored as {column.use} here, and "
+                    f"column {column.name!r} is encoded as {column.use} here and "
                     f"{'not at all' if found is None else 'as ' + found.use} in the other. Leave "
-                    "it out of the scores of both with exclude, or update one with all rows."
+                    "it out of both with exclude=, or update one sketch with all rows."
                 )
             rows = slice(at, at + column.width)
             A[rows, end - found.width : end], A[rows, -1] = taken[:, :-1], taken[:, -1]
@@ -182,12 +181,12 @@ class TableEncoder:
 
     @cached_property
     def may_grow(self) -> bool:
-        """Whether other rows might make more numbers of the same columns than are scored."""
-        most = (2 if isinstance(c, Number) else max(c.width, ONE_HOT + 1) for c in self.columns)
+        """Whether an encoder fitted to other rows could exceed the limit of columns."""
+        most = (2 if isinstance(c, Number) else max(c.width, MAX_ONE_HOT + 1) for c in self.columns)
         return sum(most) >= COLUMN_LIMIT
 
     def row_beyond(self, batch: Any, limit: float) -> tuple[str, int] | None:
-        """Return (column, row) of the first value of this size or more, or None."""
+        """Return (column, row) of the first absolute value of at least `limit`, or None."""
         for column in self.used:
             encoded = column.encode(batch.column(column.name), careful=True)
             row = column.row_beyond(encoded, limit)
@@ -196,20 +195,20 @@ class TableEncoder:
         return None
 
     def explain_not_finite(self, batch: Any, place: str, start: int) -> DataError:
-        """Return an error that names the first infinite value of a batch, or one too large."""
-        remedy = "leave the column out of the scores with exclude"
+        """Return an error that names the first infinite or too large value of a batch."""
+        remedy = "leave the column out with exclude="
         kinds = {np.inf: "an infinite value", LARGEST: "a value too large to square"}
         for limit, what in kinds.items():
             found = self.row_beyond(batch, limit)
             if found is not None:
                 name, row = found
                 return DataError(
-                    f"{place}: column {name!r} holds {what} in row {start + row}. Mend it, or "
+                    f"{place}: column {name!r} holds {what} in row {start + row}. Repair it, or "
                     f"{remedy}."
                 )
         return DataError(
-            f"{place}: values after row {start} are too large to be squared. Rescale the columns, "
-            f"or {remedy}."
+            f"{place}: values after row {start} are too large to square. Rescale the columns, or "
+            f"{remedy}."
         )
 
 
@@ -221,14 +220,17 @@ def fit_encoder(
     apart: Collection[str] = (),
     limit: int | None = COLUMN_LIMIT - 1,
 ) -> TableEncoder:
-    """Decide what columns are used for, from a table of sample rows.
+    """Fit an encoder to a table of sample rows.
 
     Parameters
     ----------
     sample : pyarrow.Table
-    columns, exclude : names to use, names not to use
-    apart : names of the target and task, which are not scored
-    limit : the most numbers a row may become
+    columns, exclude : collection of str
+        Columns to score, columns not to score.
+    apart : collection of str
+        Target and task, which are not scored.
+    limit : int or None
+        Maximum of numbers per row.
 
     Examples
     --------
@@ -239,23 +241,23 @@ def fit_encoder(
     """
     chosen = None if columns is None else set(columns)
     exclude, apart = set(exclude), set(apart)
-    plan: list[Column] = []
+    fitted: list[Column] = []
     small = True
     for name, column in zip(sample.schema.names, sample.columns, strict=True):
         if name in apart:
-            plan.append(Passthrough(name, str(column.type), "target or task"))
+            fitted.append(Passthrough(name, str(column.type), "target or task"))
         elif name in exclude or (chosen is not None and name not in chosen):
-            plan.append(Passthrough(name, str(column.type), "not asked for"))
+            fitted.append(Passthrough(name, str(column.type), "not asked for"))
         else:
-            plan.append(decide(name, column))
-            small &= plan[-1].is_small(value_type(column.type))
-    result = TableEncoder(tuple(plan), "float32" if small else "float64")
-    if limit is not None and result.width > limit:
+            fitted.append(fit_column(name, column))
+            small &= fitted[-1].fits_float32(value_type(column.type))
+    encoder = TableEncoder(tuple(fitted), "float32" if small else "float64")
+    if limit is not None and encoder.width > limit:
         raise InputError(
-            f"the columns make {result.width:,} numbers a row, at most {limit:,} are "
-            "scored. Name the important ones with columns, or leave some out with exclude."
+            f"columns= makes {encoder.width:,} numbers per row, at most {limit:,} are scored. Name "
+            "the important columns with columns=, or leave some out with exclude=."
         )
-    return result
+    return encoder
 
 
 KINDS: dict[str, type[Column]] = {
@@ -263,32 +265,32 @@ KINDS: dict[str, type[Column]] = {
 }
 
 
-def decide(name: str, column: Any) -> Column:
-    """Return a column of sample rows as the first kind that takes it.
+def fit_column(name: str, column: Any) -> Column:
+    """Fit the first kind of column that accepts the sample.
 
-    If none but `Passthrough` does, the last reason given by the others says why.
+    If only `Passthrough` does, its reason is the last one given by the others.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> decide("colour", pa.chunked_array([["red", "red", "blue", "blue"]])).width
+    >>> fit_column("colour", pa.chunked_array([["red", "red", "blue", "blue"]])).width
     3
-    >>> decide("note", pa.chunked_array([["a", "b", "c"]])).why
+    >>> fit_column("note", pa.chunked_array([["a", "b", "c"]])).why
     'text, 3 values in 3'
     """
-    column, text, reason = decoded(column), str(column.type), ""
+    column, text, reason = decode(column), str(column.type), ""
     for kind in KINDS.values():
-        found = kind.decide(name, column)
+        found = kind.fit(name, column)
         if isinstance(found, str):
             reason = found or reason
             continue
         why = reason if isinstance(found, Passthrough) and reason else found.why
         return replace(found, type=text, why=why)
-    raise AssertionError("a column is carried if nothing else")
+    raise AssertionError("Passthrough accepts every column")
 
 
 def column_from_json(state: Any) -> Column:
-    """Return the column that `Column.to_json` wrote, or raise `ValueError`."""
+    """Return the column that `Column.to_json` wrote, or raise `InputError`."""
     if not isinstance(state, dict):
         raise InputError(f"a column must be a JSON object, found {state!r:.80}.")
     return KINDS[checks.choice("use", state.get("use"), KINDS)].from_json(state)
@@ -299,12 +301,15 @@ FLOATS = ("float", "double")  # as Arrow writes float32 and float64
 
 @dataclass(frozen=True)
 class NumberBlock:
-    """Columns of floats: z = (x - shift) / scale in each, as `Number` has it.
+    """Neighbouring float columns, encoded as `Number` does but in one step.
+
+    Column by column, threads would wait for each other before each of them, and two threads would
+    be slower than one.
 
     Attributes
     ----------
     columns : tuple of Number
-        None of them marks where values are missing.
+        Without indicators of missing values.
     shift, scale : (k, 1) float arrays
     """
 
@@ -318,7 +323,7 @@ class NumberBlock:
         return len(self.columns)
 
     def encode(self, arrays: Sequence[Any]) -> Any:
-        """Return the columns as a record batch, or None if they are not floats without gaps."""
+        """Return the columns as a record batch, or None if they are not floats without null."""
         import pyarrow as pa
 
         kinds = {str(array.type) for array in arrays}
@@ -334,21 +339,22 @@ class NumberBlock:
         out *= (1 / self.scale).astype(out.dtype)
 
 
-def neighbours(columns: Sequence[Column]) -> list[tuple[NumberBlock | None, list[Column]]]:
-    """Return columns in stretches, in their order, each with the block it is if it is one."""
-    stretches: list[tuple[NumberBlock | None, list[Column]]] = []
-    for kind, some in groupby(columns, _kind):
-        stretch = list(some)
-        numbers = tuple(column for column in stretch if isinstance(column, Number))
+def _group_columns(columns: Sequence[Column]) -> list[tuple[NumberBlock | None, list[Column]]]:
+    """Return columns in groups, in order, each with its block if it can be one."""
+    groups: list[tuple[NumberBlock | None, list[Column]]] = []
+    for kind, members in groupby(columns, _block_type):
+        group = list(members)
+        numbers = tuple(column for column in group if isinstance(column, Number))
         block = None
-        if kind is not None and len(stretch) > 1:
-            shift, scale = ([getattr(c, name) for c in numbers] for name in ("shift", "scale"))
-            block = NumberBlock(numbers, np.array(shift)[:, None], np.array(scale)[:, None])
-        stretches.append((block, stretch))
-    return stretches
+        if kind is not None and len(group) > 1:
+            shift = np.array([[column.shift] for column in numbers])
+            scale = np.array([[column.scale] for column in numbers])
+            block = NumberBlock(numbers, shift, scale)
+        groups.append((block, group))
+    return groups
 
 
-def _kind(column: Column) -> str | None:
+def _block_type(column: Column) -> str | None:
     """Return the type of a column that can be part of a block, else None."""
     plain = type(column) is Number and not column.missing and column.type in FLOATS
     return column.type if plain else None

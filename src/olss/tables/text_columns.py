@@ -1,42 +1,41 @@
-"""Columns of text: one number a value, or values hashed to a few numbers."""
+"""Columns of text: one-hot encoded, or hashed."""
 
 from __future__ import annotations
 
 import zlib
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.errors import InputError
 from olss.tables.arrow_types import is_text, numpy_array
-from olss.tables.columns import Column, bounded, identity
+from olss.tables.columns import Column
 from olss.tables.missing_values import Floats
 
-__all__ = ["ONE_HOT", "Hashed", "OneHot"]
+__all__ = ["MAX_ONE_HOT", "Hashed", "OneHot"]
 
-# Text of at most so many different values is one number for each, of at most so many hashed.
-ONE_HOT = 32
-HASHED = 1000
+# Text of at most so many distinct values is one-hot encoded, of at most so many hashed.
+MAX_ONE_HOT = 32
+MAX_HASHED = 1000
 BUCKETS = 32
 MISSING = "\0missing"
 
 
 @dataclass(frozen=True)
 class Text(Column):
-    """Text of which one of several numbers is 1 in each row, and the others 0."""
+    """Text as indicators: one number is 1 in each row, the others 0."""
 
     indicators: ClassVar[bool] = True
 
     @abstractmethod
     def places(self, labels: Sequence[str | None]) -> list[int]:
-        """Return which number is 1 for each of some texts, None for a missing one."""
+        """Return which number is 1 for each label; None is a missing value."""
 
     def map_from(self, other: Column) -> Floats | None:
-        """Return which number each value of another plan is; its others are taken for missing."""
+        """Return which number each value of another fit is; others count as missing."""
         if not isinstance(other, OneHot):
             return None
         taken = np.zeros((self.width, other.width + 1))
@@ -67,19 +66,19 @@ class Text(Column):
 
 @dataclass(frozen=True)
 class OneHot(Text):
-    """Text of few different values: a number for each, and one for all others and missing ones."""
+    """Text of few distinct values: an indicator of each, and one for all others and missing."""
 
     values: tuple[str, ...]
     use: ClassVar[str] = "one-hot"
 
     @classmethod
-    def decide(cls, name: str, column: Any) -> Self | str:
-        """Return the column if it holds text of at most `ONE_HOT` different values."""
+    def fit(cls, name: str, column: Any) -> Self | str:
+        """Return the column if it holds text of at most `MAX_ONE_HOT` distinct values."""
         distinct = _few_values(column)
         if isinstance(distinct, str):
             return distinct
-        if len(distinct) > ONE_HOT:
-            return f"text of more than {ONE_HOT} values"
+        if len(distinct) > MAX_ONE_HOT:
+            return f"text of more than {MAX_ONE_HOT} values"
         why = f"{len(distinct)} values, one column each and one for others"
         return cls(name, str(column.type), why, tuple(distinct))
 
@@ -90,7 +89,7 @@ class OneHot(Text):
 
     @property
     def labels(self) -> list[str]:
-        """The column with each of its values."""
+        """The column and each of its values."""
         return [f"{self.name} = {value!r}" for value in self.values] + [f"{self.name}, others"]
 
     def places(self, labels: Sequence[str | None]) -> list[int]:
@@ -98,28 +97,17 @@ class OneHot(Text):
         place: dict[str | None, int] = {value: i for i, value in enumerate(self.values)}
         return [place.get(label, len(place)) for label in labels]
 
-    @classmethod
-    def from_json(cls, state: Mapping[str, Any]) -> Self:
-        """Return the column that `to_json` wrote, or raise `ValueError`."""
-        values = state.get("values")
-        if not isinstance(values, list | tuple) or not all(isinstance(v, str) for v in values):
-            raise InputError(f"values must be a list of texts, found {values!r:.80}.")
-        if len(set(values)) < len(values) or not values:
-            raise InputError(f"values must differ from each other, found {values!r:.80}.")
-        bounded("the number of values", len(values))
-        return cls(*identity(state), tuple(values))
-
 
 @dataclass(frozen=True)
 class Hashed(Text):
-    """Text of many values: hashed to a few numbers."""
+    """Text of many distinct values, hashed to a few indicators."""
 
     buckets: int
     use: ClassVar[str] = "hashed"
 
     @classmethod
-    def decide(cls, name: str, column: Any) -> Self | str:
-        """Return the column if it holds text of at most `HASHED` different values."""
+    def fit(cls, name: str, column: Any) -> Self | str:
+        """Return the column if it holds text of at most `MAX_HASHED` distinct values."""
         distinct = _few_values(column)
         if isinstance(distinct, str):
             return distinct
@@ -133,7 +121,7 @@ class Hashed(Text):
 
     @property
     def labels(self) -> list[str]:
-        """The column with the number of each bucket."""
+        """The column and the number of each bucket."""
         return [f"{self.name}, hash {i}" for i in range(self.buckets)]
 
     def map_from(self, other: Column) -> Floats | None:
@@ -143,19 +131,13 @@ class Hashed(Text):
         return super().map_from(other)
 
     def places(self, labels: Sequence[str | None]) -> list[int]:
-        """Return the bucket of each text: CRC-32 of its UTF-8 bytes, modulo their number."""
+        """Return the bucket of each label: CRC-32 of its UTF-8 bytes, modulo their number."""
         present = (MISSING if label is None else label for label in labels)
         return [zlib.crc32(text.encode()) % self.buckets for text in present]
 
-    @classmethod
-    def from_json(cls, state: Mapping[str, Any]) -> Self:
-        """Return the column that `to_json` wrote, or raise `ValueError`."""
-        buckets = bounded("buckets", state.get("buckets"))
-        return cls(*identity(state), buckets)
-
 
 def _few_values(column: Any) -> list[str] | str:
-    """Return the different texts, sorted, or why a column is not worth numbers as text."""
+    """Return the distinct texts, sorted, or why a column is not encoded as text."""
     import pyarrow as pa
 
     if not is_text(column.type):
@@ -164,6 +146,6 @@ def _few_values(column: Any) -> list[str] | str:
     distinct = values.unique()
     if not len(distinct):
         return "empty"
-    if len(distinct) > HASHED or 2 * len(distinct) > max(len(values), 4):
+    if len(distinct) > MAX_HASHED or 2 * len(distinct) > max(len(values), 4):
         return f"text, {len(distinct):,} values in {len(values):,}"
     return sorted(distinct.to_pylist())
