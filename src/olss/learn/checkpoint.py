@@ -1,4 +1,4 @@
-"""Folders of state on disk: written whole or not at all, and checked byte for byte when read."""
+"""Checkpoints: folders that are written atomically and verified byte for byte when read."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from olss.errors import DamagedCheckpointError, FormatError, InputError
 from olss.streams.record import write_json
@@ -20,7 +20,7 @@ from olss.streams.record import write_json
 __all__ = ["check_replaceable", "read_state", "save_whole", "verify", "write_state"]
 
 FORMAT = "olss-learner"
-VERSION = 2
+VERSION = 3
 CHECKSUMS = "checksums.json"
 
 
@@ -42,12 +42,12 @@ def check_replaceable(folder: Path) -> None:
 
 
 def save_whole(folder: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a new folder, add the sums of its files, and put it into place."""
+    """Have `write` fill a new folder, add checksums of its files, and move it into place."""
     partial = folder.with_name(f"{folder.name}.{os.getpid()}.part")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     write(partial)
-    write_json(partial / CHECKSUMS, _sums(partial))
+    write_json(partial / CHECKSUMS, _checksums(partial))
     old = folder.with_name(f"{folder.name}.{os.getpid()}.old")
     if folder.exists():
         folder.rename(old)
@@ -56,13 +56,13 @@ def save_whole(folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def verify(folder: Path) -> None:
-    """Raise unless the folder holds the files it was saved with, byte for byte."""
+    """Raise `DamagedCheckpointError` unless the folder holds the files it was saved with."""
     try:
         expected = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
-        found = _sums(folder)
+        found = _checksums(folder)
     except FileNotFoundError as error:
         raise DamagedCheckpointError(
-            f"{folder} is no whole checkpoint: {error.filename} is missing."
+            f"{folder} is incomplete: {error.filename} is missing."
         ) from error
     except (ValueError, OSError) as error:
         raise DamagedCheckpointError(f"{folder} cannot be read ({error}).") from error
@@ -74,34 +74,32 @@ def verify(folder: Path) -> None:
     raise DamagedCheckpointError(f"{folder} is damaged: {(changed or [CHECKSUMS])[0]} {what}.")
 
 
-def _sums(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below the folder but the list of sums."""
+def _checksums(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file below the folder but the list of checksums."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     sums = {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()) for p in files}
     return {name: found.hexdigest() for name, found in sums.items() if name != CHECKSUMS}
 
 
-def write_state(folder: Path, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-    """Write a learner's numbers and settings into a folder: safetensors and JSON, no pickle."""
+def write_state(folder: Path, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Write a learner's tensors and settings into a folder as safetensors and JSON."""
     save_file({name: t.contiguous() for name, t in tensors.items()}, folder / "net.safetensors")
     write_json(folder / "state.json", {"format": FORMAT, "version": VERSION, **state})
 
 
-def read_state(folder: Path, device: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+def read_state(folder: Path, device: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return what `write_state` wrote, once the folder has been verified."""
     if not (folder / CHECKSUMS).exists() and not (folder / "state.json").exists():
         raise FormatError(f"{folder} does not hold a learner: state.json is missing.")
     verify(folder)
     try:
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        if state.get("format") != FORMAT:
-            raise FormatError(f"{folder} does not hold a learner of olss.")
-        if state["version"] != VERSION:
-            raise FormatError(
-                f"{folder} was written by another version of olss: begin again without it."
-            )
-        return state, load_file(folder / "net.safetensors", device)
-    except (SafetensorError, FileNotFoundError, KeyError, ValueError) as error:
-        if isinstance(error, FormatError):
-            raise
+        known = state["format"], state["version"]
+        tensors = load_file(folder / "net.safetensors", device)
+    except (SafetensorError, FileNotFoundError, KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{folder} does not hold a learner of olss ({error}).") from error
+    if known != (FORMAT, VERSION):
+        raise FormatError(
+            f"{folder} was written by another version of olss. Start again without it."
+        )
+    return state, tensors

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from olss.errors import DamagedCheckpointError, InputError, OlssWarning
 from olss.learn.checkpoint import save_whole, verify
-from olss.learn.learner import Clock, Learner, TaskCost
+from olss.learn.learner import Learner, TaskCost
 from olss.learn.model import labels_of
 from olss.streams.record import Record
 from olss.streams.stream import hash_arrays
@@ -96,14 +96,14 @@ def run(
             disturbed.append(_disturbed_rows(task))
             if i < learner.model.tasks:
                 continue
-            clock = Clock()
+            scoring = TaskCost()
             ahead = learner.score_ahead(task)
-            clock.stop("evaluate")
+            scoring.end_phase("evaluate")
             cost = learner.fit_task(task)
-            clock.stop("fit")
+            scoring.end_phase("fit")
             scores = [learner.score(*test, j) for j, test in enumerate(tests)]
-            clock.stop("evaluate")
-            record = _extend(record, task, learner, scores, ahead, cost, clock, disturbed)
+            scoring.end_phase("evaluate")
+            record = _extend(record, task, learner, scores, ahead, cost, scoring, disturbed)
             if folder:
                 _save(folder, learner, record)
             if on_task:
@@ -205,7 +205,7 @@ def _extend(
     scores: list[float],
     ahead: tuple[float, float],
     cost: TaskCost,
-    clock: Clock,
+    scoring: TaskCost,
     disturbed: list[NDArray[np.bool_]],
 ) -> Record:
     """Return the record with one more task."""
@@ -216,7 +216,8 @@ def _extend(
     memory_rows[:-1, :-1], memory_rows[-1] = record.memory_rows, learner.buffer.count_by_task(count)
     held = learner.buffer.held
     noisy = 0 if held is None else np.concatenate(disturbed)[held.index.cpu().numpy()].sum()
-    seconds, cpu_seconds = clock.wall | cost.seconds, clock.cpu | cost.cpu_seconds
+    seconds = scoring.seconds | cost.seconds
+    cpu_seconds = scoring.cpu_seconds | cost.cpu_seconds
     return replace(
         record,
         accuracy=accuracy,

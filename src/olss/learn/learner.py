@@ -23,7 +23,7 @@ from olss.learn.buffers import Buffer
 from olss.learn.checkpoint import check_replaceable, read_state, save_whole, write_state
 from olss.learn.heads import Head
 from olss.learn.losses import Loss
-from olss.learn.model import Labels, Model, labels_of
+from olss.learn.model import Labels, Model, labels_of, strip_prefix
 from olss.learn.projections import Projection
 from olss.learn.regularizers import Regularizer
 from olss.learn.replay import ReplayStrategy, TrainingSet
@@ -34,60 +34,21 @@ __all__ = ["Learner", "Parts", "TaskCost"]
 
 @dataclass(frozen=True)
 class Parts:
-    """What a learner is composed of, each part one decision.
+    """What a learner is composed of, each part one decision."""
 
-    Attributes
-    ----------
-    training : Training
-        The net, its optimizer, steps and epochs.
-    loss : Loss
-        What is learned from labels.
-    head : Head
-        How it predicts.
-    augmentation : Augmentation
-        How the images of a step are changed.
-    buffer : Buffer
-        Which rows are kept.
-    replay : ReplayStrategy
-        Which rows a task is trained on.
-    regularizers : sequence of Regularizer
-        What is added to the loss.
-    projection : Projection
-        How the gradient is changed.
-    restart : bool
-        Whether each task begins with the initial weights.
-    """
-
-    training: Training
-    loss: Loss
-    head: Head
-    augmentation: Augmentation
-    buffer: Buffer
-    replay: ReplayStrategy
-    regularizers: Sequence[Regularizer] = ()
-    projection: Projection = field(default_factory=Projection)
-    restart: bool = False
+    training: Training  # the net, its optimizer, steps and epochs
+    loss: Loss  # what is learned from labels
+    head: Head  # how it predicts
+    augmentation: Augmentation  # how the images of a step are changed
+    buffer: Buffer  # which rows are kept
+    replay: ReplayStrategy  # which rows a task is trained on
+    regularizers: Sequence[Regularizer] = ()  # what is added to the loss
+    projection: Projection = field(default_factory=Projection)  # how the gradient is changed
+    restart: bool = False  # whether each task begins with the initial weights
 
 
-class Clock:
-    """Seconds spent on each phase of a task: elapsed and of the processor."""
-
-    def __init__(self) -> None:
-        self.wall: dict[str, float] = {}
-        self.cpu: dict[str, float] = {}
-        self.last = time.perf_counter(), time.process_time()
-
-    def stop(self, phase: str) -> None:
-        """Add the time since the last stop to a phase."""
-        now = time.perf_counter(), time.process_time()
-        for spent, before, after in zip((self.wall, self.cpu), self.last, now, strict=True):
-            spent[phase] = spent.get(phase, 0.0) + after - before
-        self.last = now
-
-
-@dataclass
 class TaskCost:
-    """What a task cost.
+    """What a task costs.
 
     Attributes
     ----------
@@ -96,13 +57,21 @@ class TaskCost:
     row_passes : int
         Rows that went through the net in them, each counted as often as it did.
     seconds, cpu_seconds : dict
-        Of "select" and "train": elapsed, and of the processor.
+        Of each phase, such as "select" and "train": elapsed, and of the processor.
     """
 
-    steps: int = 0
-    row_passes: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
-    cpu_seconds: dict[str, float] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.steps = self.row_passes = 0
+        self.seconds: dict[str, float] = {}
+        self.cpu_seconds: dict[str, float] = {}
+        self._last = time.perf_counter(), time.process_time()
+
+    def end_phase(self, phase: str) -> None:
+        """Add the time since the last phase ended to this one."""
+        now, spent = (time.perf_counter(), time.process_time()), (self.seconds, self.cpu_seconds)
+        for seconds, before, after in zip(spent, self._last, now, strict=True):
+            seconds[phase] = seconds.get(phase, 0.0) + after - before
+        self._last = now
 
 
 class Learner:
@@ -175,7 +144,7 @@ class Learner:
         if not self._started:
             self.start()
         parts, model, buffer = self.parts, self.model, self.buffer
-        clock, cost = Clock(), TaskCost()
+        cost = TaskCost()
         with self._undo_on_error():
             X, y, present = model.check_task(task, task.X, task.y, "")
             index = torch.arange(self._rows_seen, self._rows_seen + len(y), device=model.device)
@@ -196,7 +165,7 @@ class Learner:
                 buffer.update(current, model.tasks, model.features)
             batch = parts.training.batch
             training = parts.replay.training_set(current, buffer.held, buffer.size, batch, rng)
-            clock.stop("select")
+            cost.end_phase("select")
 
             # Train.
             training = parts.loss.begin_task(model, training)
@@ -204,12 +173,12 @@ class Learner:
                 regularizer.begin_task(model)
             parts.projection.begin_task(model, buffer.held)
             self._train(training, parts.training.epochs, rng, cost)
-            clock.stop("train")
+            cost.end_phase("train")
 
             # What stays of the task.
             if not parts.replay.updates_buffer_first:
                 buffer.update(current, model.tasks, model.features)
-            clock.stop("select")
+            cost.end_phase("select")
             if parts.training.finish_epochs and buffer.held is not None:
                 finish = parts.loss.begin_task(model, TrainingSet(buffer.held, batch))
                 rate = parts.training.finish_rate
@@ -218,11 +187,10 @@ class Learner:
                 regularizer.end_task(model, training.rows, buffer)
             model.average.end_task()
             parts.head.fit(model, buffer.held)
-            clock.stop("train")
+            cost.end_phase("train")
         model.tasks += 1
         self._rows_seen += len(y)
         self._head_is_fitted = True
-        cost.seconds, cost.cpu_seconds = clock.wall, clock.cpu
         return cost
 
     def _train(
@@ -296,8 +264,7 @@ class Learner:
         model, regularizers = self.model, self.parts.regularizers
         before, was_built = {**vars(model), "labels": copy(model.labels)}, model.shape is not None
         buffer, kept = self.buffer.snapshot(), [r.state for r in regularizers]
-        if was_built:
-            params, average, table = model.params.state(), model.average.state, model.mask.table
+        learned = model.state() if was_built else {}
         try:
             with torch.random.fork_rng():
                 yield
@@ -305,9 +272,7 @@ class Learner:
             vars(model).clear()
             vars(model).update(before)  # the first task builds the net
             if was_built:
-                model.params.load(params)
-                model.average.state = average
-                model.mask.load(table)
+                model.load(learned)
                 model.net.eval()
             self.buffer.restore(buffer)
             for regularizer, state in zip(regularizers, kept, strict=True):
@@ -366,10 +331,14 @@ class Learner:
         if model.labels.classes is None and getattr(task, "classes", None) is None:
             model.labels = Labels(None if model.regression else labels_of([task]))
         X, y, present = model.check_task(task, task.X_test, task.y_test, "_test")
-        with model.looking_ahead(present):
+        learned = model.state()
+        try:
+            model.mask.begin_task(present)
             ahead = self.score(task.X_test, task.y_test, model.tasks)
             model.params.load(model.first)
             return ahead, model.score(model.mask.apply(model.outputs(X), model.tasks), y)
+        finally:
+            model.load(learned)
 
     def _answers(self, X: Any, task: int | None) -> Tensor:
         """Return a score for each output that competes, (n, outputs)."""
@@ -401,11 +370,9 @@ class Learner:
 
     def _write(self, folder: Path) -> None:
         model = self.model
-        states = {"net": model.params.state(), "average": model.average.state}
-        states |= {f"penalty.{i}": r.state for i, r in enumerate(self.parts.regularizers)}
-        tensors = {"head": model.mask.table}
-        for prefix, held in states.items():
-            tensors |= {f"{prefix}.{name}": value for name, value in held.items()}
+        tensors = model.state()
+        for i, regularizer in enumerate(self.parts.regularizers):
+            tensors |= {f"regularizer.{i}.{name}": v for name, v in regularizer.state.items()}
         classes = model.labels.classes
         state = {
             "config": self.config,
@@ -441,17 +408,11 @@ class Learner:
         model.tasks, self._rows_seen = state["tasks"], state["seen"]
         model.flat_targets = state["flat_targets"]
         model.build(tuple(state["shape"]), state["outputs"], state["scale"])
-        model.params.load(_strip_prefix("net.", tensors))
-        model.average.state = _strip_prefix("average.", tensors)
-        model.mask.load(tensors["head"])
+        model.load(tensors)
         for i, regularizer in enumerate(self.parts.regularizers):
-            regularizer.state = _strip_prefix(f"penalty.{i}.", tensors)
+            regularizer.state = strip_prefix(f"regularizer.{i}.", tensors)
         self.buffer.load(folder)
         # Now, since the first prediction may be for a task ahead, with other classes competing.
         self.parts.head.fit(model, self.buffer.held)
         self._head_is_fitted = True
         return self
-
-
-def _strip_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

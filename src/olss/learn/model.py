@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -403,13 +402,21 @@ class Model:
             return math.nan
         return float(1 - (answers.double() - targets).square().sum() / spread)
 
-    @contextmanager
-    def looking_ahead(self, present: Tensor) -> Iterator[None]:
-        """Let the classes `present` compete for a while, then restore mask and net."""
-        table, now = self.mask.table, self.params.state()
-        self.mask.begin_task(present)
-        try:
-            yield
-        finally:
-            self.params.load(now)
-            self.mask.load(table)
+    # ------------------------------------------------------------------ state
+
+    def state(self) -> dict[str, Tensor]:
+        """Copy what changes with a task: parameters, their average, the classes of each task."""
+        state = {"classes": self.mask.table}
+        state |= {f"net.{name}": value.clone() for name, value in self.params.tensors().items()}
+        return state | {f"average.{name}": value for name, value in self.average.state.items()}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Restore what `state` returned."""
+        self.params.load(strip_prefix("net.", state))
+        self.average.state = strip_prefix("average.", state)
+        self.mask.load(state["classes"])
+
+
+def strip_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with `prefix`, without it."""
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -154,6 +155,17 @@ def _parse(name: str) -> tuple[str, tuple[int, ...]]:
     raise InputError(f"net must be {NAMES}; found {name!r}.")
 
 
+@contextmanager
+def forward_hooks(modules: Iterable[nn.Module], hook: Callable[..., Any], **options: Any) -> Any:
+    """Call `hook` whenever one of the modules is called inside the block."""
+    handles = [module.register_forward_hook(hook, **options) for module in modules]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 def last_linear(
     net: nn.Module, forward: Forward, x: Tensor
 ) -> tuple[nn.Linear, Tensor, Tensor, Tensor]:
@@ -164,13 +176,8 @@ def last_linear(
         assert isinstance(module, nn.Linear)
         calls[:] = [(module, inputs[0], output)]
 
-    linears = [module for module in net.modules() if isinstance(module, nn.Linear)]
-    hooks = [module.register_forward_hook(note) for module in linears]
-    try:
+    with forward_hooks((m for m in net.modules() if isinstance(m, nn.Linear)), note):
         outputs = forward(x)
-    finally:
-        for hook in hooks:
-            hook.remove()
     if not calls:
         raise InputError("The net has no nn.Linear layer, so it has no penultimate features.")
     return *calls[0], outputs
@@ -195,12 +202,8 @@ def stage_features(net: nn.Module, forward: Forward, x: Tensor) -> tuple[Tensor,
             maps.pop(output.shape[2:], None)  # keeps sizes in the order of their last maps
             maps[output.shape[2:]] = output
 
-    hooks = [module.register_forward_hook(note) for module in net.modules()]
-    try:
+    with forward_hooks(net.modules(), note):
         hidden, outputs = penultimate_features(net, forward, x)
-    finally:
-        for hook in hooks:
-            hook.remove()
     cells = [functional.adaptive_avg_pool2d(m.float(), 2) for m in list(maps.values())[-2:]]
     parts = [functional.normalize(part.flatten(1).float()) for part in (hidden, *cells)]
     return torch.cat(parts, 1), outputs
@@ -245,25 +248,22 @@ class ParameterVector:
             for piece, p, stride in zip(pieces, self.parameters, self.strides, strict=True)
         ]
 
-    def buffers(self) -> dict[str, Tensor]:
-        """Return what the net holds beside its trainable parameters, such as running means."""
-        tensors = dict(self.net.named_buffers())
-        for name, p in self.net.named_parameters():
-            if not p.requires_grad:
-                tensors[name] = p
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything the net holds: `theta`, and what is not trained, by name."""
+        tensors = {"theta": self.theta}
+        for name, value in (*self.net.named_parameters(), *self.net.named_buffers()):
+            if not value.requires_grad:
+                tensors[f"buffer.{name}"] = value.detach()
         return tensors
 
     def state(self) -> dict[str, Tensor]:
         """Copy everything the net holds."""
-        buffers = {f"buffer.{name}": value.detach() for name, value in self.buffers().items()}
-        return {name: value.clone() for name, value in {"theta": self.theta, **buffers}.items()}
+        return {name: value.clone() for name, value in self.tensors().items()}
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Restore what `state` returned, in place."""
-        self.theta.copy_(state["theta"])
-        with torch.no_grad():
-            for name, value in self.buffers().items():
-                value.copy_(state[f"buffer.{name}"])
+        for name, value in self.tensors().items():
+            value.copy_(state[name])
 
 
 class WeightAverage:
@@ -307,8 +307,7 @@ class WeightAverage:
         if not self.steps:
             return
         self.count = min(self.count + 1, self.steps)
-        buffers = {f"buffer.{name}": value for name, value in self.params.buffers().items()}
-        for name, value in {"theta": self.params.theta, **buffers}.items():
+        for name, value in self.params.tensors().items():
             if value.is_floating_point():
                 self.mean[name].lerp_(value, 1 / self.count)
             else:

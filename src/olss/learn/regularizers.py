@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from olss.learn.buffers import Buffer
 from olss.learn.losses import row_losses
-from olss.learn.model import Model
-from olss.learn.nets import ParameterVector
+from olss.learn.model import Model, strip_prefix
+from olss.learn.nets import ParameterVector, forward_hooks
 from olss.learn.training import Examples
 from olss.util import checks
 
@@ -335,12 +335,8 @@ def _linear_squares(
             calls.append((module, (args or [*named.values()])[0].detach(), out))
             return out.clone()  # an in-place layer would overwrite it
 
-        hooks = [module.register_forward_hook(note, with_kwargs=True) for module in linears]
-        try:
+        with forward_hooks(linears, note, with_kwargs=True):
             outputs = params.net(x[start : start + block])
-        finally:
-            for hook in hooks:
-                hook.remove()
         once = Counter(module for module, _, _ in calls) == Counter(linears)
         if not once or any(a.dim() != 2 or len(a) != len(outputs) for _, a, _ in calls):
             return None
@@ -377,7 +373,7 @@ def _squares_row_by_row(params: ParameterVector, x: Tensor, row_loss: RowLoss) -
 
 def _squares_in_blocks(params: ParameterVector, x: Tensor, row_loss: RowLoss) -> Tensor:
     trainable = {name: p.detach() for name, p in params.net.named_parameters() if p.requires_grad}
-    fixed = {name: value.detach() for name, value in params.buffers().items()}
+    fixed = strip_prefix("buffer.", params.tensors())
     block = max(1, min(64, 2**25 // params.theta.numel()))
 
     def loss(values: dict[str, Tensor], row: Tensor, position: Tensor) -> Tensor:
