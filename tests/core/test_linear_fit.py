@@ -267,3 +267,27 @@ def test_nothing_seen_and_wrong_settings_are_named():
         solve_ridge(streamed(X, Y), -1.0)
     with pytest.raises(InputError, match="shrinkage"):
         fit_discriminant(Moments.empty(8, 2).update(X, one_hot(np.arange(50) % 2, 2)), 1.5)
+
+
+def test_the_coarse_search_of_wide_moments_ends_near_the_exact_one(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 60)) * np.geomspace(1, 0.05, 60)
+    Y = X @ rng.standard_normal((60, 3)) + rng.standard_normal((200, 3))
+    moments = Moments.empty(60, 3).update(X, Y)
+    exact = choose_ridge(moments)
+    monkeypatch.setattr("olss.core.linear_fit.WIDE", 10)
+    for start in (None, 1e-4 * exact, 1e4 * exact):
+        assert 0.3 < choose_ridge(moments, start=start) / exact < 3
+
+
+def test_a_ridge_of_the_discriminant_is_a_shrinkage():
+    X, codes = classes()
+    moments = Moments.empty(6, 4).update(X, one_hot(codes, 4))
+    within = (
+        LinearDiscriminantAnalysis(solver="lsqr", store_covariance=True).fit(X, codes).covariance_
+    )
+    ridge = 500.0
+    truth = np.linalg.solve(
+        within + ridge / len(X) * np.eye(6), (fit_discriminant(moments).means - X.mean(0)).T
+    )
+    assert_allclose(fit_discriminant(moments, ridge=ridge).coef, truth, rtol=1e-7)

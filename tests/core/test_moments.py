@@ -127,7 +127,7 @@ def test_classes_as_they_come_are_padded():
         X,
         np.eye(4)[codes],
     )
-    swapped = moments.reorder_targets(np.array([3, 1, 0, 2]))
+    swapped = moments.arrange_targets(np.array([3, 1, 0, 2]))
     check(swapped, X, np.eye(4)[codes][:, [3, 1, 0, 2]])
 
 

@@ -17,7 +17,7 @@ from scipy.special import expit, log_softmax
 
 from olss.core import glm
 from olss.core.linear_fit import DiscriminantFit, choose_ridge, fit_discriminant, solve_ridge
-from olss.core.moments import Moments, one_hot
+from olss.core.moments import Moments, fade, one_hot, place_classes
 from olss.core.random_features import RandomFeatures, same_map
 from olss.errors import InputError, MissingExtraError
 
@@ -103,8 +103,6 @@ class _Incremental(BaseEstimator):  # type: ignore[misc]
             self, X, y, reset=first, dtype=np.float64, multi_output=numeric, y_numeric=numeric
         )
         weight = _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
-        if self.half_life is not None and not self.half_life > 0:
-            raise InputError(f"half_life must be above 0, or None; found {self.half_life!r}.")
         if first:
             self._map = self._new_map(X.shape[1])
         return self._mapped(X), y, weight
@@ -124,13 +122,6 @@ class _Incremental(BaseEstimator):  # type: ignore[misc]
     def _asked(self, X: Any) -> Floats:
         check_is_fitted(self, "moments_")
         return self._mapped(validate_data(self, X, reset=False, dtype=np.float64))
-
-    def _fading(self, rows: int) -> tuple[float, Floats]:
-        """Return what the past is multiplied by, and the weights of the new rows, oldest first."""
-        if self.half_life is None:
-            return 1.0, np.ones(rows)
-        ages = np.arange(rows - 1, -1, -1)
-        return float(0.5 ** (rows / self.half_life)), 0.5 ** (ages / self.half_life)
 
     def _weight_now(self, weight: Any) -> None:
         if self.half_life is not None and weight is None:
@@ -232,7 +223,7 @@ class IncrementalRidge(RegressorMixin, _Incremental):  # type: ignore[misc]
         before: Moments | None = getattr(self, "moments_", None)
         targets = 1 if y.ndim == 1 else y.shape[1]
         moments = Moments.empty(rows.shape[1], targets) if before is None else before
-        factor, fading = self._fading(len(rows))
+        factor, fading = fade(self.half_life, len(rows))
         faded = moments.scale(factor) if factor != 1 else moments
         self._hold(faded.update(rows, y, weight * fading))
         self._one = y.ndim == 1
@@ -320,7 +311,7 @@ class _Classifier(ClassifierMixin, _Incremental):  # type: ignore[misc]
         elif len(every) > len(before):
             self._spread(before, every)
         self.classes_ = every
-        factor, fading = self._fading(len(rows))
+        factor, fading = fade(self.half_life, len(rows))
         self._learn(rows, np.searchsorted(every, y), weight * fading, factor)
         return self
 
@@ -343,7 +334,7 @@ class _Classifier(ClassifierMixin, _Incremental):  # type: ignore[misc]
         self._check_mergeable(other)
         every = np.unique(np.concatenate([self.classes_, other.classes_]))
         self._spread(self.classes_, every)
-        self._add(other, _places(other.classes_, every))
+        self._add(other, place_classes(other.classes_, every))
         self.classes_ = every
         return self
 
@@ -389,7 +380,7 @@ class _Classifier(ClassifierMixin, _Incremental):  # type: ignore[misc]
 
     def _spread(self, before: Array, every: Array) -> None:
         """Put the classes known before in their places among all."""
-        self._hold(_arranged(self.moments_, _places(before, every)))
+        self._hold(self.moments_.arrange_targets(place_classes(before, every)))
 
     def _learn(self, X: Floats, codes: Array, weight: Floats, factor: float) -> None:
         faded = self.moments_.scale(factor) if factor != 1 else self.moments_
@@ -401,7 +392,7 @@ class _Classifier(ClassifierMixin, _Incremental):  # type: ignore[misc]
         self._hold(self.moments_.subtract(gone))
 
     def _add(self, other: Self, order: Array) -> None:
-        self._hold(self.moments_.merge(_arranged(other.moments_, order)))
+        self._hold(self.moments_.merge(other.moments_.arrange_targets(order)))
 
     def _hold(self, moments: Moments) -> None:
         raise NotImplementedError
@@ -673,7 +664,7 @@ class IncrementalLogistic(_Classifier):
         self._keep(glm.LogisticState.empty(columns, classes))
 
     def _spread(self, before: Array, every: Array) -> None:
-        self._keep(_arranged_state(self._state, _places(before, every)))
+        self._keep(self._state.arrange(place_classes(before, every)))
 
     def _learn(self, X: Floats, codes: Array, weight: Floats, factor: float) -> None:
         state = self._state.scale(factor) if factor != 1 else self._state
@@ -689,29 +680,13 @@ class IncrementalLogistic(_Classifier):
         )
 
     def _add(self, other: Self, order: Array) -> None:
-        theirs = _arranged_state(other._state, order)
+        theirs = other._state.arrange(order)
         self._keep(
             glm.merge_logistic(self._state, theirs, 1 / self.C, intercept=self.fit_intercept)
         )
 
     def _keep(self, state: glm.LogisticState) -> None:
         self._state, self.moments_ = state, state.moments
-
-
-def _places(some: Array, every: Array) -> Array:
-    """Return which of (some, then those added) stands at each place of `every`."""
-    order = np.full(len(every), -1, np.intp)
-    order[np.searchsorted(every, some)] = np.arange(len(some))
-    order[order < 0] = np.arange(len(some), len(every))
-    return order
-
-
-def _arranged(moments: Moments, order: Array) -> Moments:
-    return moments.pad(len(order)).reorder_targets(order)
-
-
-def _arranged_state(state: glm.LogisticState, order: Array) -> glm.LogisticState:
-    return state.pad(len(order)).reorder(order)
 
 
 def _check_alpha(alpha: Any) -> None:

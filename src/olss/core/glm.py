@@ -199,20 +199,16 @@ class LogisticState:
         zero = np.zeros((classes, columns + 1))
         return cls(Moments.empty(columns, classes), zero, zero)
 
-    def pad(self, classes: int) -> LogisticState:
-        """Return the state with classes added that were not seen so far.
+    def arrange(self, order: NDArray[np.integer[Any]]) -> LogisticState:
+        """Return the state with classes added and ordered as `place_classes` says.
 
-        All rows seen count against them, as normal distributions.
+        All rows seen count against a class added, as normal distributions.
         """
-        more = ((0, classes - len(self.tilt)), (0, 0))
+        more = ((0, len(order) - len(self.tilt)), (0, 0))
         return LogisticState(
-            self.moments.pad(classes), np.pad(self.tilt, more), np.pad(self.coef, more)
-        )
-
-    def reorder(self, order: NDArray[np.integer[Any]]) -> LogisticState:
-        """Return the state with the classes in another order."""
-        return LogisticState(
-            self.moments.reorder_targets(order), self.tilt[order], self.coef[order]
+            self.moments.arrange_targets(order),
+            np.pad(self.tilt, more)[order],
+            np.pad(self.coef, more)[order],
         )
 
     def scale(self, factor: float) -> LogisticState:

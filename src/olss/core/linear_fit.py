@@ -32,6 +32,8 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
+WIDE = 1_500  # columns above which factors are cheaper than eigenvalues
+
 
 @dataclass(frozen=True, eq=False)
 class LinearFit:
@@ -152,21 +154,33 @@ def fit_linear(moments: Moments, ridge: float = 0.0, *, intercept: bool = True) 
     )
 
 
-def choose_ridge(moments: Moments, *, intercept: bool = True) -> float:
+def choose_ridge(moments: Moments, *, intercept: bool = True, start: float | None = None) -> float:
     """Return the ridge that minimises generalised cross-validation (Golub, Heath & Wahba 1979).
 
     GCV = RSS / (n - trace of the hat matrix)^2, RSS summed over targets, is an exact function of
-    the moments: with S = Q diag(s) Q' and c = Q'C, RSS = RSS(0) + sum c^2 r^2 / (s (s + r)^2).
+    the moments. Up to 1,500 columns one eigendecomposition gives it for every ridge r: with
+    S = Q diag(s) Q' and c = Q'C, RSS = RSS(0) + sum c^2 r^2 / (s (s + r)^2). Beyond, each r takes
+    a Cholesky factor, and the search is a coarse one: the minimum is flat.
+
+    Parameters
+    ----------
+    moments : Moments
+    intercept : bool
+    start : float, optional
+        Where the coarse search begins; by default a thousandth of the mean square.
     """
     S, B, noise, squares = _normal_equations(moments, intercept)
-    s, Q = eigh(S, overwrite_a=True, check_finite=False, driver="evd")
-    top = float(s[-1]) if len(s) else 0.0
-    if top <= 0 or not squares.sum() > 0:
+    mean_square = float(S.diagonal().mean()) if len(S) else 0.0
+    if mean_square <= 0 or not squares.sum() > 0:
         return 0.0
+    rows = moments.weight - intercept
+    if len(S) > WIDE:
+        return _search_coarsely(S, B, float(squares.sum()), rows, start or 1e-3 * mean_square)
+    s, Q = eigh(S, overwrite_a=True, check_finite=False, driver="evd")
+    top = float(s[-1])
     live = s > max(_tolerance(moments) * top, float(noise.max(initial=0.0)))
     s, energy = s[live], ((Q.T @ B) ** 2).sum(axis=1)[live]
     least = max(float(squares.sum() - (energy / s).sum()), 0.0)
-    rows = moments.weight - intercept
 
     def gcv(log_ridge: float) -> float:
         ridge = np.exp(log_ridge)
@@ -181,10 +195,43 @@ def choose_ridge(moments: Moments, *, intercept: bool = True) -> float:
     return float(np.exp(found.x))
 
 
+def _search_coarsely(S: Floats, B: Floats, squares: float, rows: float, start: float) -> float:
+    """Minimise GCV over the logarithm of the ridge: tenfold steps downhill, then a parabola."""
+    d, diagonal = len(S), S.diagonal().copy()
+
+    def gcv(ridge: float) -> float:
+        S.flat[:: d + 1] = diagonal + ridge
+        L, failed = lapack.dpotrf(S.T, lower=1, clean=1)
+        if failed:
+            return np.inf
+        coef = lapack.dpotrs(L, B, lower=1)[0]
+        rss = squares - float((coef * B).sum()) - ridge * float((coef**2).sum())
+        inverse = lapack.dtrtri(L, lower=1, overwrite_c=1)[0]
+        free = rows - d + ridge * float(np.vdot(inverse, inverse))
+        return rss / free**2 if free > 0 else np.inf
+
+    values = {0: gcv(start)}
+    best = 0
+    for _ in range(12):
+        for place in (best - 1, best + 1):
+            if place not in values:
+                values[place] = gcv(start * 10.0**place)
+        lowest = min((best, best - 1, best + 1), key=values.__getitem__)
+        if lowest == best:
+            break
+        best = lowest
+    below, at, above = values.get(best - 1, np.inf), values[best], values.get(best + 1, np.inf)
+    bend = below - 2 * at + above
+    shift = (below - above) / (2 * bend) if np.isfinite(bend) and bend > 0 else 0.0
+    return float(start * 10.0 ** (best + np.clip(shift, -0.5, 0.5)))
+
+
 def fit_discriminant(
     moments: Moments,
     shrinkage: float | Literal["auto"] | None = None,
     priors: Floats | None = None,
+    *,
+    ridge: float = 0.0,
 ) -> DiscriminantFit:
     """Fit a linear discriminant to moments whose targets are one-hot classes.
 
@@ -199,15 +246,21 @@ def fit_discriminant(
         needs nothing but the covariance.
     priors : (classes,) array, optional
         By default the shares of the classes.
+    ridge : float
+        Added to the diagonal of the scatter within classes, as `solve_ridge` adds it to that of
+        all rows.
     """
+    _check_ridge(ridge)
     counts = moments.target_mean * moments.weight
     present = counts > 1e-9 * moments.weight
     shares = moments.target_mean.clip(0) if priors is None else np.asarray(priors, np.float64)
-    offsets = moments.cross[:, present] / counts[present]
-    total = np.asarray(moments.scatter, np.float64)
-    V = total - (offsets * counts[present]) @ offsets.T
-    noise = moments.noise + 16 * np.finfo(moments.scatter.dtype).eps * total.diagonal()
-    V, noise = V / moments.weight, noise / moments.weight
+    offsets = np.asarray(moments.cross[:, present], np.float64) / counts[present]
+    V = (offsets * -counts[present]) @ offsets.T
+    V += moments.scatter
+    noise = moments.noise + 16 * np.finfo(moments.scatter.dtype).eps * moments.scatter.diagonal()
+    V.flat[:: len(V) + 1] += ridge
+    V /= moments.weight
+    noise = noise / moments.weight
     if shrinkage is not None:
         a = _oracle_shrinkage(V, moments.weight) if shrinkage == "auto" else float(shrinkage)
         if not 0 <= a <= 1:
@@ -217,7 +270,7 @@ def fit_discriminant(
         V.flat[:: len(V) + 1] += added
         noise = noise * (1 - a)
     coef = np.zeros((moments.columns, moments.targets))
-    coef[:, present] = _Factor(V, noise, _tolerance(moments)).solve(offsets)
+    coef[:, present] = _Factor(V, noise, 0.0 if ridge else _tolerance(moments)).solve(offsets)
     means = np.zeros((moments.targets, moments.columns))
     means[present] = (moments.mean[:, None] + offsets).T
     intercept = np.full(moments.targets, -np.inf)
@@ -283,7 +336,8 @@ def _normal_equations(moments: Moments, intercept: bool) -> tuple[Floats, Floats
     if moments.count <= 0:
         raise InputError("there are no rows to fit; update with some first.")
     S: Floats = moments.scatter.astype(np.float64)  # a copy
-    cross, squares = moments.cross, moments.target_scatter.diagonal()
+    cross = np.asarray(moments.cross, np.float64)
+    squares = moments.target_scatter.diagonal()
     if not intercept:
         W, m, n = moments.weight, moments.mean, moments.target_mean
         S += W * np.outer(m, m)

@@ -25,7 +25,7 @@ from numpy.typing import DTypeLike, NDArray
 from olss.core.blocks import BLOCK_BYTES
 from olss.errors import DataError, InputError
 
-__all__ = ["Moments", "one_hot"]
+__all__ = ["Moments", "fade", "one_hot", "place_classes"]
 
 Floats = NDArray[np.float64]
 Matrix = NDArray[np.floating[Any]]
@@ -35,6 +35,32 @@ def one_hot(codes: NDArray[np.integer[Any]], classes: int) -> sp.csr_array:
     """Return classes 0, 1, ... as sparse rows of zeros with a single one."""
     rows = len(codes)
     return sp.csr_array((np.ones(rows), codes, np.arange(rows + 1)), shape=(rows, classes))
+
+
+def place_classes(known: NDArray[Any], every: NDArray[Any]) -> NDArray[np.intp]:
+    """Return which column of (known classes, new ones) stands at each place of all, sorted.
+
+    Examples
+    --------
+    >>> place_classes(np.array(["b", "d"]), np.array(["a", "b", "c", "d"]))
+    array([2, 0, 3, 1])
+    """
+    order = np.full(len(every), -1, np.intp)
+    order[np.searchsorted(every, known)] = np.arange(len(known))
+    order[order < 0] = np.arange(len(known), len(every))
+    return order
+
+
+def fade(half_life: float | None, rows: int) -> tuple[float, Floats]:
+    """Return what the past is multiplied by when rows come, and the rows' weights, oldest first.
+
+    A row counts half once `half_life` rows have come after it, however they are batched.
+    """
+    if half_life is None:
+        return 1.0, np.ones(rows)
+    if not half_life > 0:
+        raise InputError(f"half_life must be above 0, or None; found {half_life!r}.")
+    return float(0.5 ** (rows / half_life)), 0.5 ** (np.arange(rows - 1, -1, -1) / half_life)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +80,7 @@ class Moments:
     target_mean : (t,) array
         Of y; of classes, their shares.
     cross : (d, t) array
-        sum w (x - m)(y - n)'.
+        sum w (x - m)(y - n)', in the precision of the scatter.
     target_scatter : (t, t) array
         sum w (y - n)(y - n)'.
     noise : (d,) array
@@ -77,7 +103,7 @@ class Moments:
     mean: Floats
     scatter: Matrix
     target_mean: Floats
-    cross: Floats
+    cross: Matrix
     target_scatter: Floats
     noise: Floats
 
@@ -98,7 +124,7 @@ class Moments:
             mean=np.zeros(columns),
             scatter=np.zeros((columns, columns), dtype),
             target_mean=np.zeros(targets),
-            cross=np.zeros((columns, targets)),
+            cross=np.zeros((columns, targets), dtype),
             target_scatter=np.zeros((targets, targets)),
             noise=np.zeros(columns),
         )
@@ -158,6 +184,7 @@ class Moments:
             count += len(w_part)
         if not (np.isfinite(scatter.diagonal()).all() and np.isfinite(cross).all()):
             raise DataError("X and y must be finite, with squares that are; found NaN or infinity.")
+        cross = cross.astype(self._dtype)
         return Moments(count, total, mean, scatter, target_mean, cross, target_scatter, self.noise)
 
     def merge(self, other: Moments) -> Moments:
@@ -176,7 +203,7 @@ class Moments:
             mean=a.mean + share * step,
             scatter=_sum(a.scatter, b.scatter, step, between),
             target_mean=a.target_mean + share * y_step,
-            cross=a.cross + b.cross + between * np.outer(step, y_step),
+            cross=(a.cross + b.cross + between * np.outer(step, y_step)).astype(a._dtype),
             target_scatter=a.target_scatter + b.target_scatter + between * np.outer(y_step, y_step),
             noise=a.noise + b.noise,
         )
@@ -220,7 +247,7 @@ class Moments:
             mean=mean,
             scatter=scatter,
             target_mean=target_mean,
-            cross=a.cross - b.cross + between * np.outer(step, y_step),
+            cross=(a.cross - b.cross + between * np.outer(step, y_step)).astype(a._dtype),
             target_scatter=a.target_scatter - b.target_scatter + between * np.outer(y_step, y_step),
             noise=noise,
         )
@@ -234,7 +261,7 @@ class Moments:
             count=self.count * factor,
             weight=self.weight * factor,
             scatter=self.scatter * self._dtype.type(factor),
-            cross=self.cross * factor,
+            cross=self.cross * self._dtype.type(factor),
             target_scatter=self.target_scatter * factor,
             noise=self.noise * factor,
         )
@@ -251,13 +278,14 @@ class Moments:
             target_scatter=np.pad(self.target_scatter, (0, more)),
         )
 
-    def reorder_targets(self, order: NDArray[np.integer[Any]]) -> Moments:
-        """Return the moments with the columns of y in another order."""
+    def arrange_targets(self, order: NDArray[np.integer[Any]]) -> Moments:
+        """Return the moments with columns of y added and ordered as `place_classes` says."""
+        wide = self.pad(len(order))
         return replace(
-            self,
-            target_mean=self.target_mean[order],
-            cross=self.cross[:, order],
-            target_scatter=self.target_scatter[np.ix_(order, order)],
+            wide,
+            target_mean=wide.target_mean[order],
+            cross=wide.cross[:, order],
+            target_scatter=wide.target_scatter[np.ix_(order, order)],
         )
 
     def select(self, columns: Any, targets: Any) -> Moments:
@@ -274,7 +302,7 @@ class Moments:
             mean=mean[x],
             scatter=joint[np.ix_(x, x)].astype(self._dtype),
             target_mean=mean[y],
-            cross=joint[np.ix_(x, y)],
+            cross=joint[np.ix_(x, y)].astype(self._dtype),
             target_scatter=joint[np.ix_(y, y)],
             noise=noise[x],
         )
@@ -303,10 +331,10 @@ class Moments:
         return {
             "sums": np.array([self.count, self.weight]),
             "mean": self.mean,
-            "scatter": self.scatter[np.tril_indices(self.columns)],
+            "scatter": _triangle(self.scatter),
             "target_mean": self.target_mean,
-            "cross": self.cross.astype(self._dtype),
-            "target_scatter": self.target_scatter[np.tril_indices(self.targets)],
+            "cross": self.cross,
+            "target_scatter": _triangle(self.target_scatter),
             "noise": self.noise,
         }
 
@@ -320,7 +348,7 @@ class Moments:
             mean=arrays["mean"],
             scatter=_symmetric(arrays["scatter"], columns),
             target_mean=arrays["target_mean"],
-            cross=np.asarray(arrays["cross"], np.float64),
+            cross=arrays["cross"],
             target_scatter=_symmetric(arrays["target_scatter"], targets),
             noise=arrays["noise"],
         )
@@ -402,10 +430,17 @@ def _sum(A: Matrix, B: Matrix, step: Floats, factor: float) -> Matrix:
     return total
 
 
+def _triangle(matrix: NDArray[Any]) -> NDArray[Any]:
+    """Return the lower triangle, row by row: an index of it would be larger than the matrix."""
+    rows = [row[: i + 1] for i, row in enumerate(matrix)]
+    return np.concatenate(rows) if rows else matrix.ravel()
+
+
 def _symmetric(triangle: NDArray[Any], columns: int) -> NDArray[Any]:
     if triangle.size != columns * (columns + 1) // 2:
         raise ValueError(f"{triangle.size} numbers are not the triangle of a matrix")
-    matrix = np.zeros((columns, columns), triangle.dtype)
-    matrix[np.tril_indices(columns)] = triangle
-    matrix += np.tril(matrix, -1).T
+    matrix = np.empty((columns, columns), triangle.dtype)
+    for i in range(columns):
+        row = triangle[i * (i + 1) // 2 :][: i + 1]
+        matrix[i, : i + 1] = matrix[: i + 1, i] = row
     return matrix

@@ -25,7 +25,7 @@ from olss.util.checksums import read_json, write_json
 from olss.util.files import file_lock, open_atomic
 
 if TYPE_CHECKING:
-    from olss.learn.learner import Learner
+    from olss.learn.analytic import AnyLearner
     from olss.streams import Stream, Task
 
 __all__ = [
@@ -182,7 +182,7 @@ def stream_of(spec: RunSpec) -> CountedStream:
     return CountedStream(from_config(spec.stream), spec.first_tasks, spec.title)
 
 
-def learner_of(spec: RunSpec) -> Learner:
+def learner_of(spec: RunSpec) -> AnyLearner:
     """Make the learner of a run, under the name the experiment gives it."""
     from olss.learn import recipe
 

@@ -12,16 +12,18 @@ from olss.util import lazy_getattr
 
 if TYPE_CHECKING:
     from olss.errors import DivergedError
+    from olss.learn.analytic import AnalyticLearner
     from olss.learn.evaluation import run
     from olss.learn.learner import Learner
     from olss.learn.methods import recipe, recipe_names
     from olss.streams.record import Record
 
-__all__ = ["DivergedError", "Learner", "Record", "recipe", "recipe_names", "run"]
+__all__ = ["AnalyticLearner", "DivergedError", "Learner", "Record", "recipe", "recipe_names", "run"]
 
 _find = lazy_getattr(
     __name__,
     {
+        "AnalyticLearner": "olss.learn.analytic",
         "DivergedError": "olss.errors",
         "Learner": "olss.learn.learner",
         "Record": "olss.streams.record",

@@ -17,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 
 from olss.errors import DamagedCheckpointError, InputError, OlssWarning
+from olss.learn.analytic import AnyLearner
 from olss.learn.checkpoint import save_whole, verify
-from olss.learn.learner import Learner, TaskCost
+from olss.learn.learner import TaskCost
 from olss.learn.model import labels_of
 from olss.streams.record import Record
 from olss.streams.stream import hash_arrays
@@ -32,7 +33,7 @@ R = TypeVar("R")
 
 def run(
     stream: Any,
-    learner: Learner,
+    learner: AnyLearner,
     seed: int = 0,
     *,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -84,7 +85,7 @@ def run(
     (2, 2)
     """
     folder = None if checkpoint is None else Path(checkpoint)
-    threads = learner.parts.training.threads or torch.get_num_threads()
+    threads = learner.threads or torch.get_num_threads()
     blank = _empty_record(stream, learner, seed, protocol, threads)
 
     def learn_stream() -> Record:
@@ -94,7 +95,7 @@ def run(
         for i, task in enumerate(stream):
             tests.append((task.X_test, task.y_test))
             disturbed.append(_disturbed_rows(task))
-            if i < learner.model.tasks:
+            if i < learner.tasks:
                 continue
             scoring = TaskCost()
             ahead = learner.score_ahead(task)
@@ -115,14 +116,14 @@ def run(
     return _with_threads(threads, learn_stream)
 
 
-def _save(folder: Path, learner: Learner, record: Record) -> None:
+def _save(folder: Path, learner: AnyLearner, record: Record) -> None:
     """Save the state after a task, and delete all but the one before it, a spare."""
 
     def write(place: Path) -> None:
         learner.save(place / "learner")
         record.save(place)
 
-    save_whole(folder / f"after-{learner.model.tasks:04d}", write)
+    save_whole(folder / f"after-{learner.tasks:04d}", write)
     for other in _saved_states(folder)[2:]:
         shutil.rmtree(other, ignore_errors=True)
 
@@ -138,7 +139,7 @@ def _warn(message: str) -> None:
 
 
 def _resume(
-    folder: Path, learner: Learner, blank: Record, device: str, say: Callable[[str], None]
+    folder: Path, learner: AnyLearner, blank: Record, device: str, say: Callable[[str], None]
 ) -> Record:
     """Load the newest intact state and return its record; `blank` if nothing was saved."""
     damaged = None
@@ -167,8 +168,9 @@ def _resume(
     return blank
 
 
-def _empty_record(stream: Any, learner: Learner, seed: int, protocol: str, threads: int) -> Record:
-    regression = learner.parts.loss.regression
+def _empty_record(
+    stream: Any, learner: AnyLearner, seed: int, protocol: str, threads: int
+) -> Record:
     config = {"stream": stream.config if hasattr(stream, "config") else _identify(stream)}
     config |= learner.config
     config["training"] = {**config.get("training", {}), "threads": threads}
@@ -179,8 +181,8 @@ def _empty_record(stream: Any, learner: Learner, seed: int, protocol: str, threa
         # As JSON returns it, so that a saved configuration equals a live one.
         config=json.loads(json.dumps(config)),
         versions={name: package_version(name) for name in packages},
-        protocol=protocol or ("" if regression else learner.parts.head.protocol),
-        metric="r2" if regression else "accuracy",
+        protocol=protocol or learner.protocol,
+        metric="r2" if learner.regression else "accuracy",
     )
 
 
@@ -201,7 +203,7 @@ def _as_array(values: Any) -> NDArray[Any]:
 def _extend(
     record: Record,
     task: Any,
-    learner: Learner,
+    learner: AnyLearner,
     scores: list[float],
     ahead: tuple[float, float],
     cost: TaskCost,
@@ -209,7 +211,7 @@ def _extend(
     disturbed: list[NDArray[np.bool_]],
 ) -> Record:
     """Return the record with one more task."""
-    count = learner.model.tasks
+    count = learner.tasks
     accuracy = np.full((count, count), np.nan)
     memory_rows = np.zeros((count, count), np.int64)
     accuracy[:-1, :-1], accuracy[-1] = record.accuracy, scores

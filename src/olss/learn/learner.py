@@ -349,6 +349,28 @@ class Learner:
             self._head_is_fitted = True
         return self.parts.head(self.model, self.model.rows(X), task)
 
+    # ------------------------------------------------------------------ what a run asks
+
+    @property
+    def tasks(self) -> int:
+        """Tasks learned."""
+        return self.model.tasks
+
+    @property
+    def threads(self) -> int | None:
+        """Threads of the arithmetic; None leaves them as they are."""
+        return self.parts.training.threads
+
+    @property
+    def regression(self) -> bool:
+        """Whether numbers are predicted, not classes."""
+        return self.parts.loss.regression
+
+    @property
+    def protocol(self) -> str:
+        """Which classes compete, in words."""
+        return "" if self.regression else self.parts.head.protocol
+
     @property
     def stored_bytes(self) -> int:
         """Bytes kept for later tasks beside the net: buffer, regularizers, averaged weights."""

@@ -11,7 +11,11 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+from torch.nn import Module
+
 from olss.errors import InputError
+from olss.learn.analytic import AnalyticLearner, AnyLearner, map_settings
 from olss.learn.buffers import Buffer, FullBuffer, HerdingBuffer, PolicyBuffer, RingBuffer
 from olss.learn.heads import HEADS
 from olss.learn.learner import Learner, Parts
@@ -21,6 +25,7 @@ from olss.learn.projections import AGem, Gem, Projection
 from olss.learn.regularizers import Distillation, Ewc, OnlineEwc, Regularizer, Si
 from olss.learn.replay import ReplayStrategy
 from olss.learn.training import Augmentation, Training
+from olss.streams.stream import hash_arrays
 from olss.util.checks import suggest
 
 __all__ = ["recipe", "recipe_names"]
@@ -74,6 +79,7 @@ METHODS = {
         | {"loss": "logit-adjusted", "batch": 10, "average_steps": 100}
         | {"head": "product", "head_layers": "stages"},
     ),
+    "analytic": Composition(),  # no net: see `_make_analytic`
     "olss": Composition(
         buffer=PolicyBuffer, regime="sketch", defaults={"policy": "paper", "size": "task"}
     ),
@@ -87,7 +93,7 @@ def recipe_names() -> list[str]:
 
 def recipe(
     recipe: str | Sequence[str] | None = None, *, name: str | None = None, **settings: Any
-) -> Learner:
+) -> AnyLearner:
     """Make a learner from the name of a method.
 
     Parameters
@@ -110,6 +116,9 @@ def recipe(
           that holds the current task, in steps of 10 new and 10 replayed rows, logit adjustment,
           weights averaged over 100 steps, predictions by the net's softmax times a discriminant
           of the rows of the buffer.
+        - ``analytic``: frozen features and a linear model solved from the moments of everything
+          seen: no row is stored, nothing is forgotten (`features`, `classifier`, `ridge`,
+          `half_life`, `mirrored`: see `AnalyticLearner`). Settings that train a net are ignored.
         - ``olss``: the paper's Algorithm 1; `policy`, `size`, `scores`, `features`, and
           `regime` with `share` choose another buffer or training set.
         - ``["olss", "ewc"]`` or ``"olss+ewc"``: both. OLSS is a buffer, so methods that need one
@@ -134,6 +143,8 @@ def recipe(
     """
     names = _split_names(name if recipe is None else recipe)
     _check_combination(names)
+    if names == ["analytic"]:
+        return _make_analytic(name, settings)
     joined = "+".join(names)
     methods = [METHODS[method] for method in names]
     owner = _buffer_owner(methods)
@@ -207,6 +218,7 @@ def _check_combination(names: list[str]) -> None:
     for alone, reason in (
         ("sgd", "sgd is the net alone, so there is nothing to add; leave it out."),
         ("joint", "joint trains on all data of all tasks, so there is nothing to protect."),
+        ("analytic", "analytic has no net, so there is nothing to add."),
         ("gdumb", "gdumb trains a new net for each task, so there is nothing to protect."),
     ):
         if alone in both:
@@ -266,6 +278,34 @@ def _make_parts(
 
     made = {part: make(maker) for part, maker in makers.items()}
     return Parts(**made, regularizers=[make(maker) for maker in regularizers], restart=restart)
+
+
+def _make_analytic(name: str | None, settings: dict[str, Any]) -> AnalyticLearner:
+    """Make the analytic learner; settings of `Training` shared by an experiment are left out."""
+    known = {**_settings_of(AnalyticLearner), **map_settings()}
+    del known["name"], known["config"]
+    trained = {key for part in (Training, Augmentation) for key in _settings_of(part)}
+    _check_settings("analytic", [key for key in settings if key not in trained], settings, known)
+    used = {key: value for key, value in settings.items() if key in known}
+    features = used.get("features", "auto")
+    if isinstance(features, str) and ":" in features:
+        features = used["features"] = import_name("features", features)
+    values = {k: _as_json(used.get(k, known[k])) for k in known if k != "images"}
+    if isinstance(features, Module):
+        values["features"] = describe_net(features)
+    images = used.get("images")
+    values["images"] = None if images is None else hash_arrays(np.asarray(images))
+    of_training = ("loss", "mirrored", "precision", "threads")
+    config = {
+        "learner": {
+            "recipe": "analytic",
+            **{k: v for k, v in values.items() if k not in of_training},
+        }
+        | ({"label": name} if name else {}),
+        "net": None,
+        "training": {key: values[key] for key in of_training},
+    }
+    return AnalyticLearner(name or "analytic", config, **used)
 
 
 def _check_parts(joined: str, parts: Parts, values: Mapping[str, Any]) -> None:

@@ -21,7 +21,18 @@ from olss.learn.nets import (
 )
 from olss.learn.training import Seeds, Training, as_tensor, check_images
 
-__all__ = ["COMPETING", "ClassMask", "Labels", "Model"]
+__all__ = [
+    "COMPETING",
+    "ClassMask",
+    "Labels",
+    "Model",
+    "check_numbers",
+    "check_rows",
+    "labels_of",
+    "score_answers",
+    "strip_prefix",
+    "unique_labels",
+]
 
 BLOCK = 1000  # rows in a forward pass outside training
 GRADIENT_FEATURES = 256
@@ -288,30 +299,11 @@ class Model:
 
     def rows(self, X: Any, suffix: str = "") -> Tensor:
         """Return rows as a tensor, or raise if the net cannot take them."""
-        try:
-            rows = as_tensor(X, self.device)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"X{suffix} must be an array of numbers: {error}.") from error
-        if rows.dim() < 2:
-            raise DataError(
-                f"X{suffix} must have rows and columns, found shape {tuple(rows.shape)}. "
-                "X.reshape(-1, 1) makes rows of one column."
-            )
-        if rows.is_floating_point() and not rows.isfinite().all():
-            raise DataError(f"X{suffix} holds NaN or infinite values. Fill or drop those rows.")
-        return rows
+        return check_rows(X, self.device, suffix)
 
     def targets(self, y: Any, suffix: str = "") -> NDArray[Any]:
         """Return targets in the form of the net's outputs: class numbers, or floats (n, k)."""
-        if not self.regression:
-            return self.labels.encode(y, f"y{suffix}")
-        try:
-            targets: NDArray[Any] = np.asarray(y, np.float32).reshape(len(y), -1)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"y{suffix} must hold numbers for regression: {error}.") from error
-        if not np.isfinite(targets).all():
-            raise DataError(f"y{suffix} holds NaN or infinite values. Fill or drop those rows.")
-        return targets
+        return check_numbers(y, suffix) if self.regression else self.labels.encode(y, f"y{suffix}")
 
     def tensor(self, values: Any) -> Tensor:
         """Return values as a tensor on the net's device."""
@@ -390,17 +382,8 @@ class Model:
     # ------------------------------------------------------------------ scores
 
     def score(self, answers: Tensor, targets: Tensor) -> float:
-        """Return the accuracy of answers (n, outputs), or R squared in regression.
-
-        NaN where all targets are the same, since R squared is not defined.
-        """
-        if not self.regression:
-            return float((answers.argmax(1) == targets).double().mean())
-        targets = targets.double()
-        spread = (targets - targets.mean(0)).square().sum()
-        if spread == 0:
-            return math.nan
-        return float(1 - (answers.double() - targets).square().sum() / spread)
+        """Return the accuracy of answers (n, outputs), or R squared in regression."""
+        return score_answers(answers, targets, self.regression)
 
     # ------------------------------------------------------------------ state
 
@@ -420,3 +403,44 @@ class Model:
 def strip_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors whose names begin with `prefix`, without it."""
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def check_rows(X: Any, device: torch.device | str, suffix: str = "") -> Tensor:
+    """Return rows as a tensor, or raise if nothing can be learned from them."""
+    try:
+        rows = as_tensor(X, device)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"X{suffix} must be an array of numbers: {error}.") from error
+    if rows.dim() < 2:
+        raise DataError(
+            f"X{suffix} must have rows and columns, found shape {tuple(rows.shape)}. "
+            "X.reshape(-1, 1) makes rows of one column."
+        )
+    if rows.is_floating_point() and not rows.isfinite().all():
+        raise DataError(f"X{suffix} holds NaN or infinite values. Fill or drop those rows.")
+    return rows
+
+
+def check_numbers(y: Any, suffix: str = "") -> NDArray[Any]:
+    """Return the targets of a regression as floats (n, targets), or raise."""
+    try:
+        targets: NDArray[Any] = np.asarray(y, np.float32).reshape(len(y), -1)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"y{suffix} must hold numbers for regression: {error}.") from error
+    if not np.isfinite(targets).all():
+        raise DataError(f"y{suffix} holds NaN or infinite values. Fill or drop those rows.")
+    return targets
+
+
+def score_answers(answers: Tensor, targets: Tensor, regression: bool) -> float:
+    """Return the accuracy of answers (n, outputs), or R squared in regression.
+
+    NaN where all targets are the same, since R squared is not defined.
+    """
+    if not regression:
+        return float((answers.argmax(1) == targets).double().mean())
+    targets = targets.double()
+    spread = (targets - targets.mean(0)).square().sum()
+    if spread == 0:
+        return math.nan
+    return float(1 - (answers.double() - targets).square().sum() / spread)

@@ -35,7 +35,7 @@ CHECKPOINT = "checkpoint"  # a folder inside a run's own, with records of tasks 
 # From least to most help against forgetting, the usual order in tables of this field.
 ORDER = (
     "sgd", "ewc", "online-ewc", "si", "gem", "a-gem", "icarl", "er", "er-ace", "der", "der++",
-    "gdumb", "olss", "olss-replay", "joint",
+    "gdumb", "olss", "olss-replay", "analytic", "joint",
 )  # fmt: skip
 DATASETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"} | {
     "cifar100": "CIFAR-100"

@@ -40,7 +40,7 @@ PALETTE = (VERMILLION, BLUE, GREEN, ORANGE, PURPLE, SKY, GREY, YELLOW)
 RECIPES = {
     "sgd": GREY, "ewc": ORANGE, "online-ewc": ORANGE, "si": ORANGE, "gem": BLUE, "a-gem": BLUE,
     "icarl": PURPLE, "er": SKY, "er-ace": SKY, "der": SKY, "der++": SKY, "gdumb": PURPLE,
-    "olss": VERMILLION, "olss-replay": GREEN, "joint": YELLOW,
+    "olss": VERMILLION, "olss-replay": GREEN, "analytic": BLUE, "joint": YELLOW,
 }  # fmt: skip
 POLICIES = {
     "paper": VERMILLION, "weighted": BLUE, "balanced": GREEN, "balanced-random": ORANGE,

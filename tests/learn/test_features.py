@@ -1,0 +1,196 @@
+"""Feature maps against plain loops, for images of many shapes."""
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+
+from olss.errors import DataError, InputError
+from olss.learn.features import Given, Patches, Random, make_features
+
+
+def images(n=30, shape=(3, 16, 16), seed=0):
+    """Return smooth images: noise, blurred."""
+    rng = np.random.default_rng(seed)
+    noise = torch.tensor(rng.standard_normal((n, *shape)), dtype=torch.float32)
+    wide = noise if noise.dim() == 4 else noise[:, None]
+    smooth = torch.nn.functional.avg_pool2d(wide, 3, 1, 1)
+    return smooth.reshape(noise.shape) * 0.2 + 0.5
+
+
+def by_loops(map_, image):
+    """Return the features of an image (height, width, channels), patch by patch."""
+    state = {name: value.double().numpy() for name, value in map_.state.items()}
+    size, softening = int(state["settings"][0]), state["settings"][1]
+    filters, offset = state["filters"][:-1], state["filters"][-1]
+    rows, columns = image.shape[0] - size + 1, image.shape[1] - size + 1
+    z = np.empty((rows, columns, len(offset)))
+    for i in range(rows):
+        for j in range(columns):
+            patch = image[i : i + size, j : j + size].ravel().astype(float)
+            patch = (patch - patch.mean()) / np.sqrt(patch.var() + softening)
+            z[i, j] = patch @ filters + offset
+    found = []
+    for sign in (1, -1):
+        rectified = np.maximum(sign * z - map_.threshold, 0)
+        for a in range(map_.cells):
+            for b in range(map_.cells):
+                cell = rectified[
+                    rows * a // map_.cells : rows * (a + 1) // map_.cells,
+                    columns * b // map_.cells : columns * (b + 1) // map_.cells,
+                ]
+                found.append(np.sqrt(cell.mean(axis=(0, 1))))
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 16), (1, 12, 15), (14, 14), (4, 11, 9)])
+@pytest.mark.parametrize("cells", [2, 3])
+def test_patches_are_what_loops_find(shape, cells):
+    X = images(shape=shape)
+    map_ = Patches(centres=7, cells=cells)
+    map_.fit(X, seed=1)
+    found = map_(X)
+    assert found.shape == (30, 2 * 7 * cells**2)
+    for k in (0, 17, 29):
+        image = X[k].numpy()
+        image = image[None] if image.ndim == 2 else image
+        assert_allclose(found[k], by_loops(map_, image.transpose(1, 2, 0)), rtol=1e-4, atol=2e-5)
+
+
+def test_half_precision_is_within_a_percent():
+    X = images(shape=(3, 32, 32))
+    single, half = Patches(centres=50), Patches(centres=50, precision="bfloat16")
+    single.fit(X, 0)
+    half.fit(X, 0)
+    a, b = single(X), half(X)
+    assert (a - b).norm() < 0.01 * a.norm()
+
+
+def test_blocks_do_not_matter(monkeypatch):
+    X = images()
+    map_ = Patches(centres=20)
+    map_.fit(X, 0)
+    whole = map_(X)
+    monkeypatch.setattr("olss.learn.features.BUFFER_BYTES", 20_000)
+    assert_allclose(map_(X), whole, atol=1e-5)
+
+
+def test_scale_and_brightness_do_not_matter():
+    X = images()
+    a, b = Patches(centres=20), Patches(centres=20)
+    a.fit(X, 0)
+    b.fit(255 * X + 10, 0)
+    assert_allclose(a(X), b(255 * X + 10), atol=2e-3)
+
+
+def test_whitened_responses_have_about_unit_variance():
+    X = images(200)
+    map_ = Patches(centres=30, threshold=0.0)
+    map_.fit(X, 0)
+    # Half of a normal variable of unit variance has mean 0.4.
+    assert 0.15 < float(map_(X).square().mean()) < 0.8
+
+
+def test_large_images_are_reduced():
+    X = images(6, (3, 96, 96))
+    map_ = Patches(centres=5)
+    map_.fit(X, 0)
+    reduced = torch.nn.functional.avg_pool2d(X, 3)
+    assert_allclose(map_(X), map_(reduced), atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_few_images_do(rows):
+    X = images(rows)
+    map_ = Patches(centres=50)
+    map_.fit(X, 0)
+    assert map_(X).isfinite().all()
+
+
+def test_given_images_make_the_dictionary():
+    X = images()
+    a, b = Patches(centres=9, images=X.numpy()), Patches(centres=9)
+    a.fit(images(seed=5), 0)
+    b.fit(X, 0)
+    assert a.state["filters"].equal(b.state["filters"])
+
+
+def test_a_seed_and_a_state_make_the_same_map():
+    X = images()
+    for kind in (Patches(centres=9), Random(12), Random(12, "cosine")):
+        kind.fit(X, 3)
+        first = kind(X)
+        again = type(kind)(9) if isinstance(kind, Patches) else Random(12, kind.kind)
+        again.fit(X, 3)
+        assert again(X).equal(first)
+        again.fit(images(seed=8), 4)
+        assert not again(X).equal(first)
+        again.state = kind.state
+        assert again(X).equal(first)
+
+
+def test_random_features_do_not_depend_on_units():
+    X = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
+    a, b = Random(20), Random(20)
+    a.fit(X, 0)
+    b.fit(X * torch.arange(1, 9) + 100, 0)
+    assert_allclose(a(X), b(X * torch.arange(1, 9) + 100), atol=1e-3)
+
+
+def test_a_column_constant_at_first_does_no_harm():
+    X = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
+    X[:, 2] = 5.0
+    map_ = Random(20)
+    map_.fit(X, 0)
+    X[:, 2] = 6.0
+    assert map_(X).abs().max() < 50
+
+
+def test_frozen_nets_and_functions():
+    X = images()
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.9), torch.nn.Linear(768, 4))
+    found = make_features(net, (3, 16, 16), {})(X)
+    assert found.shape == (30, 4)
+    assert not found.requires_grad
+    assert found.equal(make_features(net, (3, 16, 16), {})(X))  # without dropout
+    means = make_features(lambda x: x.mean((2, 3)).numpy(), (3, 16, 16), {})
+    assert isinstance(means, Given)
+    assert means(X).shape == (30, 3)
+    with pytest.raises(InputError, match="features"):
+        make_features(lambda x: x.mean(), (3, 16, 16), {})(X)
+
+
+def test_auto_goes_by_the_shape():
+    assert isinstance(make_features("auto", (3, 32, 32), {}), Patches)
+    assert isinstance(make_features("auto", (28, 28), {}), Patches)
+    assert isinstance(make_features("auto", (784,), {}), Random)
+    assert isinstance(make_features("auto", (3, 2), {}), Random)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: make_features("patch", (8, 8), {}), "features"),
+        (lambda: make_features(3, (8, 8), {}), "features"),
+        (lambda: make_features("random", (8,), {"centres": 3}), "centres"),
+        (lambda: Patches(centres=0), "centres"),
+        (lambda: Patches(precision="half"), "precision"),
+        (lambda: Random(kind="tanh"), "kind"),
+    ],
+)
+def test_wrong_settings_are_named(call, name):
+    with pytest.raises(InputError, match=name):
+        call()
+
+
+def test_rows_that_are_no_images_are_refused():
+    map_ = Patches(centres=3)
+    with pytest.raises(DataError, match="X"):
+        map_.fit(torch.randn(5, 7), 0)
+    with pytest.raises(DataError, match="X"):
+        map_.fit(torch.ones(5, 16, 16), 0)
+    with pytest.raises(DataError, match="X"):
+        map_.fit(torch.randn(5, 3, 3), 0)
+    map_.fit(images(), 0)
+    with pytest.raises(DataError, match="X"):
+        map_(images(shape=(1, 16, 16)))
