@@ -129,7 +129,7 @@ def test_tasks_are_made_one_at_a_time_when_asked_for() -> None:
 
 
 def test_numbers_out_of_range_and_slices_are_refused() -> None:
-    with pytest.raises(IndexError, match="task 3 of a stream of 3 tasks"):
+    with pytest.raises(IndexError, match="3 is out of range"):
         stream[3]
     with pytest.raises(InputError, match="one task at a time"):
         stream[1:]  # type: ignore[index]
@@ -158,7 +158,7 @@ def test_describe_has_a_line_for_each_task() -> None:
 
 
 def test_validation_of_validation_is_refused() -> None:
-    with pytest.raises(InputError, match="validation was asked for twice"):
+    with pytest.raises(InputError, match="validation"):
         stream.validation().validation()
 
 

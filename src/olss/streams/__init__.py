@@ -57,15 +57,15 @@ STEPS: dict[str, Callable[..., Stream]] = {
 
 
 def from_config(config: Mapping[str, Any]) -> Stream:
-    """Return the stream of a description, such as `Stream.config` or a table of a TOML file.
+    """Return the stream of a configuration: `Stream.config`, or a table of a TOML file.
 
     Parameters
     ----------
     config : mapping
         ``name`` is one of rotated, permuted, incremental or files; other keys are the
-        arguments of that function. ``steps`` is a list of disturbances, each with its own
-        ``name``, applied in order, each with the stream's ``seed`` if it has none;
-        ``validation`` has the arguments of `Stream.validation`.
+        arguments of that function. ``steps`` is a list of corruptions, applied in order, each with
+        its own ``name`` and, unless it has one, the stream's ``seed``; ``validation`` has the
+        arguments of `Stream.validation`.
 
     Examples
     --------
@@ -84,8 +84,8 @@ def from_config(config: Mapping[str, Any]) -> Stream:
     seed = options.get("seed", 0)
     if name == "arrays" or isinstance(options.get("dataset"), Mapping):
         raise InputError(
-            "this stream was made of arrays in memory, so its description cannot bring it back; "
-            "save the arrays as .npz or .parquet and use from_files."
+            "config is that of a stream made of arrays in memory, which cannot be made again. Save "
+            "the arrays as .npz or .parquet and use from_files."
         )
     stream = _call(_named(name, BUILDERS, "stream"), options, f"the stream {name}")
     if validation is not None:
@@ -103,7 +103,7 @@ def from_config(config: Mapping[str, Any]) -> Stream:
 def _named(name: Any, known: Mapping[str, Callable[..., Stream]], what: str) -> Any:
     if name in known:
         return known[name]
-    raise InputError(f"a {what} has no name {name!r}. {suggest(str(name), known)}")
+    raise InputError(f"name {name!r} is not a {what}. {suggest(str(name), known)}")
 
 
 def _call(function: Callable[..., Stream], options: Mapping[str, Any], what: str) -> Stream:

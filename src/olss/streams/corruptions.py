@@ -1,6 +1,6 @@
-"""Disturbances: what goes wrong with real streams, done on purpose to test claims.
+"""Corruptions: what goes wrong in real streams, on purpose, to test claims.
 
-Each takes a stream and returns another. Training rows change, test rows never do.
+Each function takes a stream and returns another. Only training rows change.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["imbalanced", "interleaved", "label_noise", "outliers", "returning", 
 
 
 def label_noise(stream: Stream, share: float = 0.1, seed: int = 0) -> Stream:
-    """Return a stream in which a share of each task's training rows has a wrong label.
+    """Give a fraction of each task's training rows a wrong label.
 
-    The wrong label is any other class of the task, all equally likely.
+    The wrong label is uniform over the other classes of the task.
 
     Examples
     --------
@@ -40,19 +40,19 @@ def label_noise(stream: Stream, share: float = 0.1, seed: int = 0) -> Stream:
 
 
 def outliers(stream: Stream, share: float = 0.01, seed: int = 0) -> Stream:
-    """Return a stream in which a share of each task's training inputs is noise; labels stay.
+    """Replace a fraction of each task's training inputs by noise; labels stay.
 
-    Images become uniform noise over all grey levels. Other numbers are drawn from a normal
-    law with the mean of their column and ten times its standard deviation.
+    Images become uniform noise over all grey levels; other numbers are normal with the mean of
+    their column and ten times its standard deviation.
     """
     options = _chosen(share, seed)
     return _step(outliers, stream, options, partial(_with_outliers, stream, **options))
 
 
 def imbalanced(stream: Stream, ratio: float = 10.0, seed: int = 0) -> Stream:
-    """Return a stream whose tasks have classes thinned out to a long tail (Cui et al. 2019).
+    """Make the classes of each task long-tailed (Cui et al. 2019).
 
-    Of the K classes of a task, in an order drawn for the stream, number k keeps a share of
+    Of the K classes of a task, in a random order fixed for the stream, class k keeps a fraction of
     ratio**(-k / (K - 1)) of its rows: all of the first, one in `ratio` of the last.
     """
     _check_classes(stream, "imbalanced")
@@ -66,14 +66,13 @@ def imbalanced(stream: Stream, ratio: float = 10.0, seed: int = 0) -> Stream:
 def unequal(
     stream: Stream, ratio: float = 10.0, rows: Sequence[int] | None = None, seed: int = 0
 ) -> Stream:
-    """Return a stream whose tasks are of very different sizes.
+    """Give tasks very different sizes.
 
     Parameters
     ----------
     stream : Stream
-        What to change.
     ratio : float
-        Largest to smallest; sizes fall geometrically, in an order drawn with the seed.
+        Largest to smallest; sizes fall geometrically, in random order.
     rows : sequence of int, optional
         Training rows of each task, instead of `ratio`.
     seed : int
@@ -99,16 +98,15 @@ def unequal(
 
 
 def returning(stream: Stream, task: int = 0, at: int | None = None) -> Stream:
-    """Return a stream in which a task comes back later: its rows again, as a task of its own.
+    """Repeat a task later in the stream, as a further task with the same rows.
 
     Parameters
     ----------
     stream : Stream
-        What to change.
     task : int
-        Which one comes back, from 0.
+        Index of the task.
     at : int, optional
-        Its second place, later than the first; the end by default.
+        Index of the repetition, after `task`; the end by default.
 
     Examples
     --------
@@ -121,7 +119,7 @@ def returning(stream: Stream, task: int = 0, at: int | None = None) -> Stream:
     at = last if at is None else checks.integer("at", at)
     if not task < at <= last:
         raise InputError(
-            f"task must come before at, and at be at most {last}; found task={task} and at={at}."
+            f"at must be after task and at most {last}, found task={task} and at={at}."
         )
     order = [*range(at), task, *range(at, last)]
     names = [*stream.names[:at], f"{stream.names[task]} again", *stream.names[at:]]
@@ -130,12 +128,12 @@ def returning(stream: Stream, task: int = 0, at: int | None = None) -> Stream:
 
 
 def interleaved(stream: Stream, share: float = 1.0, seed: int = 0) -> Stream:
-    """Return a stream without boundaries: rows arrive mixed with those of other tasks.
+    """Blur task boundaries: rows arrive mixed with those of other tasks.
 
-    Each training row leaves its place with probability `share` for any part of the stream,
-    all equally likely. With 1 every part is a mixture of all tasks; with 0.1 each task is
-    mostly itself. Test rows of part i are those of task i, so the accuracy on each task is
-    still measured. Making one part makes every task of the stream once.
+    Each training row moves, with probability `share`, to a uniformly random part of the stream.
+    With 1 every part is a mixture of all tasks; with 0.1 each is mostly its own task. The test rows
+    of part i are those of task i, so the accuracy on each task is still measured. Making one part
+    makes every task of the stream once.
 
     Examples
     --------
@@ -151,7 +149,7 @@ def interleaved(stream: Stream, share: float = 1.0, seed: int = 0) -> Stream:
 
 
 def _chosen(share: float, seed: int) -> dict[str, Any]:
-    """Return the options of a step that changes a share of the rows."""
+    """Return the checked options of a corruption of a fraction of the rows."""
     share = checks.number("share", share, above=0, maximum=1)
     return {"share": share, "seed": checks.seed(seed)}
 
@@ -163,7 +161,7 @@ def _step(
     make: Callable[[int], Task],
     names: Sequence[str] | None = None,
 ) -> Stream:
-    """Return the stream with one step more, written down in its config."""
+    """Return the stream with one more step in its config."""
     config = stream.config
     config["steps"] = [*config.get("steps", []), {"name": function.__name__, **options}]
     return Stream(
@@ -184,7 +182,7 @@ def _redo(
     share: float,
     seed: int,
 ) -> Stream:
-    """Return the stream for tuning: rows are held out first, so that they are clean."""
+    """Return the stream for tuning: rows are held out before they could be corrupted."""
     return function(stream.validation(share, seed), **options)
 
 
@@ -240,7 +238,7 @@ def _resized(stream: Stream, number: int, ratio: float, rows: list[int] | None, 
     else:
         size = rows[number]
     if size > len(task.y):
-        raise InputError(f"rows asks for {size} of the {len(task.y)} rows of {task.name}.")
+        raise InputError(f"rows must be at most {len(task.y)} for {task.name}, found {size}.")
     strata = None if task.classes is None else task.y
     rng = task_generator(seed, "sizes", number + 1)
     return _only(task, sample_stratified(strata, np.arange(len(task.y)), size, rng))
@@ -285,7 +283,7 @@ def _marked(task: Task, changed: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _only(task: Task, rows: NDArray[np.int64]) -> Task:
-    """Return the task with these training rows only."""
+    """Return the task with these training rows."""
     marks = None if task.disturbed is None else task.disturbed[rows]
     return replace(task, X=task.X[rows], y=task.y[rows], disturbed=marks)
 

@@ -1,4 +1,4 @@
-"""Stream: a sequence of tasks, each made when it is asked for."""
+"""Tasks and streams: training and test rows, made when they are asked for."""
 
 from __future__ import annotations
 
@@ -21,19 +21,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "Stream",
-    "Task",
-    "draw_preview",
-    "hash_arrays",
-    "sample_rows",
-    "sample_stratified",
-    "task_generator",
-]
+__all__ = ["Stream", "Task", "hash_arrays", "sample_rows", "sample_stratified", "task_generator"]
 
 
 def hash_arrays(*arrays: NDArray[Any] | None) -> str:
-    """Return one hash of the kinds, shapes and bytes of the arrays."""
+    """Return the SHA-256 of the dtypes, shapes and bytes of arrays."""
     state = hashlib.sha256()
     for array in arrays:
         if array is None:
@@ -44,7 +36,7 @@ def hash_arrays(*arrays: NDArray[Any] | None) -> str:
     return state.hexdigest()
 
 
-# The numbers are part of what a seed means: never change one, only add.
+# The numbers are part of what a seed means: add some, but never change one.
 PURPOSES: Final = {
     "angle": 0,
     "permutation": 1,
@@ -62,41 +54,27 @@ PURPOSES: Final = {
 
 
 def task_generator(seed: int, purpose: str, task: int = 0) -> np.random.Generator:
-    """Return the generator for one purpose and task.
+    """Return the random generator of one purpose and task.
 
-    Each has its own stream of numbers, so that asking for more rows does not change the
-    permutations, and task 7 is the same whether or not tasks 1 to 6 were made before.
+    Each has its own, so that asking for more rows does not change the permutations, and task 7 is
+    the same whether or not tasks 1 to 6 were made before.
     """
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(PURPOSES[purpose], task)))
 
 
 def sample_rows(rows: NDArray[np.int64], size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return `size` of the rows, drawn without replacement, in random order."""
+    """Sample `size` of the rows without replacement, in random order."""
     return rng.permutation(rows)[:size]
 
 
 def sample_stratified(
     y: NDArray[Any] | None, rows: NDArray[np.int64], size: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return `size` of the rows, drawn so that each class has its share, up to one row.
+    """Sample `size` of the rows, sorted, in proportion to the classes up to one row.
 
-    Rows are laid out class by class, shuffled inside a class, and taken at equal distances
-    from a random start (systematic sampling): every row has the same chance of size / n.
-
-    Parameters
-    ----------
-    y : array or None
-        Labels, one for each entry of `rows`; None draws without strata.
-    rows : array of int
-        What to draw from.
-    size : int
-        How many.
-    rng : numpy.random.Generator
-        Source of the draw.
-
-    Returns
-    -------
-    array of int, sorted
+    Rows are shuffled within each class and taken at equal distances from a random start
+    (systematic sampling), so that each is taken with probability size / n. `y` holds the labels of
+    the rows, or None for no strata.
     """
     order = rng.permutation(len(rows))
     if y is not None:
@@ -116,18 +94,18 @@ class Task:
     Parameters
     ----------
     name : str
-        What the task is, for tables and pictures.
+        Name for tables and figures.
     X, X_test : array (n, ...), (m, ...)
         Inputs. Images stay ``uint8`` (28 x 28, or channels first: 3 x 32 x 32).
     y, y_test : array (n,), (m,)
-        Whole-number labels (``int64``), the same numbers in all tasks of a stream; or real
-        targets of shape (n,) or (n, outputs).
+        Integer labels (``int64``), the same in all tasks of a stream; or numeric targets of
+        shape (n,) or (n, outputs).
     classes : tuple of int or None
-        The labels this task has; None when the targets are real numbers.
+        The labels of this task; None for a numeric target.
     scale : float
-        Inputs divided by this lie in a range fit for a network: 255 for ``uint8`` images.
+        Divide inputs by this before a network sees them: 255 for ``uint8`` images.
     disturbed : bool array (n,) or None
-        Which training rows a disturbance changed (a wrong label, an outlier).
+        Which training rows were corrupted (a wrong label, an outlier).
 
     Examples
     --------
@@ -155,27 +133,27 @@ class Task:
 
 
 class Stream:
-    """A sequence of tasks that can be gone through again and again.
+    """A sequence of tasks that can be iterated again and again.
 
-    Made by `rotated`, `permuted`, `incremental`, `from_arrays`, `from_files` or
-    `from_config`. Only the task asked for is in memory; asking twice gives the same bytes.
+    Made by `rotated`, `permuted`, `incremental`, `from_arrays`, `from_files` or `from_config`. Only
+    the task asked for is in memory; asking twice gives the same bytes.
 
     Parameters
     ----------
     make : callable
-        Makes task number i.
+        Makes task i.
     names : sequence of str
         Name of each task.
     config : dict
-        What the stream is, in JSON terms: `from_config` makes the same stream from it.
+        What the stream is, as JSON: `from_config` makes the same stream from it.
     classes : tuple of int or None
-        All labels of all tasks, sorted; None when targets are real numbers.
+        The labels of all tasks, sorted; None for numeric targets.
+    hold_out : callable
+        Makes the stream for tuning, ``hold_out(share, seed)``; see `validation`.
     class_names : tuple of str or None
-        What the labels 0, 1, ... mean, where that is known.
+        Names of the labels 0, 1, ..., if known.
     scale : float
         See `Task`.
-    hold_out : callable
-        Makes the stream for tuning: ``hold_out(share, seed)``; see `validation`.
 
     Examples
     --------
@@ -212,12 +190,12 @@ class Stream:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What the stream is: a copy, ready for JSON."""
+        """What the stream is, ready for JSON; a copy."""
         return copy.deepcopy(self._config)
 
     @property
     def seed(self) -> int:
-        """Seed the stream was made with."""
+        """Seed of the stream."""
         return int(self._config.get("seed", 0))
 
     def __len__(self) -> int:
@@ -225,28 +203,27 @@ class Stream:
 
     def __getitem__(self, number: int) -> Task:
         if isinstance(number, slice):
-            raise InputError(f"a stream gives one task at a time, found the slice {number!r}.")
+            raise InputError(f"index must be one task, found the slice {number!r}.")
         number = operator.index(number)
         if not -len(self) <= number < len(self):
-            raise IndexError(f"task {number} of a stream of {len(self)} tasks")
+            raise IndexError(f"index {number} is out of range: the stream has {len(self)} tasks.")
         return self._make(number % len(self))
 
     def __iter__(self) -> Iterator[Task]:
         return map(self.__getitem__, range(len(self)))
 
     def validation(self, share: float = 0.1, seed: int | None = None) -> Stream:
-        """Return the stream to choose settings on: test rows are held-out training rows.
+        """Return the stream for tuning, whose test rows are held-out training rows.
 
-        The rows held out are never trained on in any task, and the test rows of this stream
-        are not in the other at all. Disturbances change training rows only, so the held-out
-        rows are clean.
+        Held-out rows are in no task's training rows, and the test rows of this stream are not used
+        at all. Corruptions change training rows only, so held-out rows are clean.
 
         Parameters
         ----------
         share : float
-            Share of the training rows to hold out, the same share of each class.
+            Fraction of the training rows to hold out, stratified by class.
         seed : int, optional
-            Seed of the choice; the stream's own by default.
+            Seed of the split; that of the stream by default.
 
         Examples
         --------
@@ -256,12 +233,12 @@ class Stream:
         Task('permutation 1', 1078 training and 360 test rows of shape (8, 8), 10 classes)
         """
         if "validation" in self._config:
-            raise InputError("validation was asked for twice: this stream is one for tuning.")
+            raise InputError("validation() of a stream for tuning is not supported: call it once.")
         seed = self.seed if seed is None else checks.seed(seed)
         return self._hold_out(checks.number("share", share, above=0, maximum=0.9), seed)
 
     def describe(self) -> str:
-        """Return a table of the tasks: name, rows, classes. Makes every task once.
+        """Return a table of the tasks: name, rows, classes. Every task is made once.
 
         Examples
         --------
@@ -290,14 +267,14 @@ class Stream:
     def preview(
         self, path: str | Path | None = None, *, tasks: int = 10, examples: int = 6
     ) -> Figure:
-        """Return a picture of tasks across and training examples down, written to `path` if given.
+        """Plot training examples, a column for each task, and write them to `path` if given.
 
         Parameters
         ----------
         path : str or Path, optional
             File to write: .png, .svg or .pdf.
         tasks, examples : int
-            How many at most. Tasks are spread evenly over the stream.
+            Maximum of each. Tasks are spread evenly over the stream.
 
         Returns
         -------
@@ -306,7 +283,7 @@ class Stream:
         shown = min(checks.integer("tasks", tasks), len(self))
         numbers = np.unique(np.linspace(0, len(self) - 1, shown).round().astype(int)).tolist()
         examples = checks.integer("examples", examples)
-        figure = draw_preview(numbers, self.__getitem__, self.class_names, examples)
+        figure = _plot_preview(numbers, self.__getitem__, self.class_names, examples)
         if path is not None:
             figure.savefig(path)
         return figure
@@ -322,19 +299,19 @@ class Stream:
 
 
 def _options(options: dict[str, Any]) -> str:
-    """Return ', key=value' for each option that is set, long ones cut short."""
+    """Return ', key=value' for each option that is set, long values shortened."""
     shown = {key: repr(value) for key, value in options.items() if value is not None}
     short = {key: text if len(text) <= 60 else text[:56] + " ..." for key, text in shown.items()}
     return "".join(f", {key}={text}" for key, text in short.items())
 
 
-def draw_preview(
+def _plot_preview(
     numbers: Sequence[int],
     make: Callable[[int], Task],
     class_names: tuple[str, ...] | None,
     examples: int,
 ) -> Figure:
-    """Return the picture of the tasks of these numbers; see `Stream.preview`."""
+    """Plot the tasks with these indices; see `Stream.preview`."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -347,16 +324,15 @@ def draw_preview(
         for row, axes in enumerate(grid[:, column]):
             axes.set_axis_off()
             if row < len(task.X):
-                _draw(axes, task.X[row], task.scale)
-                axes.text(
-                    0.5, -0.02, _target(task, row, class_names), fontsize=6, ha="center", va="top",
-                    transform=axes.transAxes,
-                )  # fmt: skip
+                _plot_example(axes, task.X[row], task.scale)
+                label = _target_text(task, row, class_names)
+                place = {"ha": "center", "va": "top", "transform": axes.transAxes}
+                axes.text(0.5, -0.02, label, fontsize=6, **place)
     figure.tight_layout(pad=0.4)
     return figure
 
 
-def _draw(axes: Axes, example: NDArray[Any], scale: float) -> None:
+def _plot_example(axes: Axes, example: NDArray[Any], scale: float) -> None:
     if example.ndim == 1:
         axes.plot(example, linewidth=0.8)
         return
@@ -367,7 +343,7 @@ def _draw(axes: Axes, example: NDArray[Any], scale: float) -> None:
     axes.imshow(picture, cmap="gray_r", vmin=0, vmax=1 if scale != 1 else None)
 
 
-def _target(task: Task, row: int, class_names: tuple[str, ...] | None) -> str:
+def _target_text(task: Task, row: int, class_names: tuple[str, ...] | None) -> str:
     target = task.y[row]
     if task.classes is None:
         return f"{np.ravel(target)[0]:.3g}"
