@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from olss.errors import InputError
-from olss.streams import STEPS, from_arrays, from_config
+from olss.streams import from_arrays, from_config
 from tests.streams.test_stream import CONFIGS
 
 
@@ -49,15 +49,15 @@ def test_held_out_rows_of_a_config_are_those_of_the_method() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"name": "rotatd"}, "a stream has no name 'rotatd'. Did you mean 'rotated'"),
-        ({}, "a stream has no name None"),
+        ({"name": "rotatd"}, "name 'rotatd' .*'rotated'"),
+        ({}, "name None"),
         (
             {"name": "rotated", "task": 3},
             "the stream rotated has no option 'task'. Did you mean 't",
         ),
         (
             {"name": "permuted", "dataset": "digits", "steps": [{"name": "noise"}]},
-            f"a step has no name 'noise'. .*{next(iter(STEPS))}",
+            "name 'noise' .*label_noise",
         ),
         (
             {"name": "permuted", "dataset": "digits", "steps": [{"name": "outliers", "shar": 1}]},
@@ -80,7 +80,7 @@ def test_unknown_names_offer_the_nearest(config: dict[str, object], message: str
 
 def test_arrays_cannot_be_brought_back() -> None:
     stream = from_arrays([(np.zeros((4, 2)), np.arange(4))])
-    with pytest.raises(InputError, match=r"save the arrays as \.npz"):
+    with pytest.raises(InputError, match="arrays"):
         from_config(stream.config)
 
 

@@ -113,7 +113,7 @@ def test_a_task_returns() -> None:
     np.testing.assert_array_equal(stream[4].X, PERMUTED[3].X)
     assert returning(PERMUTED).names[-1] == "permutation 1 again"
     for options in ({"task": 4}, {"task": 2, "at": 2}, {"at": 9}, {"task": -1}, {"task": 0.5}):
-        with pytest.raises(InputError, match="at must"):
+        with pytest.raises(InputError, match="task"):
             returning(PERMUTED, **options)
 
 

@@ -131,7 +131,7 @@ def test_tasks_are_made_one_at_a_time_when_asked_for() -> None:
 def test_numbers_out_of_range_and_slices_are_refused() -> None:
     with pytest.raises(IndexError, match="3 is out of range"):
         stream[3]
-    with pytest.raises(InputError, match="one task at a time"):
+    with pytest.raises(InputError, match="index must be one task"):
         stream[1:]  # type: ignore[index]
 
 
