@@ -5,13 +5,15 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.cluster import KMeans
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_digits
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -429,3 +431,84 @@ class TestSampler:
     def test_few_rows_all_stay(self):
         rows, _ = LeverageSampler(30).fit_resample(X[:9], y[:9])
         np.testing.assert_array_equal(rows, X[:9])
+
+
+def test_settings_reach_the_sketch():
+    frame = pd.DataFrame({"x": np.arange(300.0), "z": np.arange(300.0) % 7, "day": np.arange(300)})
+    target = np.arange(300) % 2
+    settings = {"half_life": 50, "time": "day", "intercept": True, "exclude": ["z"]}
+    model = ContinualClassifier(LogisticRegression(), size=100, random_state=0, **settings)
+    by_hand = Sketch(100, **settings, seed=np.random.RandomState(0).randint(np.iinfo(np.int32).max))
+    for part in (slice(0, 200), slice(200, 300)):
+        model.partial_fit(frame[part], target[part])
+        by_hand.update(frame[part].reset_index(drop=True), pd.Series(target[part], name="y"))
+        np.testing.assert_array_equal(model.sketch_.index, by_hand.index)
+        np.testing.assert_array_equal(model.sketch_.weight, by_hand.weight)
+    recent = clone(model).set_params(half_life=None, window=80, exclude=(), columns=["x", "day"])
+    recent.fit(frame, target)
+    assert recent.sketch_.X["day"].min() == 220
+
+
+def test_time_may_be_an_extra_column():
+    model = ContinualRegressor(Ridge(), size=50, window="10d", time="day", random_state=0)
+    days = np.datetime64("2026-01-01") + np.arange(40)
+    model.fit(X[:40], y[:40].astype(float), extra={"day": days})
+    assert len(model.sketch_) == 10
+
+
+@pytest.fixture
+def routing():
+    with config_context(enable_metadata_routing=True):
+        yield
+
+
+@pytest.mark.usefixtures("routing")
+def test_metadata_is_routed_through_a_pipeline_outside():
+    weight = np.where(y < 5, 1.0, 2.0)
+    model = ContinualClassifier(LogisticRegression(max_iter=500), size=300, random_state=0)
+    model.set_fit_request(sample_weight=True, task=True)
+    scaler = StandardScaler().set_fit_request(sample_weight=False)
+    whole = make_pipeline(scaler, model).fit(X, y, sample_weight=weight, task=y)
+    assert set(whole[-1].sketch_.task) == set(y)
+    by_hand = clone(model).fit(StandardScaler().fit_transform(X), y, weight, task=y)
+    np.testing.assert_allclose(whole[-1].estimator_.coef_, by_hand.estimator_.coef_)
+    model.set_score_request(sample_weight=True)
+    params = {"sample_weight": weight, "task": y}
+    scores = cross_val_score(make_pipeline(scaler, model), X, y, params=params, cv=2)
+    assert scores.min() > 0.8
+
+
+@pytest.mark.usefixtures("routing")
+@pytest.mark.parametrize(
+    "inside",
+    [
+        make_pipeline(StandardScaler(), LinearRegression()),
+        make_pipeline(make_column_transformer((StandardScaler(), [0, 1, 2])), LinearRegression()),
+        GridSearchCV(make_pipeline(StandardScaler(), Ridge()), {"ridge__alpha": [1.0]}, cv=2),
+        LinearRegression(),
+    ],
+    ids=["pipeline", "columns", "search", "plain"],
+)
+def test_weights_are_routed_to_all_components_inside(inside):
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((1_000, 3))
+    target = A @ [1.0, 2.0, 3.0] + A[:, 0] ** 2
+    weight = rng.integers(1, 4, len(A)).astype(float)
+    model = ContinualRegressor(inside, size=2_000).fit(A, target, sample_weight=weight)
+    with config_context(enable_metadata_routing=False):
+        repeated = np.repeat(np.arange(len(A)), weight.astype(int))
+        expected = clone(inside).fit(A[repeated], target[repeated])
+    np.testing.assert_allclose(model.predict(A), expected.predict(A), atol=1e-2)
+
+
+@pytest.mark.usefixtures("routing")
+def test_a_component_told_not_to_take_weights_gets_none():
+    A = (
+        np.random.default_rng(0).standard_normal((400, 2))
+        + np.r_[np.zeros(200), np.ones(200)][:, None]
+    )
+    weight = np.r_[np.full(200, 9.0), np.ones(200)]
+    scaler = StandardScaler().set_fit_request(sample_weight=False)
+    model = ContinualRegressor(make_pipeline(scaler, Ridge()), size=500)
+    model.fit(A, A[:, 0], sample_weight=weight)
+    np.testing.assert_allclose(model.estimator_[0].mean_, A.mean(axis=0))

@@ -1,70 +1,283 @@
-"""Any scikit-learn estimator, learning a stream from a memory of constant size."""
+"""scikit-learn estimators that learn a stream from a sketch of constant size."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
 from olss.errors import InputError, MissingExtraError
 from olss.memory.policies import Policy
+from olss.memory.sketch import Sketch
 
 try:
-    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.base import (
+        BaseEstimator,
+        ClassifierMixin,
+        MetaEstimatorMixin,
+        RegressorMixin,
+        clone,
+    )
     from sklearn.dummy import DummyClassifier
-    from sklearn.utils import _safe_indexing, get_tags
+    from sklearn.utils import _safe_indexing, check_random_state, get_tags
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets, type_of_target
-    from sklearn.utils.validation import _num_samples, column_or_1d
+    from sklearn.utils.validation import _num_samples, check_is_fitted, column_or_1d
 
-    from olss.adapters.continual import Continual, estimator_has, new_sketch
-    from olss.adapters.sklearn_rows import (
+    from olss.adapters.sklearn_data import (
         Array,
         Batch,
-        checked_pair,
-        checked_rows,
-        checked_weight,
-        labels,
-        target_name,
+        accepts_nan,
+        accepts_sparse,
+        check_pair,
+        check_rows,
+        check_weight,
+        fit_arguments,
+        name_target,
+        rows_to_fit,
+        rows_to_predict,
+        to_labels,
     )
 except ModuleNotFoundError as error:
     raise MissingExtraError("scikit-learn", "sklearn", "olss.adapters.sklearn") from error
 
 __all__ = ["ContinualClassifier", "ContinualRegressor", "LeverageSampler"]
 
+T = TypeVar("T")
 
-class ContinualClassifier(ClassifierMixin, Continual):  # type: ignore[misc]
-    """A classifier that learns a stream of batches from a memory of constant size.
+# Settings that are handed to the sketch as they are.
+SETTINGS = (
+    "policy", "scores", "half_life", "window", "time", "columns", "exclude", "intercept",
+    "new_columns",
+)  # fmt: skip
+# Attributes that `fit` deletes; those about the columns are set again by the first rows.
+LEARNED = ("sketch_", "estimator_", "classes_", "_fitted_labels", "_target", "_open", "_weighted")
 
-    `partial_fit` updates a `Sketch` with the batch and refits a fresh copy of the estimator on
-    all the sketch holds. So an estimator without `partial_fit` of its own, such as a forest,
-    boosting, an SVM or a pipeline, learns on, and does not forget.
+
+class _Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """A sketch, and an estimator that is refitted on the rows it holds."""
+
+    _kind: str  # of estimator
+    sketch_: Sketch
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        size: int | Literal["task"] = 1_000,
+        policy: str | Policy = "weighted",
+        scores: str | float = "auto",
+        half_life: Any = None,
+        window: Any = None,
+        time: str | None = None,
+        columns: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        intercept: bool = False,
+        new_columns: str = "error",
+        use_weights: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.size = size
+        self.policy = policy
+        self.scores = scores
+        self.half_life = half_life
+        self.window = window
+        self.time = time
+        self.columns = columns
+        self.exclude = exclude
+        self.intercept = intercept
+        self.new_columns = new_columns
+        self.use_weights = use_weights
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        task: Any = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Forget everything and learn these rows. A failed call leaves the model unchanged.
+
+        Parameters
+        ----------
+        X, y, sample_weight, task, extra :
+            As for `partial_fit`.
+        """
+
+        def learn(after: Self) -> None:
+            for name in LEARNED:
+                after.__dict__.pop(name, None)
+            after._learn(X, y, sample_weight, task, extra)
+
+        self._change(learn)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Predict with the estimator as last refitted."""
+        predictions: Array = self._fitted().predict(rows_to_predict(self, X))
+        return predictions
+
+    def remove(self, index: Any = None, *, where: Any = None) -> int:
+        """Forget rows for good and refit on the rest. A failed call leaves the model unchanged.
+
+        If no row is left, there is no fitted estimator until new rows come.
+
+        Parameters
+        ----------
+        index : int or array of int, optional
+            Positions in the stream, as in ``sketch_.index``.
+        where : mapping of str to value, or boolean array, optional
+            Instead: a column (of the frame, in `extra`, or "task") and the value, or list of
+            values, of the rows to remove. See `Sketch.remove`.
+
+        Returns
+        -------
+        int
+            Number of rows removed.
+        """
+        check_is_fitted(self, "sketch_")
+        before = self.sketch_
+
+        def without(after: Self) -> int:
+            after.sketch_ = before.copy()
+            removed = after.sketch_.remove(index, where=where)
+            if removed:
+                after._refit()
+            return removed
+
+        removed = self._change(without)
+        before.remove(index, where=where)  # wipes the rows in its arrays, too
+        return removed
+
+    def _learn(
+        self, X: Any, y: Any, sample_weight: Any, task: Any, extra: Mapping[str, Any] | None
+    ) -> None:
+        raise NotImplementedError
+
+    def _change(self, change: Callable[[Self], T]) -> T:
+        """Change a copy, then take its place in one step."""
+        after = copy.copy(self)
+        result = change(after)
+        self.__dict__ = after.__dict__
+        return result
+
+    def _update(self, batch: Batch) -> None:
+        """Update the sketch and refit."""
+        self._check_kind()
+        sketch = self.sketch_.copy() if hasattr(self, "sketch_") else _new_sketch(self)
+        sketch.size = self.size
+        batch.update(sketch)
+        self._weighted = batch.weight is not None or getattr(self, "_weighted", False)
+        self.sketch_ = sketch
+        self._refit()
+
+    def _refit(self) -> None:
+        """Fit a fresh clone of the estimator on the rows of the sketch, if there are any."""
+        self.__dict__.pop("estimator_", None)
+        if len(self.sketch_):
+            rows = rows_to_fit(self, self.sketch_)
+            self.estimator_ = self._fit_clone(
+                rows, np.array(self.sketch_.y), np.array(self.sketch_.weight)
+            )
+
+    def _fit_clone(self, X: Any, y: Array, weight: Array) -> Any:
+        estimator = clone(self.estimator)
+        weighted = self.use_weights or self._weighted
+        return estimator.fit(X, y, **(fit_arguments(estimator, weight) if weighted else {}))
+
+    def _check_kind(self) -> None:
+        found = get_tags(self.estimator).estimator_type
+        if found not in (None, self._kind):
+            known = found in ("classifier", "regressor")
+            remedy = f"; use Continual{found.title()}" if known else ""
+            raise InputError(
+                f"estimator must be a {self._kind}, found {type(self.estimator).__name__}, a "
+                f"{found.replace('_', ' ')}{remedy}."
+            )
+
+    def _fitted(self) -> Any:
+        check_is_fitted(self, "estimator_")
+        return self.estimator_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        tags.input_tags.sparse = accepts_sparse(self.estimator)
+        tags.input_tags.allow_nan = accepts_nan(self.estimator)
+        tags.input_tags.positive_only = inner.input_tags.positive_only
+        tags.non_deterministic = inner.non_deterministic
+        return tags
+
+
+def _new_sketch(model: BaseEstimator) -> Sketch:
+    """Return an empty sketch with the settings of an estimator."""
+    parameters = model.get_params(deep=False)
+    given = {name: parameters[name] for name in SETTINGS if name in parameters}
+    if "window" in given:
+        given["last"] = given.pop("window")
+        given["new_columns"] = given["new_columns"] == "keep"
+    seed = check_random_state(parameters["random_state"]).randint(np.iinfo(np.int32).max)
+    return Sketch(parameters["size"], seed=seed, **given)
+
+
+def _has(method: str) -> Callable[[Any], bool]:
+    """Return a function that tells whether the wrapped estimator has a method."""
+
+    def has(self: Any) -> bool:
+        # Looked up on the estimator, so that the error is the one it raises.
+        getattr(self.estimator, method)
+        return True
+
+    return has
+
+
+class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
+    """A classifier that learns a stream of batches from a sketch of constant size.
+
+    `partial_fit` updates a `Sketch` with the batch and refits a fresh clone of the estimator on
+    all rows of the sketch. So estimators without a `partial_fit`, such as forests, boosting, SVMs
+    and pipelines, learn incrementally and do not forget.
 
     Parameters
     ----------
     estimator : classifier
-        Any. It is cloned, never changed. It is given classes as whole numbers 0, 1, ..., as
-        those in scikit-learn that vote and stack do.
+        Cloned, never changed. It is fitted on classes encoded as 0, 1, ..., like the estimators
+        inside scikit-learn's voting and stacking.
     size : int or "task"
-        Rows to remember, the same as for `Sketch`.
+        Rows to keep, as for `Sketch`.
     policy : str or callable
-        Which rows stay: "weighted", "balanced", "reservoir", "paper", "recent" or your own.
+        Which rows are kept: "weighted", "balanced", "reservoir", "paper", "recent" or a custom one.
     scores : str or float
-        The leverage scores used, the same as for `Sketch`.
+        The leverage scores, as for `Sketch`.
+    half_life, window, time :
+        Forget old rows gradually or altogether, as for `Sketch`: after a number of rows, or after a
+        length of time, with `time` the column, of the frame or in `extra`, that holds the time.
+    columns, exclude :
+        Columns of frames to score, or not to score; all are kept and fitted.
+    intercept : bool
+        Whether rows are scored with a constant added.
+    new_columns : {"error", "keep", "ignore"}
+        What becomes of columns that earlier frames did not have. Kept ones are missing in earlier
+        rows.
     use_weights : bool
-        Whether to fit with sample weights: how many rows each row remembered stands for. All
-        steps of a pipeline that take them get them. Rows that come with a `sample_weight` are
-        fitted with weights in any case.
+        Whether to fit with sample weights: the number of rows that each kept row stands for. All
+        steps of a pipeline that take weights get them. Rows that come with a `sample_weight` are
+        always fitted with weights.
     random_state : int, RandomState or None
         Of the sketch. The estimator has its own.
 
     Attributes
     ----------
     estimator_ : classifier
-        As fitted last. While the sketch holds one class, a stand-in that answers it.
+        As last refitted. While the sketch holds a single class, a `DummyClassifier`.
     sketch_ : Sketch
-        What is remembered; `y` holds the labels.
+        The rows kept; its `y` holds the labels.
     classes_ : array
         Those given to the first `partial_fit`, or else all seen so far.
     n_features_in_, feature_names_in_ :
@@ -72,19 +285,24 @@ class ContinualClassifier(ClassifierMixin, Continual):  # type: ignore[misc]
 
     Notes
     -----
-    Frames are handed through as they are, text, dates, categories and gaps included: what the
-    estimator is fitted on is ``sketch_.X``, a frame of the kind that came in. Later frames may have
-    their columns in another order. What of them is scored is said by `olss.tables.encoder`.
+    Frames are passed through with text, dates, categories and missing values: the estimator is
+    fitted on ``sketch_.X``, a frame of the library that came in. Later frames may have their
+    columns in another order. Columns that only come to `predict` are treated as the wrapped
+    estimator treats them, unless ``new_columns="ignore"``, which drops them.
 
-    Arrays are kept as float64, or float32 where they come so; sparse rows as sparse rows. Sparse
-    arrays, and such with NaN, are taken if the estimator takes them.
+    Arrays are kept as float64, or float32 if they come so, and sparse rows as sparse rows. Sparse
+    rows and NaN are accepted if the estimator accepts them.
 
-    `policy`, `scores` and `random_state` are looked at when a sketch begins: by the first
-    `partial_fit`, and by `fit`. `size` and `estimator` may be set between two calls.
+    `size` and `estimator` may be changed between two calls. The other settings take effect when a
+    sketch begins: at the first `partial_fit`, and at every `fit`.
+
+    With metadata routing (``sklearn.set_config(enable_metadata_routing=True)``) `sample_weight`,
+    `task` and `extra` are requested as usual, ``set_fit_request(task=True)``. Inside `estimator`,
+    components that take sample weights get them unless they were told not to request them.
 
     Examples
     --------
-    Digits come class by class; a forest, which has no `partial_fit`, knows all in the end.
+    Digits arrive class by class; a forest, which has no `partial_fit`, knows all in the end.
 
     >>> from sklearn.datasets import load_digits
     >>> from sklearn.ensemble import RandomForestClassifier
@@ -109,23 +327,22 @@ class ContinualClassifier(ClassifierMixin, Continual):  # type: ignore[misc]
         task: Any = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Learn these rows too. If it raises, nothing has changed.
+        """Learn further rows. A failed call leaves the model unchanged.
 
         Parameters
         ----------
-        X : array, SciPy sparse rows, or pandas or polars frame (n, features)
+        X : array, SciPy sparse matrix, or pandas or polars frame (n, features)
         y : array or series (n,)
-            Labels: numbers or text.
+            Labels: numbers or strings.
         classes : array, optional
-            All labels there will be; others are refused then. Without it they are found as
-            they come. It is needed at the first call only.
+            All labels that may occur; needed at the first call only. Without it, labels are added
+            as they come.
         sample_weight : array (n,), optional
-            What each row counts for.
         task : int, str or array (n,) of them, optional
-            The task the rows belong to, which policies such as "balanced" go by; "auto" finds
-            it. Not given: the last one.
+            The task of the rows, which policies such as "balanced" use; "auto" detects it.
+            Default: that of the last call.
         extra : mapping of str to array (n,), optional
-            Columns that ride along and are not learned: identifiers, to `remove` rows by.
+            Columns that are kept and not learned, such as identifiers to `remove` rows by.
         """
         self._change(lambda after: after._learn(X, y, sample_weight, task, extra, classes))
         return self
@@ -140,38 +357,38 @@ class ContinualClassifier(ClassifierMixin, Continual):  # type: ignore[misc]
         classes: Any = None,
     ) -> None:
         first = not hasattr(self, "sketch_")
-        rows, target = checked_pair(self, X, y, first=first)
+        rows, target = check_pair(self, X, y, first=first)
         if first:
-            self._target, self._open = target_name(rows, y), classes is None
+            self._target, self._open = name_target(rows, y), classes is None
         check_classification_targets(target)
-        y = labels(column_or_1d(target, warn=True))
-        batch = Batch(rows, y, checked_weight(sample_weight, y), task, extra, self._target)
-        batch = batch.counted()
+        y = to_labels(column_or_1d(target, warn=True))
+        batch = Batch(rows, y, check_weight(sample_weight, y), task, extra, self._target)
+        batch = batch.without_zero_weights()
         assert batch.y is not None
-        given = None if classes is None else labels(np.asarray(classes))
+        given = None if classes is None else to_labels(np.asarray(classes))
         self.classes_ = self._classes_with(batch.y, given)
-        self._take_in(batch)
+        self._update(batch)
 
     def predict(self, X: Any) -> Array:
         """Predict labels."""
-        answers = np.asarray(super().predict(X)).astype(np.intp)
-        found: Array = self._fitted_labels[answers]
+        codes = np.asarray(super().predict(X)).astype(np.intp)
+        found: Array = self._fitted_labels[codes]
         return found
 
-    @available_if(estimator_has("predict_proba"))  # type: ignore[untyped-decorator]
+    @available_if(_has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Give the probability of each of `classes_`; 0 for one the sketch holds no row of."""
-        return self._spread(self._fitted().predict_proba(checked_rows(self, X)), 0.0)
+        """Return the probability of each of `classes_`; 0 for those not in the sketch."""
+        return self._spread(self._fitted().predict_proba(rows_to_predict(self, X)), 0.0)
 
-    @available_if(estimator_has("predict_log_proba"))  # type: ignore[untyped-decorator]
+    @available_if(_has("predict_log_proba"))  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Array:
-        """Give the logarithm of `predict_proba`."""
-        return self._spread(self._fitted().predict_log_proba(checked_rows(self, X)), -np.inf)
+        """Return the logarithm of `predict_proba`."""
+        return self._spread(self._fitted().predict_log_proba(rows_to_predict(self, X)), -np.inf)
 
-    @available_if(estimator_has("decision_function"))  # type: ignore[untyped-decorator]
+    @available_if(_has("decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
-        """Give the estimator's decision for each of `classes_`, or one number a row if two."""
-        fitted, rows = self._fitted(), checked_rows(self, X)
+        """Return the decision for each of `classes_`, or one number per row if there are two."""
+        fitted, rows = self._fitted(), rows_to_predict(self, X)
         if len(self._fitted_labels) == 1:
             return self._spread(fitted.predict_proba(rows), np.finfo(np.float64).min)
         decision = np.asarray(fitted.decision_function(rows))
@@ -190,7 +407,7 @@ class ContinualClassifier(ClassifierMixin, Continual):  # type: ignore[misc]
         return tags
 
     def _classes_with(self, y: Array, given: Array | None) -> Array:
-        """Return all classes, those of `y` included, or raise if they do not fit."""
+        """Return all classes, those of `y` included, or raise if they were declared otherwise."""
         before: Array | None = getattr(self, "classes_", None)
         if given is None and self._open:
             return np.unique(y if before is None else np.concatenate([before, y]))
@@ -204,48 +421,41 @@ class ContinualClassifier(ClassifierMixin, Continual):  # type: ignore[misc]
             raise InputError(f"y must hold only the classes given, {known}, found {unknown}.")
         return known
 
-    def _spread(self, columns: Any, filling: float) -> Array:
-        """Put a column for each class held into its place among `classes_`."""
+    def _spread(self, columns: Any, fill: float) -> Array:
+        """Place the column of each class in the sketch among `classes_`."""
         columns = np.asarray(columns)
-        wide = np.full((len(columns), len(self.classes_)), filling, columns.dtype)
+        wide = np.full((len(columns), len(self.classes_)), fill, columns.dtype)
         wide[:, np.searchsorted(self.classes_, self._fitted_labels)] = columns
         return wide
 
-    def _refitted(self, X: Any, y: Array, weight: Array) -> Any:
-        # What is predicted are these, whatever becomes of the sketch.
-        self._fitted_labels, code = np.unique(y, return_inverse=True)
+    def _fit_clone(self, X: Any, y: Array, weight: Array) -> Any:
+        # Predictions stay those of this fit, whatever the sketch holds later.
+        self._fitted_labels, codes = np.unique(y, return_inverse=True)
         if len(self._fitted_labels) == 1:
-            return DummyClassifier().fit(X, code)
-        return super()._refitted(X, code, weight)
+            return DummyClassifier().fit(X, codes)
+        return super()._fit_clone(X, codes, weight)
 
 
-class ContinualRegressor(RegressorMixin, Continual):  # type: ignore[misc]
-    """A regressor that learns a stream of batches from a memory of constant size.
+class ContinualRegressor(RegressorMixin, _Continual):  # type: ignore[misc]
+    """A regressor that learns a stream of batches from a sketch of constant size.
 
-    `partial_fit` updates a `Sketch` with the batch and refits a fresh copy of the estimator on
-    all the sketch holds.
+    `partial_fit` updates a `Sketch` with the batch and refits a fresh clone of the estimator on
+    all rows of the sketch.
 
     Parameters
     ----------
     estimator : regressor
-        Any. It is cloned, never changed.
-    size : int or "task"
-        Rows to remember, the same as for `Sketch`.
-    policy : str or callable
-        Which rows stay: "weighted", "balanced", "reservoir", "paper", "recent" or your own.
-    scores : str or float
-        The leverage scores used, the same as for `Sketch`.
-    use_weights : bool
-        Whether to fit with sample weights, as for `ContinualClassifier`.
-    random_state : int, RandomState or None
-        Of the sketch. The estimator has its own.
+        Cloned, never changed.
+    size, policy, scores, half_life, window, time, columns, exclude, intercept, new_columns, \
+use_weights, random_state :
+        As for `ContinualClassifier`.
 
     Attributes
     ----------
     estimator_ : regressor
-        As fitted last.
+        As last refitted.
     sketch_ : Sketch
-        What is remembered.
+        The rows kept.
     n_features_in_, feature_names_in_ :
         As everywhere in scikit-learn.
 
@@ -275,18 +485,13 @@ class ContinualRegressor(RegressorMixin, Continual):  # type: ignore[misc]
         task: Any = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Learn these rows too. If it raises, nothing has changed.
+        """Learn further rows. A failed call leaves the model unchanged.
 
         Parameters
         ----------
-        X : array, SciPy sparse rows, or pandas or polars frame (n, features)
+        X, sample_weight, task, extra :
+            As for `ContinualClassifier`.
         y : array or series (n,), or array (n, outputs)
-        sample_weight : array (n,), optional
-            What each row counts for.
-        task : int, str or array (n,) of them, optional
-            The task the rows belong to; "auto" finds it. Not given: the last one.
-        extra : mapping of str to array (n,), optional
-            Columns that ride along and are not learned: identifiers, to `remove` rows by.
         """
         self._change(lambda after: after._learn(X, y, sample_weight, task, extra))
         return self
@@ -296,12 +501,12 @@ class ContinualRegressor(RegressorMixin, Continual):  # type: ignore[misc]
     ) -> None:
         first = not hasattr(self, "sketch_")
         several = get_tags(self.estimator).target_tags.multi_output
-        rows, target = checked_pair(self, X, y, first=first, numeric=True, several=several)
+        rows, target = check_pair(self, X, y, first=first, numeric=True, multi_output=several)
         if first:
-            self._target = target_name(rows, y)
+            self._target = name_target(rows, y)
         y = np.asarray(target, dtype=np.float64)
-        weight = checked_weight(sample_weight, y)
-        self._take_in(Batch(rows, y, weight, task, extra, self._target).counted())
+        batch = Batch(rows, y, check_weight(sample_weight, y), task, extra, self._target)
+        self._update(batch.without_zero_weights())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -313,25 +518,24 @@ class ContinualRegressor(RegressorMixin, Continual):  # type: ignore[misc]
 
 
 class LeverageSampler(BaseEstimator):  # type: ignore[misc]
-    """Choose rows of a data set by leverage, in the manner of imbalanced-learn's samplers.
+    """Sample rows of a data set by leverage, with the interface of imbalanced-learn's samplers.
 
     Parameters
     ----------
     size : int
-        Rows to choose; all are kept if there are no more.
+        Rows to sample; all are kept if there are fewer.
     policy : str or callable
-        Which rows to choose: "weighted", "balanced", "reservoir", "paper" or your own.
+        Which rows are kept: "weighted", "balanced", "reservoir", "paper" or a custom one.
     scores : str or float
-        The leverage scores used, the same as for `Sketch`.
+        The leverage scores, as for `Sketch`.
     random_state : int, RandomState or None
-        Of the draw.
 
     Attributes
     ----------
     sample_indices_ : array (size,)
-        Which rows were chosen, ascending.
+        The sampled rows, ascending.
     weights_ : array (size,)
-        How many rows each stands for.
+        The number of rows that each stands for.
 
     Examples
     --------
@@ -357,32 +561,30 @@ class LeverageSampler(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Choose rows, without returning them.
+        """Sample rows without returning them.
 
         Parameters
         ----------
-        X : array, SciPy sparse rows, or pandas or polars frame (n, features)
+        X : array, SciPy sparse matrix, or pandas or polars frame (n, features)
         y : array or series (n,) or (n, outputs), optional
-            Labels, for policies that go by class, or other targets.
+            Labels, for policies that use classes, or other targets.
         sample_weight : array (n,), optional
-            What each row counts for.
         """
-        rows = checked_rows(self, X, first=True)
-        # Where each row is, as those that count for nothing are left out.
-        place = np.arange(_num_samples(rows))
-        weight = checked_weight(sample_weight, place)
-        target = None if y is None else _targets(y)
-        batch = Batch(rows, target, weight, extra={"place": place}, name=target_name(X, y))
-        sketch = new_sketch(self)
-        batch.counted().into(sketch)
-        chosen = sketch.extra["place"]
+        rows = check_rows(self, X, first=True)
+        position = np.arange(_num_samples(rows))  # rows of weight zero are left out
+        weight = check_weight(sample_weight, position)
+        target = None if y is None else _to_target(y)
+        batch = Batch(rows, target, weight, extra={"position": position}, name=name_target(X, y))
+        sketch = _new_sketch(self)
+        batch.without_zero_weights().update(sketch)
+        chosen = sketch.extra["position"]
         order = np.argsort(chosen)
         self.sample_indices_ = chosen[order]
         self.weights_ = sketch.weight[order]
         return self
 
     def fit_resample(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Choose rows and return them as they came: (X, y), or X alone if there is no y."""
+        """Sample rows and return them as they came: (X, y), or X alone if there is no y."""
         chosen = self.fit(X, y, sample_weight).sample_indices_
         rows = _safe_indexing(X, chosen)
         return rows if y is None else (rows, _safe_indexing(y, chosen))
@@ -394,8 +596,8 @@ class LeverageSampler(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _targets(y: Any) -> Array:
-    """Return labels as labels, for policies that go by class, and other targets as numbers."""
+def _to_target(y: Any) -> Array:
+    """Return labels as labels, for policies that use classes, and other targets as numbers."""
     if type_of_target(y, input_name="y", raise_unknown=True) in ("binary", "multiclass"):
-        return labels(column_or_1d(y))
+        return to_labels(column_or_1d(y))
     return np.asarray(y, dtype=np.float64)

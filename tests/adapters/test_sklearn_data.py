@@ -24,7 +24,7 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 from olss.adapters.sklearn import ContinualClassifier, ContinualRegressor, LeverageSampler
-from olss.adapters.sklearn_rows import takes_gaps, takes_sparse
+from olss.adapters.sklearn_data import accepts_nan, accepts_sparse
 from olss.errors import DataError, InputError
 
 CARRIERS = np.array(["UA", "AA", "DL", "B6"])
@@ -134,12 +134,44 @@ def test_columns_in_another_order_are_put_right():
 def test_other_columns_are_named(change, words):
     frame, late = flights(200, 0)
     model = ContinualClassifier(by_columns(LogisticRegression())).fit(frame, late)
-    for call in (lambda f: model.partial_fit(f, late), model.predict):
-        with pytest.raises(ValueError, match=words):
-            call(change(frame))
+    with pytest.raises(ValueError, match=words):
+        model.partial_fit(change(frame), late)
     with pytest.raises(DataError, match=r"'distance' is .*before it was"):
         model.partial_fit(frame.assign(distance="far"), late)
     assert model.sketch_.seen == 200
+
+
+def test_other_columns_at_predict_are_left_to_the_estimator():
+    frame, late = flights(200, 0)
+    more, fewer = frame.assign(gate=1), frame.drop(columns="day")
+    by_name = ContinualClassifier(by_columns(LogisticRegression())).fit(frame, late)
+    np.testing.assert_array_equal(by_name.predict(more), by_name.predict(frame))
+    with pytest.raises(ValueError, match="day"):
+        by_name.predict(fewer)
+    numbers = frame[["distance", "y"]]
+    strict = ContinualClassifier(HistGradientBoostingClassifier(max_iter=5)).fit(numbers, late)
+    with pytest.raises(ValueError, match="gate"):
+        strict.predict(numbers.assign(gate=1))
+    lenient = clone(strict).set_params(new_columns="ignore").fit(numbers, late)
+    np.testing.assert_array_equal(lenient.predict(numbers.assign(gate=1)), strict.predict(numbers))
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_new_columns_are_kept_or_ignored(learns):
+    first, late = flights(200, 0)
+    numbers = first[["distance", "y"]]
+    model = ContinualClassifier(
+        HistGradientBoostingClassifier(max_iter=5), new_columns="keep" if learns else "ignore"
+    )
+    model.fit(numbers, late).partial_fit(numbers.assign(gate=np.arange(200.0)), late)
+    columns = ["distance", "y", "gate"] if learns else ["distance", "y"]
+    assert list(model.sketch_.X.columns) == list(model.feature_names_in_) == columns
+    assert model.n_features_in_ == len(columns)
+    if learns:
+        gates = model.sketch_.X["gate"].to_numpy(dtype=float)
+        assert np.isnan(gates[:200]).all()
+        assert sorted(gates[200:]) == list(range(200))
+    assert len(model.predict(numbers.assign(gate=0.0))) == 200
 
 
 def test_arrays_and_frames_do_not_mix():
@@ -304,8 +336,8 @@ class TestBoosting:
     ],
 )
 def test_arrays_are_taken_if_the_estimator_takes_them(estimator, gaps, sparse):
-    assert takes_gaps(estimator) is gaps
-    assert takes_sparse(estimator) is sparse
+    assert accepts_nan(estimator) is gaps
+    assert accepts_sparse(estimator) is sparse
     rng = np.random.default_rng(0)
     A = rng.standard_normal((120, 5))
     y = A[:, 0] > 0
@@ -408,5 +440,5 @@ def test_missing_labels_are_told(kind):
         "polars": pl.Series(labels),
     }[kind]
     X = pd.DataFrame({"x": np.arange(30.0)})
-    with pytest.raises(DataError, match="the target is missing in 10 of 30 rows"):
+    with pytest.raises(DataError, match="y has 10 missing values"):
         ContinualClassifier(LogisticRegression(), size=9).partial_fit(X, y)
