@@ -53,7 +53,7 @@ def train(remembered):
             (task.X, task.y),
             sketch,
             batch_size=40,
-            remembered=remembered,
+            replay_fraction=remembered,
             transform=scaled,
             weights="loss",
             seed=number,

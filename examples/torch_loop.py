@@ -29,7 +29,7 @@ def train(remembered):
     sketch = Sketch(size=300, policy="balanced", seed=0)
     for number, task in enumerate(stream):
         loader = replay_loader(
-            (task.X, task.y), sketch, batch_size=40, remembered=remembered, seed=number
+            (task.X, task.y), sketch, batch_size=40, replay_fraction=remembered, seed=number
         )
         for _epoch in range(5):
             for X, y in loader:

@@ -115,7 +115,7 @@ def test_workers_of_a_stream_draw_different_rows():
 @pytest.mark.parametrize(("remembered", "own"), [(0.5, 10), (0.25, 15), (0.0, 20), (0.99, 1)])
 def test_batches_mix_as_stated_and_each_current_row_comes_once(kind, remembered, own):
     loader = replay_loader(
-        now(kind), remembering(kind=kind), batch_size=20, remembered=remembered, seed=0
+        now(kind), remembering(kind=kind), batch_size=20, replay_fraction=remembered, seed=0
     )
     batches = list(loader)
     assert len(loader) == len(batches) == -(-100 // own)
@@ -200,13 +200,13 @@ def test_order_without_shuffle():
     ("change", "words"),
     [
         ({"batch_size": 0}, "batch_size must be"),
-        ({"remembered": 1.0}, "remembered must be"),
-        ({"batch_size": 1}, "remembered=0.5 of batch_size=1 is not one row"),
-        ({"batch_size": 1, "remembered": 0.9}, "remembered=0.9 of batch_size=1 is not one row"),
-        ({"remembered": 0.04}, "remembered=0.04 of batch_size=10 is not one row"),
+        ({"replay_fraction": 1.0}, "replay_fraction must be"),
+        ({"batch_size": 1}, "replay_fraction=0.5 of batch_size=1"),
+        ({"batch_size": 1, "replay_fraction": 0.9}, "replay_fraction=0.9 of batch_size=1"),
+        ({"replay_fraction": 0.04}, "replay_fraction=0.04 of batch_size=10"),
         ({"weights": "both"}, "weights: there is no 'both'"),
         ({"current": np.eye(2)}, r"current must be \(X, y\) or a Dataset, found ndarray"),
-        ({"current": (np.eye(2), [1])}, "of one length, found 2 and 1"),
+        ({"current": (np.eye(2), [1])}, "same length, found 2 and 1"),
         ({"sketch": [1, 2]}, "sketch must be an olss.Sketch, found list"),
     ],
 )
@@ -222,7 +222,7 @@ def test_rows_that_cannot_be_tensors_or_do_not_fit():
         SketchDataset(text)[0]
     with pytest.raises(DataError, match="both have y, or neither"):
         list(replay_loader((now()[0], None), remembering(), 10))
-    with pytest.raises(DataError, match=r"found rows of shape \(3,\)"):
+    with pytest.raises(DataError, match=r"found shape \(3,\)"):
         list(replay_loader((np.ones((4, 3), np.float32), np.ones(4, int)), remembering(), 10))
 
 
@@ -242,7 +242,7 @@ def test_replay_keeps_what_training_alone_forgets():
         optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
         sketch = Sketch(100, seed=seed)
         for number, rows in enumerate(tasks):
-            loader = replay_loader(rows, sketch, 40, remembered=remembered, seed=number)
+            loader = replay_loader(rows, sketch, 40, replay_fraction=remembered, seed=number)
             for _ in range(15):
                 for X, y in loader:
                     optimiser.zero_grad()

@@ -1,4 +1,4 @@
-"""A sketch as a PyTorch data set, and a loader that mixes current with remembered rows."""
+"""A sketch as a PyTorch data set, and a loader that mixes current rows with replayed ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from olss.learn.training import as_tensor
 
 __all__ = ["SketchDataset", "SketchStream", "replay_loader"]
 
-BLOCK = 256  # rows an endless stream draws at a time
+BLOCK = 256  # rows that an endless stream draws at a time
 
 Transform = Callable[[Any], Any]
 Seed = int | np.random.Generator | None
@@ -34,18 +34,18 @@ Weights = Literal["sampler", "loss"] | None
 
 
 class SketchDataset(Dataset[Any]):
-    """The rows of a sketch, each as (x, y), or as (x, y, weight), or as x if there is no y.
+    """The rows of a sketch, each as (x, y), (x, y, weight), or x if there is no y.
 
-    It shows the sketch as it is: after an update it has other rows.
+    It is a view of the sketch: after an update it has other rows.
 
     Parameters
     ----------
     sketch : Sketch
-        Of NumPy arrays or tensors; rows come as tensors.
+        Of NumPy arrays or tensors; rows are returned as tensors.
     transform : callable, optional
         Applied to each x, a tensor.
     weights : bool
-        Whether to give each row's weight too, a float32 that is 1 on average, for the loss.
+        Whether to return each row's weight, a float32 that is 1 on average, for the loss.
 
     Examples
     --------
@@ -75,14 +75,14 @@ class SketchDataset(Dataset[Any]):
         return self.__getitems__([row % len(self)])[0]
 
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
-        """Return several rows at once, which PyTorch asks for where it is offered."""
+        """Return several rows at once; PyTorch uses this where it is defined."""
         columns = self._columns(np.asarray(rows, dtype=np.int64))
         return [row[0] if len(row) == 1 else row for row in zip(*columns, strict=True)]
 
     def _columns(self, rows: Indices) -> list[Any]:
-        """Return copies of some rows as batched tensors: X, y if there is one, weights if asked."""
+        """Return copies of some rows as batched tensors: X, y if any, weights if wanted."""
         sketch = self.sketch
-        columns = [_transformed(_rows("X", sketch.X, rows), self.transform)]
+        columns = [_apply(_rows("X", sketch.X, rows), self.transform)]
         if sketch.y is not None:
             columns.append(_rows("y", sketch.y, rows))
         if self.weights:
@@ -92,7 +92,7 @@ class SketchDataset(Dataset[Any]):
 
 
 class SketchStream(IterableDataset[Any]):
-    """Rows of a sketch without end, drawn at random with replacement.
+    """An endless stream of rows of a sketch, drawn at random with replacement.
 
     Parameters
     ----------
@@ -100,10 +100,9 @@ class SketchStream(IterableDataset[Any]):
     transform : callable, optional
         Applied to each x, a tensor.
     weighted : bool
-        Whether rows come in proportion to their weights, as they would in the stream itself,
-        instead of all alike.
+        Whether rows are drawn in proportion to their weights, as they occurred in the stream.
     seed : int or numpy.random.Generator, optional
-        Each pass goes on with it. Workers, if any, are seeded by the DataLoader's generator.
+        Each pass continues with it. Workers, if any, are seeded by the DataLoader's generator.
 
     Examples
     --------
@@ -132,9 +131,9 @@ class SketchStream(IterableDataset[Any]):
         while True:
             sketch = self.dataset.sketch
             if not len(sketch):
-                raise InputError("the sketch is empty: give it rows with update(X, y) first.")
+                raise InputError("the sketch is empty; call update(X, y) first.")
             yield from self.dataset.__getitems__(
-                _drawn(sketch, BLOCK, rng).tolist()
+                _draw(sketch, BLOCK, rng).tolist()
                 if self.weighted
                 else rng.integers(len(sketch), size=BLOCK).tolist()
             )
@@ -145,49 +144,50 @@ def replay_loader(
     sketch: Sketch,
     batch_size: int,
     *,
-    remembered: float = 0.5,
+    replay_fraction: float = 0.5,
     transform: Transform | None = None,
     weights: Weights = None,
     shuffle: bool = True,
     seed: Seed = None,
     **options: Any,
 ) -> DataLoader[Any]:
-    """Make a DataLoader whose batches mix current rows with rows of a sketch.
+    """Return a DataLoader whose batches mix current rows with rows of a sketch.
 
-    One pass gives each current row once. While the sketch is empty, batches are current rows
-    alone. Which rows come when depends on the seed alone, not on the number of workers.
+    One pass yields each current row once. While the sketch is empty, batches are current rows
+    alone. The order of rows depends on the seed alone, not on the number of workers.
 
     Parameters
     ----------
     current : (X, y), or a Dataset of (x, y)
         The rows of the current task: arrays or tensors, or a data set with a length.
     sketch : Sketch
-        What is remembered. Take the current rows in after the pass, or before it to have them
-        on both sides.
+        The rows to replay. Update it with the current rows after the pass, or before it to have
+        them on both sides.
     batch_size : int
-        Rows a batch, of both kinds together; the last batch may have fewer.
-    remembered : float
-        The part of each batch that comes from the sketch, at least 0 and below 1.
+        Rows per batch, of both kinds together; the last batch may have fewer.
+    replay_fraction : float
+        The fraction of each batch that comes from the sketch, at least 0 and below 1.
     transform : callable, optional
-        Applied to each x, a tensor; to those of a Dataset not, which applies its own.
+        Applied to each x, a tensor, except those of a Dataset, which applies its own.
     weights : {None, "sampler", "loss"}
-        What to do with the weights of the remembered rows. None: nothing; each row of the
-        sketch comes as often as any other. "sampler": they come in proportion to their
-        weights. "loss": batches are (X, y, weight), to multiply losses with: a current row's
-        weight is 1, remembered rows' weights are 1 on average.
+        How the weights of replayed rows are used. None: not at all; each row of the sketch comes
+        as often as any other. "sampler": rows are drawn in proportion to their weights. "loss":
+        batches are (X, y, weight), to multiply losses with: a current row's weight is 1, replayed
+        rows' weights are 1 on average.
     shuffle : bool
         Whether current rows come in random order.
     seed : int or numpy.random.Generator, optional
-        Each pass goes on with it.
+        Each pass continues with it.
     **options
-        Passed on to the DataLoader: `num_workers`, `pin_memory` and such.
+        Passed on to the DataLoader: `num_workers`, `pin_memory` and so on.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> X, y = rng.standard_normal((300, 5)).astype(np.float32), rng.integers(2, size=300)
     >>> sketch = Sketch(size=50, seed=0).update(X[:200], y[:200])
-    >>> loader = replay_loader((X[200:], y[200:]), sketch, batch_size=40, remembered=0.25, seed=0)
+    >>> current = X[200:], y[200:]
+    >>> loader = replay_loader(current, sketch, batch_size=40, replay_fraction=0.25, seed=0)
     >>> [len(labels) for _, labels in loader]  # 30 + 10 rows, and at last 10 + 3
     [40, 40, 40, 13]
     """
@@ -196,70 +196,70 @@ def replay_loader(
         checks.choice("weights", weights, ("sampler", "loss"))
     past = SketchDataset(sketch, transform=transform, weights=weights == "loss")
     batches = _MixedBatches(
-        _length(current), sketch, batch_size, remembered, weights == "sampler", shuffle, seed
+        _length(current), sketch, batch_size, replay_fraction, weights == "sampler", shuffle, seed
     )
     mixed = _Mixed(current, past)
-    # A batch is fetched whole: rows are taken out of arrays by one indexing, not one by one.
+    # A batch is one item, so that rows are taken from arrays by one indexing operation.
     return DataLoader(mixed, sampler=batches, batch_size=None, **options)
 
 
 class _MixedBatches(Sampler[tuple[Indices, Indices]]):
-    """Yield, for each batch, which current and which remembered rows are in it."""
+    """Yield the indices of current and of replayed rows for each batch."""
 
     def __init__(
         self,
         rows: int,
         sketch: Sketch,
         batch_size: int,
-        remembered: float,
+        replay_fraction: float,
         weighted: bool,
         shuffle: bool,
         seed: Seed,
     ) -> None:
         self.rows, self.sketch = rows, sketch
         self.batch_size = checks.integer("batch_size", batch_size)
-        self.remembered = checks.number("remembered", remembered, minimum=0, below=1)
-        if remembered and not (self.batch_size > 1 and round(remembered * batch_size)):
+        self.fraction = checks.number("replay_fraction", replay_fraction, minimum=0, below=1)
+        if self.fraction and not (self.batch_size > 1 and round(self.fraction * batch_size)):
             raise InputError(
-                f"remembered={remembered:g} of batch_size={batch_size} is not one row, so nothing "
-                "would be replayed: choose a larger part or larger batches, or remembered=0."
+                f"replay_fraction={replay_fraction:g} of batch_size={batch_size} is less than one "
+                "row, so nothing would be replayed; increase either, or set replay_fraction=0."
             )
         self.weighted, self.shuffle = weighted, shuffle
         self._rng = checks.generator(seed)
-        self._waiting = np.empty(0, dtype=np.int64)
+        self._queue = np.empty(0, dtype=np.int64)
 
     @property
-    def own(self) -> int:
-        """Current rows a batch."""
+    def current_rows(self) -> int:
+        """Current rows per batch."""
         if not len(self.sketch):
             return self.batch_size
-        return max(1, self.batch_size - round(self.remembered * self.batch_size))
+        return max(1, self.batch_size - round(self.fraction * self.batch_size))
 
     def __len__(self) -> int:
-        return math.ceil(self.rows / self.own)
+        return math.ceil(self.rows / self.current_rows)
 
     def __iter__(self) -> Iterator[tuple[Indices, Indices]]:
         order = self._rng.permutation(self.rows) if self.shuffle else np.arange(self.rows)
-        own = self.own
-        past = self.batch_size - own
-        for start in range(0, self.rows, own):
-            rows = order[start : start + own]
-            yield rows, self._past(round(past * len(rows) / own))
+        current = self.current_rows
+        replayed = self.batch_size - current
+        for start in range(0, self.rows, current):
+            rows = order[start : start + current]
+            yield rows, self._replay(round(replayed * len(rows) / current))
 
-    def _past(self, count: int) -> Indices:
-        """Return remembered rows; without weights, none comes again before all have come."""
+    def _replay(self, count: int) -> Indices:
+        """Return rows of the sketch; without weights, none repeats before all have come."""
         if self.weighted and count:
-            return _drawn(self.sketch, count, self._rng)
+            return _draw(self.sketch, count, self._rng)
         held = len(self.sketch)
-        self._waiting = self._waiting[self._waiting < held]  # the sketch may have lost rows
-        while count > len(self._waiting):
-            self._waiting = np.concatenate([self._waiting, self._rng.permutation(held)])
-        rows, self._waiting = np.split(self._waiting, [count])
+        self._queue = self._queue[self._queue < held]  # the sketch may have lost rows
+        while count > len(self._queue):
+            self._queue = np.concatenate([self._queue, self._rng.permutation(held)])
+        rows, self._queue = np.split(self._queue, [count])
         return rows
 
 
 class _Mixed(Dataset[Any]):
-    """Batches of current and remembered rows, asked for by the pair of their numbers."""
+    """Batches of current and replayed rows, indexed by the pair of their indices."""
 
     def __init__(self, current: Any, past: SketchDataset) -> None:
         self.current, self.past = current, past
@@ -270,35 +270,30 @@ class _Mixed(Dataset[Any]):
         if self.past.weights:
             columns.append(torch.ones(len(rows)))
         if len(past):
-            remembered = self.past._columns(past)
-            if len(columns) != len(remembered):
+            replayed = self.past._columns(past)
+            if len(columns) != len(replayed):
                 raise DataError("current rows and the sketch must both have y, or neither.")
-            pairs = zip(columns, remembered, strict=True)
-            columns = [_joined(a, b) for a, b in pairs]
+            columns = [_concatenate(a, b) for a, b in zip(columns, replayed, strict=True)]
         return columns[0] if len(columns) == 1 else columns
 
     def _current(self, rows: Indices) -> list[Any]:
-        if _is_dataset(self.current):
+        if isinstance(self.current, Dataset):
             batch = default_collate([self.current[int(row)] for row in rows])
             return list(batch) if isinstance(batch, (tuple, list)) else [batch]
         X, *rest = self.current
-        columns = [_transformed(_rows("X", X, rows), self.past.transform)]
+        columns = [_apply(_rows("X", X, rows), self.past.transform)]
         return columns + [_rows("y", y, rows) for y in rest if y is not None]
 
 
 def _length(current: Any) -> int:
-    if _is_dataset(current):
-        return len(current)
+    if isinstance(current, Dataset):
+        return len(current)  # type: ignore[arg-type]  # one with a length
     if not isinstance(current, (tuple, list)) or len(current) != 2:
         raise InputError(f"current must be (X, y) or a Dataset, found {type(current).__name__}.")
     X, y = current
     if y is not None and len(X) != len(y):
-        raise DataError(f"current X and y must be of one length, found {len(X)} and {len(y)}.")
+        raise DataError(f"current X and y must have the same length, found {len(X)} and {len(y)}.")
     return len(X)
-
-
-def _is_dataset(current: Any) -> bool:
-    return isinstance(current, Dataset)
 
 
 def _check_sketch(sketch: Any) -> None:
@@ -306,8 +301,8 @@ def _check_sketch(sketch: Any) -> None:
         raise InputError(f"sketch must be an olss.Sketch, found {type(sketch).__name__}.")
 
 
-def _drawn(sketch: Sketch, count: int, rng: np.random.Generator) -> Indices:
-    """Return rows of a sketch drawn in proportion to their weights, with replacement."""
+def _draw(sketch: Sketch, count: int, rng: np.random.Generator) -> Indices:
+    """Draw rows of a sketch in proportion to their weights, with replacement."""
     return rng.choice(len(sketch), count, p=sketch.weight / sketch.weight.sum())
 
 
@@ -320,17 +315,17 @@ def _rows(name: str, array: Any, rows: Indices) -> torch.Tensor:
     return as_tensor(chosen)
 
 
-def _transformed(X: torch.Tensor, transform: Transform | None) -> Any:
+def _apply(X: torch.Tensor, transform: Transform | None) -> Any:
     return X if transform is None else default_collate([transform(x) for x in X])
 
 
-def _joined(current: torch.Tensor, remembered: torch.Tensor) -> torch.Tensor:
-    alike = current.shape[1:] == remembered.shape[1:]
-    # Whole numbers beside fractions are pixels from 0 to 255 beside pixels from 0 to 1.
-    if not alike or current.is_floating_point() != remembered.is_floating_point():
+def _concatenate(current: torch.Tensor, replayed: torch.Tensor) -> torch.Tensor:
+    alike = current.shape[1:] == replayed.shape[1:]
+    # Integers beside floats are pixels from 0 to 255 beside pixels from 0 to 1.
+    if not alike or current.is_floating_point() != replayed.is_floating_point():
         raise DataError(
-            "current and remembered rows must fit into one batch, found rows of shape "
-            f"{tuple(current.shape[1:])} of {current.dtype} and {tuple(remembered.shape[1:])} of "
-            f"{remembered.dtype}; a transform can make them alike."
+            "current rows and rows of the sketch must fit into one batch, found shape "
+            f"{tuple(current.shape[1:])} of {current.dtype} and {tuple(replayed.shape[1:])} of "
+            f"{replayed.dtype}; a transform can make them alike."
         )
-    return torch.cat([current, remembered.to(current.dtype)])
+    return torch.cat([current, replayed.to(current.dtype)])
