@@ -122,7 +122,7 @@ def test_workers_that_are_all_gone_are_told(
     monkeypatch.setattr(module, "CHECK_SECONDS", 0.01)
     monkeypatch.setattr("olss.util.dask.NOTIFY_SECONDS", 0.05)
     # A run that does not end before its workers are missed.
-    monkeypatch.setattr(module, "_run_there", lambda spec, key: time.sleep(3))
+    monkeypatch.setattr(module, "_run_on_worker", lambda spec, key: time.sleep(3))
     executor = DaskExecutor(tmp_path, local.scheduler_address)
     with contextlib.closing(executor):
         executor.submit(small_spec("sgd"))

@@ -14,7 +14,13 @@ import pytest
 
 from olss.errors import FormatError, InputError, OlssError
 from olss.lab.report.images import _held
-from olss.lab.single_run import CountedStream, finished_record, run_in_folder, run_once, stream_of
+from olss.lab.single_run import (
+    CountedStream,
+    create_stream,
+    finished_record,
+    run_in_folder,
+    run_once,
+)
 from olss.learn import Record
 from olss.streams import permuted
 from olss.util.checksums import add_checksum
@@ -64,17 +70,17 @@ def test_what_is_in_the_folder(whole: Path) -> None:
 
 def test_the_memory_s_rows_are_rows_of_their_tasks() -> None:
     """The file names rows by task and place; those places hold what the memory held."""
-    from olss.lab.single_run import learner_of
+    from olss.lab.single_run import create_learner
     from olss.learn import run
 
     spec = small_spec()
     _, memory = run_once(spec)
     assert memory is not None
-    learner = learner_of(spec)
-    run(stream_of(spec), learner, spec.seed)
+    learner = create_learner(spec)
+    run(create_stream(spec), learner, spec.seed)
     held = learner.buffer.held
     assert held is not None
-    stream = stream_of(spec).stream
+    stream = create_stream(spec).stream
     tasks = [stream[number] for number in range(3)]
     rows = np.stack([tasks[task].X[row] for task, row in memory])
     assert np.array_equal(rows, held.X.numpy())
@@ -127,7 +133,7 @@ def test_a_damaged_record_is_set_aside_and_made_again(tmp_path: Path, whole: Pat
     shutil.copytree(whole, folder)
     (folder / "record.json").write_text('{"format": "olss-rec')
     notes: list[str] = []
-    run_in_folder(folder, small_spec(), say=notes.append)
+    run_in_folder(folder, small_spec(), note=notes.append)
     assert "was damaged" in notes[0]
     assert (folder / "record.json").read_bytes() == (whole / "record.json").read_bytes()
     assert (folder / "record.json.damaged").exists()
@@ -140,7 +146,7 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(tmp_path: Path, whole: Path, n
     path = tmp_path / "checkpoint" / "after-0002" / "learner" / name
     path.write_bytes(path.read_bytes()[:50])
     notes: list[str] = []
-    run_in_folder(tmp_path, small_spec(), say=notes.append)
+    run_in_folder(tmp_path, small_spec(), note=notes.append)
     assert "Resuming from the task before" in notes[0]
     assert (tmp_path / "record.json").read_bytes() == (whole / "record.json").read_bytes()
 
@@ -151,9 +157,9 @@ def test_where_no_checkpoint_is_whole_the_run_begins_again(tmp_path: Path, whole
     for path in tmp_path.glob("checkpoint/after-*/learner/state.json"):
         path.unlink()
     notes: list[str] = []
-    run_in_folder(tmp_path, small_spec(), say=notes.append)
+    run_in_folder(tmp_path, small_spec(), note=notes.append)
     assert "Resuming from the task before" in notes[0]
-    assert "begins again" in notes[-1]
+    assert "starts again" in notes[-1]
     assert (tmp_path / "record.json").read_bytes() == (whole / "record.json").read_bytes()
 
 
@@ -166,8 +172,8 @@ def test_a_checkpoint_with_a_missing_part_begins_again(
     for place in (tmp_path / "checkpoint").rglob(name):
         place.unlink()
     notes: list[str] = []
-    run_in_folder(tmp_path, small_spec(), say=notes.append)
-    assert "begins again" in notes[-1]
+    run_in_folder(tmp_path, small_spec(), note=notes.append)
+    assert "starts again" in notes[-1]
     assert (tmp_path / "record.json").read_bytes() == (whole / "record.json").read_bytes()
 
 
@@ -182,7 +188,7 @@ def test_no_other_error_throws_a_checkpoint_away(
     def fails(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("olss.lab.single_run.stream_of", fails)
+    monkeypatch.setattr("olss.lab.single_run.create_stream", fails)
     with pytest.raises(type(error), match=str(error)):
         run_in_folder(tmp_path, small_spec())
     assert sorted(path for path in (tmp_path / "checkpoint").rglob("*")) == before
@@ -218,10 +224,10 @@ def test_damaged_seconds_are_set_aside_and_the_rest_is_kept(tmp_path: Path, whol
     path = folder / "timing.json"
     path.write_text(path.read_text().replace('"peak_memory": ', '"peak_memory": 1'))
     notes: list[str] = []
-    record = run_in_folder(folder, small_spec(), stop_after(1), say=notes.append)
+    record = run_in_folder(folder, small_spec(), stop_after(1), note=notes.append)
     assert record is not None
     assert np.isnan(record.task_seconds["train"]).all()
-    assert "the seconds are not known" in notes[0]
+    assert "timing.json.damaged" in notes[0]
 
 
 def test_a_checkpoint_of_other_versions_begins_again(tmp_path: Path, whole: Path) -> None:
@@ -232,7 +238,7 @@ def test_a_checkpoint_of_other_versions_begins_again(tmp_path: Path, whole: Path
     content["versions"]["torch"] = "1.0"
     path.write_text(json.dumps(content))
     notes: list[str] = []
-    run_in_folder(tmp_path, small_spec(), say=notes.append)
+    run_in_folder(tmp_path, small_spec(), note=notes.append)
     assert "other versions" in notes[0]
     assert (tmp_path / "record.json").read_bytes() == (whole / "record.json").read_bytes()
 

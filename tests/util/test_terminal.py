@@ -130,9 +130,9 @@ def test_the_command_itself_ends_so_while_its_modules_load(tmp_path: Path) -> No
 
 @posix
 def test_new_processes_do_not_hear_it_even_before_they_can_say_so() -> None:
-    from olss.lab.executors import _deaf_to_ctrl_c
+    from olss.lab.executors import _block_ctrl_c
 
-    with _deaf_to_ctrl_c():
+    with _block_ctrl_c():
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1); print('on')"],
                                  stdout=subprocess.PIPE, text=True)  # fmt: skip
     child.send_signal(signal.SIGINT)

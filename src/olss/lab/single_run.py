@@ -1,4 +1,4 @@
-"""Run directories: what is in them, whether it belongs there, what is finished.
+"""One run of an experiment, from its spec to the files of its directory.
 
 ``runs/NAME/<learner>/seed-<k>/`` holds ``settings.json`` (everything that decides the record),
 ``checkpoint/`` while it runs and, when finished, ``memory.npz``, ``timing.json`` and, written
@@ -28,23 +28,15 @@ if TYPE_CHECKING:
     from olss.learn.analytic import AnyLearner
     from olss.streams import Stream, Task
 
-__all__ = [
-    "CountedStream",
-    "begin",
-    "check",
-    "finish",
-    "finished_record",
-    "get_ready",
-    "learner_of",
-    "note_experiment",
-    "run_in_folder",
-    "run_once",
-    "set_aside_damage",
-    "stream_of",
-]
+__all__ = ["check", "finished_record", "note_experiment", "run_in_folder", "run_once"]
+
+MOST_DIFFERENCES = 3  # listed in an error
+OnTask = Callable[[int, Record], None]
+Note = Callable[[str], None]
+Memory = NDArray[np.int64] | None  # task and row, within the task, of each row held
 
 
-MOST_DIFFERENCES = 3  # told in an error
+# ------------------------------------------------------------------ the directory
 
 
 def finished_record(folder: Path, spec: RunSpec) -> Record | None:
@@ -53,100 +45,83 @@ def finished_record(folder: Path, spec: RunSpec) -> Record | None:
     Raises
     ------
     InputError
-        When the folder has results of a run with other settings: nothing is ever mixed.
+        If the folder has results of a run with other settings: they are never mixed.
     FormatError
-        When a file is there that is not ours.
+        If the folder has a file that is not ours.
     """
-    settings = _settings(folder / "settings.json")
-    if settings is None:
-        for name in ("settings.json", "record.json"):
-            if (folder / name).exists():
+    try:
+        settings = read_json(folder / "settings.json")
+    except (FileNotFoundError, FormatError):
+        for path in (folder / "settings.json", folder / "record.json"):
+            if path.exists():
                 raise FormatError(
-                    f"{folder / name} is there, but the settings it was made with are missing or "
-                    "damaged: move the folder away or choose another name (--set name=...)."
-                )
+                    f"{path} exists, but the settings it was made with are missing or damaged: "
+                    "move the folder away or choose another name (--set name=...)."
+                ) from None
         return None
-    if not (folder / "record.json").exists() and not any(folder.glob("checkpoint/after-*")):
+    has_record = (folder / "record.json").exists()
+    if not has_record and not any(folder.glob("checkpoint/after-*")):
         return None  # nothing was learned with those settings
     if settings != spec.content():
-        told = list(_differences(settings, spec.content()))
-        more = f" and {len(told) - MOST_DIFFERENCES} more" if len(told) > MOST_DIFFERENCES else ""
+        found = list(_find_differences(settings, spec.content()))
+        more = f" and {len(found) - MOST_DIFFERENCES} more" if len(found) > MOST_DIFFERENCES else ""
         raise InputError(
-            f"{folder} was made with other settings: {'; '.join(told[:MOST_DIFFERENCES])}{more}. "
+            f"{folder} was made with other settings: {'; '.join(found[:MOST_DIFFERENCES])}{more}. "
             "Nothing was changed. Choose another name (--set name=...) or delete that folder."
         )
-    if not (folder / "record.json").exists() or damaged_part(folder):
-        return None
-    return Record.load(folder)
+    return Record.load(folder) if has_record and not damaged_part(folder) else None
 
 
 def set_aside_damage(folder: Path) -> str | None:
-    """Rename a damaged file of a finished run, so that it is made again or done without; say so."""
+    """Rename a damaged file of a finished run, which is then made again; return what was done."""
     path = damaged_part(folder)
     if path is None:
         return None
     path.replace(path.with_name(f"{path.name}.damaged"))
-    if path.name == "timing.json":
-        return f"{path} was damaged: it is now timing.json.damaged, and the seconds are not known."
-    return f"{path} was damaged: it is now {path.name}.damaged, and the run is done again."
+    what = "its seconds are lost" if path.name == "timing.json" else "the run is done again"
+    return f"{path} was damaged: it is now {path.name}.damaged, and {what}."
 
 
 def begin(folder: Path, spec: RunSpec) -> None:
-    """Write down what the run is, and clear away what a killed process left half-written."""
+    """Write the settings of a run, and clear away what a killed process left half-written."""
     folder.mkdir(parents=True, exist_ok=True)
     for partial in folder.glob("*.part"):
         partial.unlink(missing_ok=True)
     write_json(folder / "settings.json", spec.content())
 
 
-def finish(folder: Path, record: Record, memory: NDArray[np.int64] | None) -> None:
-    """Write the results, the record last: what has a record.json is finished."""
+def finish(folder: Path, record: Record, memory: Memory) -> None:
+    """Write the results, the record last: a run with a record.json is finished."""
     if memory is not None:
         with open_atomic(folder / "memory.npz") as file:
-            np.savez(file, rows=memory)  # a zip file: each byte is under a sum
+            np.savez(file, rows=memory)  # a zip file, which has checksums
     record.save(folder)
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
 
 
-def note_experiment(root: Path, experiment: Experiment) -> Path:
-    """Write down the whole experiment beside its runs; return its folder."""
+def note_experiment(root: Path, experiment: Experiment) -> None:
+    """Write the whole experiment beside its runs."""
     folder = root / safe_name(experiment.name)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "experiment.json", experiment.content())
-    return folder
 
 
-def _settings(path: Path) -> Any:
-    """Return what a file of settings says; None if it is missing or damaged."""
-    try:
-        return read_json(path)
-    except (FileNotFoundError, FormatError):
-        return None
+def _find_differences(there: Any, now: Any, name: str = "") -> Iterator[str]:
+    """Yield where two nested tables differ."""
+    if isinstance(there, dict) and isinstance(now, dict):
+        for key in sorted({*there, *now}):
+            path = f"{name}.{key}" if name else key
+            yield from _find_differences(there.get(key), now.get(key), path)
+    elif there != now:
+        before, after = ("not set" if v is None else json.dumps(v) for v in (there, now))
+        yield f"{name} is {before} there and {after} now"
 
 
-def _differences(there: Any, now: Any, name: str = "") -> Iterator[str]:
-    """Say where two nested tables differ."""
-    if not isinstance(there, dict) or not isinstance(now, dict):
-        if there != now:
-            yield f"{name} is {_said(there)} there and {_said(now)} now"
-        return
-    for key in sorted({*there, *now}):
-        path = f"{name}.{key}" if name else key
-        yield from _differences(there.get(key), now.get(key), path)
-
-
-def _said(value: Any) -> str:
-    return "not set" if value is None else json.dumps(value)
-
-
-# ------------------------------------------------------------------ single run
-
-OnTask = Callable[[int, Record], None]
-Say = Callable[[str], None]
+# ------------------------------------------------------------------ the run
 
 
 class CountedStream:
-    """A stream, or its first tasks, that counts the training rows of the tasks it gives."""
+    """A stream, or its first tasks, that counts the training rows of the tasks it yields."""
 
     def __init__(self, stream: Stream, first_tasks: int | None = None, title: str = "") -> None:
         self.stream, self.title = stream, title
@@ -175,15 +150,15 @@ class CountedStream:
             yield task
 
 
-def stream_of(spec: RunSpec) -> CountedStream:
-    """Make the stream of a run; its data are read."""
+def create_stream(spec: RunSpec) -> CountedStream:
+    """Create the stream of a run; this reads its data."""
     from olss.streams import from_config
 
     return CountedStream(from_config(spec.stream), spec.first_tasks, spec.title)
 
 
-def learner_of(spec: RunSpec) -> AnyLearner:
-    """Make the learner of a run, under the name the experiment gives it."""
+def create_learner(spec: RunSpec) -> AnyLearner:
+    """Create the learner of a run, under the name the experiment gives it."""
     from olss.learn import recipe
 
     learner = recipe(spec.recipe, name=spec.label, **{"threads": 1, **spec.settings})
@@ -193,24 +168,20 @@ def learner_of(spec: RunSpec) -> AnyLearner:
 
 
 def check(specs: Sequence[RunSpec]) -> int:
-    """Make every learner and the stream once, so that mistakes are found before anything runs.
+    """Create every learner and the stream once, so that mistakes are found before anything runs.
 
     Returns
     -------
     int
-        Tasks of the stream.
+        Number of tasks of the stream.
     """
     for spec in {spec.label: spec for spec in specs}.values():
         try:
-            learner_of(spec)
+            create_learner(spec)
         except InputError as error:
             raise InputError(f"learner {spec.label!r}: {error}") from error
-    _check_device(specs[0].device)
-    return len(stream_of(specs[0]))
-
-
-def _check_device(device: str) -> None:
     torch: Any = import_module("torch")
+    device = specs[0].device
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -218,11 +189,12 @@ def _check_device(device: str) -> None:
         raise InputError(
             f"device must be one torch can use here, found {device!r}: {why}"
         ) from error
+    return len(create_stream(specs[0]))
 
 
-def get_ready() -> None:
-    """Load what torch loads at its first optimiser, which takes seconds: no run's own time."""
-    from olss.learn import run  # noqa: F401 - says what is missing, if torch is
+def warm_up() -> None:
+    """Load what torch loads at its first optimizer, so that no run's time includes it."""
+    from olss.learn import run  # noqa: F401 - raises if torch is missing
 
     torch: Any = import_module("torch")
     torch.optim.SGD([torch.zeros(1)], lr=1.0)
@@ -232,25 +204,19 @@ def run_once(
     spec: RunSpec,
     checkpoint: Path | None = None,
     on_task: OnTask | None = None,
-    say: Say | None = None,
-) -> tuple[Record, NDArray[np.int64] | None]:
-    """Do a run; return its record and, for each row in memory at the end, its task and row."""
+    note: Note | None = None,
+) -> tuple[Record, Memory]:
+    """Do a run; return its record and which rows its memory holds at the end."""
     from olss.learn import run
 
-    get_ready()
-    learner, stream = learner_of(spec), stream_of(spec)
+    warm_up()
+    learner, stream = create_learner(spec), create_stream(spec)
     record = run(
-        stream,
-        learner,
-        spec.seed,
-        checkpoint=checkpoint,
-        on_task=on_task,
-        device=spec.device,
-        protocol=spec.protocol,
-        say=say,
-    )
+        stream, learner, spec.seed, checkpoint=checkpoint, on_task=on_task, device=spec.device,
+        protocol=spec.protocol, say=note,
+    )  # fmt: skip
     held = learner.buffer.held
-    if held is None or learner.buffer.keeps_all:  # all rows: nothing to tell
+    if held is None or learner.buffer.keeps_all:
         return record, None
     starts = np.cumsum([0, *stream.rows])
     task, index = held.task.cpu().numpy(), held.index.cpu().numpy()
@@ -263,9 +229,9 @@ def run_in_folder(
     on_task: OnTask | None = None,
     *,
     wait: bool = False,
-    say: Say | None = None,
+    note: Note = lambda _: None,
 ) -> Record | None:
-    """Do a run in its folder, or go on with it; None if another process is at it.
+    """Do a run in its folder, or resume it; return None if another process is doing it.
 
     Parameters
     ----------
@@ -274,52 +240,51 @@ def run_in_folder(
     on_task : callable, optional
         As in `olss.learn.run`.
     wait : bool
-        Wait for the other process and take its record.
-    say : callable, optional
-        Told what is unusual.
+        Whether to wait for the other process and return its record.
+    note : callable
+        Called with a sentence about anything unusual.
     """
-    with file_lock(folder / ".lock", wait=wait) as mine:
-        if not mine:
+    with file_lock(folder / ".lock", wait=wait) as acquired:
+        if not acquired:
             return None
-        say = say or (lambda _: None)
         record = finished_record(folder, spec)
         if record is not None:
             shutil.rmtree(folder / "checkpoint", ignore_errors=True)
             return record
-        if note := set_aside_damage(folder):
-            say(note)
+        if damage := set_aside_damage(folder):
+            note(damage)
             record = finished_record(folder, spec)
             if record is not None:  # without its seconds
                 return record
         begin(folder, spec)
-        record, memory = _resume(folder / "checkpoint", spec, on_task, say)
+        record, memory = _resume(folder / "checkpoint", spec, on_task, note)
         finish(folder, record, memory)
         return record
 
 
 def _resume(
-    checkpoint: Path, spec: RunSpec, on_task: OnTask | None, say: Say
-) -> tuple[Record, NDArray[np.int64] | None]:
-    """Run from the checkpoint; where that is of no use, from the beginning."""
-    if _outdated(checkpoint):
-        say(f"{spec.label}, seed {spec.seed}: begun with other versions of packages; begins again.")
+    checkpoint: Path, spec: RunSpec, on_task: OnTask | None, note: Note
+) -> tuple[Record, Memory]:
+    """Run from the checkpoint; if that cannot be used, from the beginning."""
+    name = f"{spec.label}, seed {spec.seed}"
+    if _is_outdated(checkpoint):
+        note(f"{name}: begun with other versions of packages; starts again.")
         shutil.rmtree(checkpoint)
     try:
-        return run_once(spec, checkpoint, on_task, say)
-    except DamagedCheckpointError as error:
-        # Nothing else is a reason to throw a checkpoint away.
-        say(f"{spec.label}, seed {spec.seed}: begins again, no state of it is whole ({error})")
+        return run_once(spec, checkpoint, on_task, note)
+    except DamagedCheckpointError as error:  # nothing else is a reason to discard a checkpoint
+        note(f"{name}: starts again, since every checkpoint is damaged ({error})")
         shutil.rmtree(checkpoint)
-        return run_once(spec, checkpoint, on_task, say)
+        return run_once(spec, checkpoint, on_task, note)
 
 
-def _outdated(checkpoint: Path) -> bool:
-    """Whether the newest checkpoint was made by other versions than those that would go on."""
-    newest = sorted(checkpoint.glob("after-*/record.json"))[-1:]
-    for path in newest:
-        try:
-            versions = json.loads(path.read_text(encoding="utf-8"))["versions"]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return False  # damaged: found when it is loaded
+def _is_outdated(checkpoint: Path) -> bool:
+    """Whether the newest checkpoint was made by other versions of the packages."""
+    newest = max(checkpoint.glob("after-*/record.json"), default=None)
+    if newest is None:
+        return False
+    try:
+        versions = json.loads(newest.read_text(encoding="utf-8"))["versions"]
         return any(package_version(name) != was for name, was in versions.items())
-    return False
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False  # damaged: found when it is loaded
