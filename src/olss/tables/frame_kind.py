@@ -1,8 +1,8 @@
 """What a table was before it became Arrow columns, so that rows can be handed out as they came in.
 
-A `FrameKind` says which library's frame it was and, for each column, its Arrow type and the
-library's own type where that says more (pandas: nullable or not, text in Python or Arrow,
-categories and their order). It is JSON in a sketch file; reading it back checks all of it.
+A `FrameKind` records the library of a frame and, for each column, its Arrow type and the library's
+own type where that holds more (pandas: nullable or not, strings in Python or Arrow, categories and
+their order). It is stored as JSON in a sketch file.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Any
 
 from olss.errors import DataError, InputError
 from olss.tables.arrow_types import as_type, have_same_keys, plain_type, value_type
+from olss.tables.schema import check_names
 from olss.util import checks
 
 __all__ = ["LIBRARIES", "OBJECT_NAN", "Categories", "FrameKind"]
 
-OBJECT_NAN = "object[nan]"  # pandas' objects whose gaps are NaN, and not None
+OBJECT_NAN = "object[nan]"  # pandas' objects whose missing values are NaN, not None
 LIBRARIES = ("pyarrow", "pandas", "polars", "mapping")
 
 
@@ -31,7 +32,7 @@ class Categories:
     ----------
     values : pyarrow.Array
     dtype : str or None
-        Of the values, in pandas; None: what pandas makes of them.
+        Of the values, in pandas; None for what pandas makes of them.
     ordered : bool
     """
 
@@ -49,14 +50,14 @@ class Categories:
     __hash__ = None  # type: ignore[assignment]
 
     def joined(self, other: Categories, kind: Any) -> Categories:
-        """Return those of both, of an Arrow type; ordered if both are, and alike."""
+        """Return the categories of both, of an Arrow type; ordered if both are, and equal."""
         if self == other:
             return self
         both = self.widened(as_type(other.values, kind))
         return replace(both, ordered=both.ordered and other.ordered)
 
     def widened(self, values: Any) -> Categories:
-        """Return these and then others, of the type of the others; ordered if there is no other."""
+        """Append further categories, of their type; ordered if there are no new ones."""
         import pyarrow as pa
 
         chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
@@ -78,22 +79,15 @@ class Categories:
 
     @classmethod
     def from_json(cls, state: Any) -> Categories:
-        """Return the categories that `to_json` wrote, or raise `ValueError`."""
+        """Return the categories that `to_json` wrote; see `FrameKind.from_json`."""
         import pyarrow as pa
 
-        if not isinstance(state, dict) or not isinstance(state.get("ordered"), bool):
-            raise InputError(f"categories must say whether they are ordered, found {state!r:.80}.")
-        data = _bytes("values", state.get("values"))
-        try:
-            with pa.ipc.open_stream(data) as reader:
-                batches = list(reader)
-            table = pa.Table.from_batches(batches, schema=reader.schema)
-            table.validate(full=True)
-            values = table.column("values").combine_chunks()
-        except (pa.ArrowException, OSError, KeyError) as error:
-            raise InputError(f"values of categories cannot be read ({error}).") from error
-        dtype = state.get("dtype")
-        return cls(values, dtype if dtype is None else _text("dtype", dtype), state["ordered"])
+        with pa.ipc.open_stream(_decode(state["values"])) as reader:
+            table = reader.read_all()
+        table.validate(full=True)
+        dtype = state["dtype"]
+        values = table.column("values").combine_chunks()
+        return cls(values, None if dtype is None else str(dtype), bool(state["ordered"]))
 
 
 @dataclass(frozen=True)
@@ -106,10 +100,10 @@ class FrameKind:
     schema : pyarrow.Schema
         Names, Arrow types and metadata as they came.
     dtypes : dict of str to str
-        Types in the library's own words, where Arrow's do not say all.
+        Types as the library calls them, where Arrow's are not enough.
     categories : dict of str to Categories
     whole_names : frozenset of str
-        Columns that pandas calls by whole numbers; here and in files they are text.
+        Columns with integer names in pandas; here and in files they are strings.
     index : tuple of (str, str or None)
         Columns that were the index of a pandas frame, and their names there.
     """
@@ -125,29 +119,29 @@ class FrameKind:
 
     @cached_property
     def fields(self) -> dict[str, Any]:
-        """The Arrow fields by their names."""
+        """The Arrow fields by name."""
         return dict(zip(self.schema.names, self.schema, strict=True))
 
     def knows(self, name: str, kind: Any) -> bool:
-        """Whether a column of a plain Arrow type is what this kind remembers of it."""
+        """Whether a column has the plain form of the type it came with."""
         return name in self.fields and plain_type(self.fields[name].type) == kind
 
     def remembered(self, schema: Any) -> Any:
-        """Return a plain schema with the fields as they came in place of those known here."""
+        """Return a plain schema with the fields as they came, where they are known."""
         import pyarrow as pa
 
         fields = [self.fields[f.name] if self.knows(f.name, f.type) else f for f in schema]
         return pa.schema(fields, metadata=self.schema.metadata)
 
     def joined(self, other: FrameKind, schema: Any) -> FrameKind:
-        """Return the kind of what two tables hold together.
+        """Return the kind of two tables together.
 
         Parameters
         ----------
         other : FrameKind
-            Of the table that comes later: a column whose type was promoted is what it is there.
+            Of the later table, which decides the type of columns that were promoted.
         schema : pyarrow.Schema
-            The plain one of both, see `olss.tables.schema.unify_schemas`.
+            Their common plain schema, see `olss.tables.schema.unify_schemas`.
         """
         import pyarrow as pa
 
@@ -169,7 +163,7 @@ class FrameKind:
             if name in source.dtypes and source.library == self.library:
                 dtypes[name] = source.dtypes[name]
                 if dtypes[name] == "object" and other.dtypes.get(name) == OBJECT_NAN:
-                    dtypes[name] = OBJECT_NAN  # there may have been no gap yet
+                    dtypes[name] = OBJECT_NAN  # nothing may have been missing yet
             mine, yours = self.categories.get(name), other.categories.get(name)
             if name in source.categories:
                 categories[name] = source.categories[name]
@@ -212,64 +206,28 @@ class FrameKind:
 
     @classmethod
     def from_json(cls, state: Any) -> FrameKind:
-        """Return the kind that `to_json` wrote; `ValueError` says what is wrong with another."""
+        """Return the kind that `to_json` wrote, or raise `InputError`."""
         import pyarrow as pa
 
-        if not isinstance(state, dict):
-            raise InputError(f"the kind of a table must be a JSON object, found {state!r:.80}.")
-        library = checks.choice("library", state.get("library"), LIBRARIES)
         try:
-            schema = pa.ipc.read_schema(pa.py_buffer(_bytes("schema", state.get("schema"))))
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(f"the schema of a table cannot be read ({error}).") from error
-        names = set(schema.names)
-        if len(names) < len(schema.names):
-            raise InputError("the schema of a table must name each column once.")
-        dtypes = _by_column("dtypes", state.get("dtypes"), names)
-        categories = _by_column("categories", state.get("categories"), names)
-        whole_names = _list("whole_names", state.get("whole_names"))
-        if not all(isinstance(name, str) and _is_whole(name) for name in whole_names):
-            raise InputError(f"whole_names must be whole numbers, found {whole_names!r:.80}.")
-        return cls(
-            library,
-            schema,
-            {name: _text("dtype", dtype) for name, dtype in dtypes.items()},
-            {name: Categories.from_json(found) for name, found in categories.items()},
-            frozenset(whole_names),
-            tuple(_level(level, names) for level in _list("index", state.get("index"))),
-        )
+            schema = pa.ipc.read_schema(pa.py_buffer(_decode(state["schema"])))
+            check_names(schema.names, "the table")
+            whole_names = [str(int(name)) for name in state["whole_names"]]
+            if whole_names != state["whole_names"]:
+                raise ValueError("whole_names must be integers")
+            return cls(
+                checks.choice("library", state["library"], LIBRARIES),
+                schema,
+                {name: str(dtype) for name, dtype in state["dtypes"].items()},
+                {name: Categories.from_json(c) for name, c in state["categories"].items()},
+                frozenset(whole_names),
+                tuple((str(c), None if n is None else str(n)) for c, n in state["index"]),
+            )
+        except (
+            KeyError, TypeError, AttributeError, ValueError, OSError, pa.ArrowException,
+        ) as error:  # fmt: skip
+            raise InputError(f"the kind of a table cannot be read ({error!r:.80}).") from error
 
 
-def _level(level: Any, names: set[str]) -> tuple[str, str | None]:
-    if isinstance(level, list) and len(level) == 2:
-        column, name = level
-        if column in names and (name is None or isinstance(name, str)):
-            return column, name
-    raise InputError(f"index must name columns and what they are called, found {level!r:.80}.")
-
-
-def _is_whole(name: str) -> bool:
-    """Whether a text is how Python writes some whole number of reasonable length."""
-    return name.removeprefix("-").isdecimal() and len(name) < 20 and str(int(name)) == name
-
-
-def _by_column(what: str, value: Any, names: set[str]) -> dict[str, Any]:
-    if not isinstance(value, dict) or not set(value) <= names:
-        raise InputError(f"{what} must be an object by column, found {value!r:.80}.")
-    return value
-
-
-def _list(what: str, value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise InputError(f"{what} must be a list, found {value!r:.80}.")
-    return value
-
-
-def _text(what: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise InputError(f"{what} must be a text, found {value!r:.80}.")
-    return value
-
-
-def _bytes(what: str, value: Any) -> bytes:
-    return base64.b64decode(_text(what, value), validate=True)  # binascii.Error is a ValueError
+def _decode(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
