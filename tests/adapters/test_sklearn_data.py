@@ -136,7 +136,7 @@ def test_other_columns_are_named(change, words):
     model = ContinualClassifier(by_columns(LogisticRegression())).fit(frame, late)
     with pytest.raises(ValueError, match=words):
         model.partial_fit(change(frame), late)
-    with pytest.raises(DataError, match=r"'distance' is .*before it was"):
+    with pytest.raises(DataError, match="column 'distance' is"):
         model.partial_fit(frame.assign(distance="far"), late)
     assert model.sketch_.seen == 200
 

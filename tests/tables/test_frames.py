@@ -328,8 +328,8 @@ def test_row_numbers_are_no_index_that_matters(recwarn):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns called 'a'"),
-        (pd.DataFrame([[1, 2]], columns=["1", 1]), "two columns called '1'"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns named 'a'"),
+        (pd.DataFrame([[1, 2]], columns=["1", 1]), "two columns named '1'"),
         (pd.DataFrame([[1, 2]], columns=[("a", "b"), ("a", "c")]), r"found \('a', 'b'\)"),
         (pd.DataFrame(index=range(3)), "has no columns"),
         (pd.DataFrame({"m": [1, "a"]}, dtype=object), "column 'm' of dtype object.*one type"),
@@ -357,7 +357,7 @@ def test_row_numbers_are_no_index_that_matters(recwarn):
         (pl.DataFrame({"x": [1]}).lazy(), "LazyFrame.*collect"),
         (pl.DataFrame({"a": [1], "x": pl.Series([{}], dtype=pl.Object)}), "column 'x'.*Object"),
         (pl.DataFrame({"a": [1], "x": pl.Series([1], dtype=pl.Int128)}), "column 'x'.*Int128"),
-        (pa.table([[1], [2]], names=["a", "a"]), "two columns called 'a'"),
+        (pa.table([[1], [2]], names=["a", "a"]), "two columns named 'a'"),
         ({}, "has no columns"),
         ({"a": [1, 2], "b": [1]}, "one length, found 2 of 'a', 1 of 'b'"),
         ({"a": [1, "x"]}, "column 'a' cannot be read"),

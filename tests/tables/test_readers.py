@@ -105,13 +105,13 @@ def test_folders_globs_and_what_is_left_out(tmp_path, frame):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("none.csv", "no such file"), ("*.nothing", "no file there"), ("a.txt", "known by their")],
+    [("none.csv", "no such file"), ("*.nothing", "no file"), ("a.txt", "unknown file format")],
 )
 def test_what_cannot_be_found_is_said(tmp_path, name, message):
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(InputError, match=message):
         find([tmp_path / name])
-    with pytest.raises(InputError, match="no input"):
+    with pytest.raises(InputError, match="inputs"):
         find([])
 
 
@@ -224,7 +224,7 @@ def test_fingerprints_tell_contents_apart(tmp_path):
 
 def test_two_columns_of_one_name_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("x,x\n1,2\n")
-    with pytest.raises(DataError, match="two columns called 'x'"):
+    with pytest.raises(DataError, match="two columns named 'x'"):
         survey(find([tmp_path / "a.csv"])[0], 0)
 
 

@@ -78,7 +78,7 @@ def test_types_are_promoted_where_nothing_is_lost(known, new, both):
 )
 def test_other_types_are_refused_with_the_column(known, new):
     for a, b in ((known, new), (new, known)):
-        with pytest.raises(DataError, match=r"may.csv: column 'x' is .*, before it was"):
+        with pytest.raises(DataError, match=r"may.csv: column 'x' is "):
             unify_schemas(pa.schema({"x": a}), pa.schema({"x": b}), place="may.csv")
 
 
@@ -116,7 +116,7 @@ def test_a_date_becomes_its_midnight():
     ],
 )
 def test_a_value_that_would_change_is_refused(values, kind):
-    with pytest.raises(DataError, match=r"rows: column 'x' is .* cannot become .* without loss"):
+    with pytest.raises(DataError, match=r"rows: column 'x' is .* cannot become"):
         conform(pa.table({"x": values}), pa.schema({"x": kind}), place="rows")
 
 
@@ -132,17 +132,15 @@ def test_categories_and_text_go_into_each_other():
 
 def test_missing_and_extra_columns_are_named_with_near_names():
     known = pa.schema({"price": pa.int64(), "day": pa.date32()})
-    with pytest.raises(DataError, match=r"may.csv lacks the column 'day' known from before"):
+    with pytest.raises(DataError, match=r"may.csv lacks the column 'day'"):
         unify_schemas(known, pa.schema({"price": pa.int64()}), place="may.csv")
     new = pa.schema({"prize": pa.int64(), "day": pa.date32()})
     with pytest.raises(DataError, match=r"lacks .*'price'.* has .*'prize'.*Did you mean 'price'\?"):
         unify_schemas(known, new, place="may.csv")
     more = pa.schema({"price": pa.int64(), "day": pa.date32(), "new": pa.string()})
-    with pytest.raises(DataError, match=r"'new' not known before.* leave them out\.$"):
+    with pytest.raises(DataError, match=r"'new'.* leave them out\.$"):
         unify_schemas(known, more, place="may.csv")
-    with pytest.raises(
-        DataError, match=r"'new' not known before.*allow .* \(new_columns=True\)\.$"
-    ):
+    with pytest.raises(DataError, match=r"'new'.*new_columns"):
         unify_schemas(known, more, place="rows", allow_new=False)
 
 
@@ -169,7 +167,7 @@ def test_batches_and_nullability():
 
 def test_two_columns_of_one_name_are_refused():
     twice = pa.schema([("x", pa.int64()), ("x", pa.int64())])
-    with pytest.raises(DataError, match="two columns called 'x'"):
+    with pytest.raises(DataError, match="two columns named 'x'"):
         unify_schemas(pa.schema({"x": pa.int64()}), twice, place="rows")
 
 

@@ -1,12 +1,16 @@
-"""Frames of any library in, the same kind out, exact to the cell.
+"""Convert frames of any library to Arrow columns, and back to the same kind, exact to the cell.
 
-This is the only module that knows of pandas and polars; neither
-is ever imported unless rows of its kind are at hand or asked for.
+This is the only module that knows pandas and polars; neither is imported unless rows of its kind
+are given or asked for.
 
-What is not the same when rows come back: gaps in object columns of pandas are all NaN if the first
-one of a table was, else all None; tuples in them are lists; frames have no index but row numbers
-unless it was kept, and no `attrs`. A column of whole numbers without gaps that has got some
-(because it is new in later rows) comes back as pandas' nullable type.
+What differs when rows come back: missing values in object columns of pandas are all NaN if the
+first one of a table was, else all None; tuples in them are lists; frames have no index but row
+numbers unless it was kept, and no `attrs`. An integer column without missing values that gets some
+(because it is new in later rows) comes back with pandas' nullable type.
+
+A pandas dtype is stored as a string: pandas' own name, except ``string[...]`` and ``str[...]``
+(strings with NA or NaN for missing, by storage), ``category``, ``arrow`` (an Arrow type used in
+pandas), ``object``, ``object[nan]`` (missing values are NaN) and ``object[array]`` (NumPy arrays).
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from olss.tables.arrow_types import as_type, check_kept, has_empty_lists, plain_
 from olss.tables.frame_kind import OBJECT_NAN, Categories, FrameKind
 from olss.tables.schema import check_names
 
-__all__ = ["FrameKind", "from_arrow", "from_pandas", "is_table", "to_arrow", "to_pandas"]
+__all__ = ["FrameKind", "from_arrow", "is_table", "to_arrow"]
 
 
 def is_table(rows: Any) -> bool:
@@ -52,7 +56,7 @@ def is_table(rows: Any) -> bool:
 
 
 def to_arrow(rows: Any, *, keep_index: bool = False, place: str = "rows") -> tuple[Any, FrameKind]:
-    """Return a table as Arrow columns in plain form, and what it was.
+    """Convert a table to Arrow columns in plain form.
 
     Parameters
     ----------
@@ -61,13 +65,13 @@ def to_arrow(rows: Any, *, keep_index: bool = False, place: str = "rows") -> tup
     keep_index : bool
         Whether the index of a pandas frame becomes columns.
     place : str
-        What rows are called in messages.
+        Name of the rows in messages.
 
     Returns
     -------
     table : pyarrow.Table
     kind : FrameKind
-        With which `from_arrow` gives the same kind of frame back.
+        What `from_arrow` needs to restore the frame.
 
     Examples
     --------
@@ -78,9 +82,9 @@ def to_arrow(rows: Any, *, keep_index: bool = False, place: str = "rows") -> tup
     import pyarrow as pa
 
     if _is_a(rows, "pandas", "DataFrame"):
-        table, kind = from_pandas(rows, keep_index, place)
+        table, kind = _from_pandas(rows, keep_index, place)
     elif _is_a(rows, "polars", "LazyFrame"):
-        raise DataError(f"{place} is a polars LazyFrame, a query and no rows yet. collect() it.")
+        raise DataError(f"{place} is a polars LazyFrame, which has no rows yet. Call collect().")
     elif _is_a(rows, "polars", "DataFrame"):
         table, kind = _from_polars(rows, place)
     elif isinstance(rows, Mapping):
@@ -104,9 +108,9 @@ def to_arrow(rows: Any, *, keep_index: bool = False, place: str = "rows") -> tup
 
 
 def from_arrow(table: Any, kind: FrameKind) -> Any:
-    """Return Arrow columns as a frame of a kind; columns that it does not know as they are."""
+    """Convert Arrow columns to a frame of a kind; unknown columns stay as they are."""
     if kind.library == "pandas":
-        return to_pandas(table, kind)
+        return _to_pandas(table, kind)
     if kind.library == "mapping":
         return _to_mapping(table, kind)
     table = _with_types(table, kind)
@@ -126,7 +130,7 @@ def _is_a(rows: Any, library: str, *names: str) -> bool:
 
 
 def _with_types(table: Any, kind: FrameKind) -> Any:
-    """Return a table whose columns have the Arrow types they came with."""
+    """Return a table with the Arrow types its columns came with."""
     import pyarrow as pa
 
     columns, fields = [], []
@@ -191,9 +195,9 @@ def _from_mapping(rows: Mapping[Any, Any], place: str) -> tuple[Any, FrameKind]:
     columns, dtypes = {}, {}
     for name, values in rows.items():
         if not isinstance(name, str):
-            raise DataError(f"{place} must call columns by texts, found {name!r}.")
+            raise DataError(f"{place} must have strings as column names, found {name!r}.")
         try:
-            columns[name] = _column(values)
+            columns[name] = _to_column(values)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise DataError(
                 f"{place}: column {name!r} cannot be read ({error}). Give values of one type."
@@ -208,7 +212,7 @@ def _from_mapping(rows: Mapping[Any, Any], place: str) -> tuple[Any, FrameKind]:
     return table, FrameKind("mapping", table.schema, dtypes)
 
 
-def _column(values: Any) -> Any:
+def _to_column(values: Any) -> Any:
     import pyarrow as pa
 
     if isinstance(values, np.ndarray) and values.ndim > 2:
@@ -227,14 +231,14 @@ def _column(values: Any) -> Any:
 
 def _to_mapping(table: Any, kind: FrameKind) -> dict[str, Any]:
     return {
-        name: _array(column, kind.dtypes[name])
+        name: _to_array(column, kind.dtypes[name])
         if name in kind.dtypes and kind.knows(name, column.type)
         else column.to_pylist()
         for name, column in zip(table.schema.names, table.columns, strict=True)
     }
 
 
-def _array(column: Any, dtype: str) -> Any:
+def _to_array(column: Any, dtype: str) -> Any:
     import pyarrow.types as kinds
 
     if kinds.is_fixed_size_list(column.type) and not column.null_count:
@@ -255,8 +259,8 @@ def _array(column: Any, dtype: str) -> Any:
 STORAGES = ("python", "pyarrow")
 
 
-def from_pandas(rows: Any, keep_index: bool, place: str) -> tuple[Any, FrameKind]:
-    """Return a pandas frame as Arrow columns, and what it was."""
+def _from_pandas(rows: Any, keep_index: bool, place: str) -> tuple[Any, FrameKind]:
+    """Convert a pandas frame to Arrow columns."""
     import pandas as pd
     import pyarrow as pa
 
@@ -273,7 +277,7 @@ def from_pandas(rows: Any, keep_index: bool, place: str) -> tuple[Any, FrameKind
             OlssWarning,
             stacklevel=4,
         )
-    names = [_name(name, place) for name in rows.columns]
+    names = [_column_name(name, place) for name in rows.columns]
     check_names(names, place)
     arrays, dtypes, categories = [], {}, {}
     for i, name in enumerate(names):
@@ -287,22 +291,22 @@ def from_pandas(rows: Any, keep_index: bool, place: str) -> tuple[Any, FrameKind
 
 
 def _index_matters(index: Any) -> bool:
-    """Whether an index is more than row numbers: named, or of other than whole numbers."""
+    """Whether an index is more than row numbers: named, or not of integers."""
     return any(name is not None for name in index.names) or index.dtype.kind not in "iu"
 
 
-def _name(name: Any, place: str) -> str:
+def _column_name(name: Any, place: str) -> str:
     whole = isinstance(name, int | np.integer) and not isinstance(name, bool)
     if not (isinstance(name, str) or (whole and -(10**18) < name < 10**18)):
         raise DataError(
-            f"{place} must call columns by texts or whole numbers, found {name!r}. "
-            "Rename them, e.g. frame.columns = frame.columns.map(str)."
+            f"{place} must have strings or integers as column names, found {name!r}. Rename them, "
+            "e.g. frame.columns = frame.columns.map(str)."
         )
     return str(name)
 
 
-def to_pandas(table: Any, kind: FrameKind) -> Any:
-    """Return Arrow columns in plain form as a pandas frame."""
+def _to_pandas(table: Any, kind: FrameKind) -> Any:
+    """Convert Arrow columns in plain form to a pandas frame."""
     import pandas as pd
     import pyarrow as pa
 
@@ -329,11 +333,11 @@ def to_pandas(table: Any, kind: FrameKind) -> Any:
 
 
 def _arrow_column(series: Any, name: str, place: str) -> tuple[Any, str, Categories | None]:
-    """Return a series as Arrow array or chunks, its dtype's text, and its categories if it has."""
+    """Return a series as an Arrow array or chunks, its dtype as a string, and its categories."""
     import pandas as pd
     import pyarrow as pa
 
-    dtype = _dtype_text(series)
+    dtype = _dtype_name(series)
     try:
         array = pa.array(series, from_pandas=True)
         if dtype != "arrow":
@@ -354,7 +358,7 @@ def _arrow_column(series: Any, name: str, place: str) -> tuple[Any, str, Categor
         return array, dtype, None
     values = series.cat.categories.to_series()
     categories = Categories(
-        pa.array(values, from_pandas=True), _dtype_text(values), bool(series.cat.ordered)
+        pa.array(values, from_pandas=True), _dtype_name(values), bool(series.cat.ordered)
     )
     return array, dtype, categories
 
@@ -384,7 +388,7 @@ def _pandas_column(column: Any, kind: Any, dtype: str | None, categories: Catego
         )
         whole = codes.fill_null(-1).to_numpy()
         return pd.Categorical.from_codes(whole, pd.Index(values), ordered=found.ordered)
-    wanted = _dtype_of(dtype)
+    wanted = _parse_dtype(dtype)
     if dtype in ("object", OBJECT_NAN):
         objects = np.empty(len(column), dtype=object)
         objects[:] = column.to_pylist()
@@ -404,7 +408,7 @@ def _pandas_column(column: Any, kind: Any, dtype: str | None, categories: Catego
     return wanted.__from_arrow__(column)
 
 
-def _dtype_text(series: Any) -> str:
+def _dtype_name(series: Any) -> str:
     import pandas as pd
 
     dtype = series.dtype
@@ -418,13 +422,13 @@ def _dtype_text(series: Any) -> str:
         present = (value for value in series if pd.api.types.is_list_like(value) or pd.notna(value))
         if isinstance(next(present, None), np.ndarray):
             return "object[array]"
-        gaps = series[series.isna()]
-        return OBJECT_NAN if len(gaps) and isinstance(gaps.iloc[0], float) else "object"
+        missing = series[series.isna()]
+        return OBJECT_NAN if len(missing) and isinstance(missing.iloc[0], float) else "object"
     return str(dtype)
 
 
-def _dtype_of(text: str | None) -> Any:
-    """Return the dtype a text stands for, None if pandas is to choose."""
+def _parse_dtype(text: str | None) -> Any:
+    """Return the dtype of a string, None if pandas is to choose."""
     import pandas as pd
 
     if text is None or text in ("object", OBJECT_NAN, "object[array]", "arrow", "category"):
@@ -441,7 +445,7 @@ def _dtype_of(text: str | None) -> Any:
 
 
 def _nullable(dtype: np.dtype[Any]) -> Any:
-    """Return the dtype of pandas that holds the same numbers and gaps."""
+    """Return pandas' dtype for the same numbers with missing values."""
     import pandas as pd
 
     if dtype.kind == "b":

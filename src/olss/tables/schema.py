@@ -1,9 +1,9 @@
-"""Columns by their names: put in order, promoted where nothing is lost, refused otherwise.
+"""Match columns by name: reorder them, promote types where nothing is lost, refuse the rest.
 
-The schema of what is kept grows with what comes: whole numbers to wider ones or to floats, dates
-to finer units or to times without a zone, nothing at all to anything. Categories and text go into
-each other; what was known first stays. What comes later is brought into the schema known, value by
-value, and a value that would not stay what it is ends it.
+The schema of the rows kept grows with new rows: integers to wider ones or to floats, dates to finer
+units or to timestamps without a zone, null to anything. Categories and strings convert into each
+other; the type known first stays. New rows are converted to the known schema, and a value that
+would change is an error.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ from olss.util.checks import suggest
 
 __all__ = ["check_names", "conform", "unify_schemas"]
 
-# So many names are listed in a message.
-NAMES_SHOWN = 5
+MAX_NAMES = 5  # in a message
 
 
 def unify_schemas(known: Any, new: Any, *, place: str, allow_new: bool | None = None) -> Any:
-    """Return the schema that holds what two schemas hold, columns ordered as known.
+    """Return a schema for rows of both, with the columns in the known order.
 
     Parameters
     ----------
     known, new : pyarrow.Schema
-        Of what is kept and of what comes, in plain form (see `olss.tables.arrow_types`).
+        Of rows kept and new rows, in plain form (see `olss.tables.arrow_types`).
     place : str
-        Where the new rows are from, for messages.
+        Origin of the new rows, for messages.
     allow_new : bool or None
-        Whether columns not known before are added, at the end. They are missing in rows before.
-        None where nobody can ask for it.
+        Whether new columns are added, at the end; they are null in earlier rows. None if there is
+        no such option.
 
     Examples
     --------
@@ -52,7 +51,7 @@ def unify_schemas(known: Any, new: Any, *, place: str, allow_new: bool | None = 
     extra = [name for name in new.names if name not in before]
     missing = [name for name in known.names if name not in here]
     if missing or (extra and not allow_new):
-        text = _names_text(place, missing, [] if allow_new else extra)
+        text = _describe_columns(place, missing, [] if allow_new else extra)
         if allow_new is False and not missing:
             text += ", or allow new columns (new_columns=True)"
         raise DataError(f"{text}.")
@@ -64,9 +63,9 @@ def unify_schemas(known: Any, new: Any, *, place: str, allow_new: bool | None = 
 
 
 def conform(table: Any, schema: Any, *, place: str) -> Any:
-    """Return a table, or a record batch, with the columns, order and types of a schema.
+    """Convert a table, or a record batch, to a schema; columns it lacks are null.
 
-    Columns that it lacks are null. A value that would change is an error that names it.
+    A value that would change raises `DataError`.
     """
     import pyarrow as pa
 
@@ -84,8 +83,8 @@ def conform(table: Any, schema: Any, *, place: str) -> Any:
         except pa.ArrowException as error:
             raise DataError(
                 f"{place}: column {field.name!r} is {column.type} and cannot become {field.type}, "
-                f"which it is elsewhere, without loss ({_first_line(error)}). Convert the column "
-                "so that all rows have it in one type."
+                f"as in other rows, without loss ({_first_line(error)}). Convert the column to one "
+                "type in all rows."
             ) from error
     return type(table).from_arrays(columns, schema=schema)
 
@@ -95,12 +94,12 @@ def check_names(names: Sequence[str], place: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise DataError(f"{place} has two columns called {name!r}. Rename one.")
+            raise DataError(f"{place} has two columns named {name!r}. Rename one.")
         seen.add(name)
 
 
 def _common(known: Any, new: Any, name: str, place: str) -> Any:
-    """Return the type that holds values of both, or raise `DataError`."""
+    """Return a type for values of both, or raise `DataError`."""
     import pyarrow as pa
     import pyarrow.types as kinds
 
@@ -115,7 +114,7 @@ def _common(known: Any, new: Any, name: str, place: str) -> Any:
         ordered = known.ordered and kinds.is_dictionary(new) and new.ordered
         return pa.dictionary(pa.int32(), plain, ordered)
     families = {_family(known), _family(new)}
-    if families == {"whole", "float"}:
+    if families == {"integer", "float"}:
         return pa.float64()
     if families == {"date", "timestamp"}:
         return known if kinds.is_timestamp(known) else new
@@ -127,19 +126,19 @@ def _common(known: Any, new: Any, name: str, place: str) -> Any:
         except pa.ArrowException:
             pass
     raise DataError(
-        f"{place}: column {name!r} is {new}, before it was {known}. Convert it to the type of "
-        "before, or begin anew with these rows."
+        f"{place}: column {name!r} is {new}, but was {known} before. Convert it to the earlier "
+        "type, or start again with these rows."
     )
 
 
 def _family(kind: Any) -> str:
-    """Return the name under which types may be promoted to each other."""
+    """Return the name of a family of types that may be promoted to each other."""
     import pyarrow.types as kinds
 
     if kinds.is_fixed_size_list(kind):
         return f"vector of {kind.list_size}"
     families = {
-        "whole": kinds.is_integer,
+        "integer": kinds.is_integer,
         "float": kinds.is_floating,
         "decimal": kinds.is_decimal,
         "date": kinds.is_date,
@@ -152,24 +151,24 @@ def _family(kind: Any) -> str:
     return next((name for name, belongs in families.items() if belongs(kind)), str(kind.id))
 
 
-def _names_text(place: str, missing: Sequence[str], extra: Sequence[str]) -> str:
-    """Say which columns are missing and which are too many, and what may have been meant."""
+def _describe_columns(place: str, missing: Sequence[str], extra: Sequence[str]) -> str:
+    """Describe missing and unknown columns, with a suggestion."""
     parts = []
     if missing:
-        parts.append(f"lacks {_listed(missing)} known from before")
+        parts.append(f"lacks {_list_names(missing)} of earlier rows")
     if extra:
-        parts.append(f"has {_listed(extra)} not known before")
+        parts.append(f"has {_list_names(extra)} unknown before")
     text = f"{place} {' and '.join(parts)}."
     if missing and extra:
         near = suggest(extra[0], missing)
         text += f" {near}" if near.startswith("Did") else ""
-    remedy = "Rename columns or leave them out" if extra else "Add it, null where it is unknown"
+    remedy = "Rename columns or leave them out" if extra else "Add it, with null where unknown"
     return f"{text} {remedy}"
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:NAMES_SHOWN])
-    more = f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else ""
+def _list_names(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:MAX_NAMES])
+    more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
     return f"the column{'s' if len(names) > 1 else ''} {shown}{more}"
 
 

@@ -1,4 +1,4 @@
-"""Input files: found by name, folder, glob or address, opened, and known by a fingerprint."""
+"""Input files: find them by path, folder, glob or URL, open them, and fingerprint them."""
 
 from __future__ import annotations
 
@@ -37,12 +37,9 @@ FORMATS = {
 
 
 def find(inputs: Sequence[str | os.PathLike[str] | Source]) -> list[Source]:
-    """Return the files that files, folders, globs and addresses stand for, each once.
-
-    What is known as a source already, a table that was handed over, stays what it is.
-    """
+    """Find the files of paths, folders, globs and URLs, each once; sources stay as they are."""
     if not inputs:
-        raise InputError("no input: give one or more files, folders, globs or addresses.")
+        raise InputError("inputs is empty: pass one or more files, folders, globs or URLs.")
     found: dict[str, Source] = {}
     for item in inputs:
         for source in [item] if isinstance(item, Source) else _found(os.fspath(item)):
@@ -65,11 +62,11 @@ def _local(item: str) -> Iterator[Source]:
         files = sorted(name for name in glob(item, recursive=True) if os.path.isfile(name))
     if not files:
         raise InputError(
-            f"{item}: no {'readable ' if os.path.isdir(item) else ''}file there. {_kinds()}"
+            f"{item}: no {'readable ' if os.path.isdir(item) else ''}file found. {_kinds()}"
         )
     for name in files:
         if not os.path.isfile(name):
-            raise InputError(f"{name}: there is no such file.")
+            raise InputError(f"{name}: no such file.")
         yield Source.local(name, _format(name))
 
 
@@ -83,7 +80,7 @@ def _remote(item: str) -> Iterator[Source]:
         else:
             paths = [path]
         if not paths:
-            raise InputError(f"{item}: no file there. {_kinds()}")
+            raise InputError(f"{item}: no file found. {_kinds()}")
         for found in paths:
             yield Source(fs.unstrip_protocol(found), _format(found), int(fs.info(found)["size"]))
 
@@ -98,7 +95,7 @@ def _file_system(item: str) -> tuple[Any, str]:
 
 
 def _wanted(path: Path) -> bool:
-    """Whether a file found in a folder is data: of a known kind, not hidden, no marker."""
+    """Whether a file of a folder is data: of a known format, and not hidden."""
     hidden = any(part.startswith((".", "_")) for part in path.parts)
     return not hidden and _suffix(path.name) in FORMATS
 
@@ -112,12 +109,12 @@ def _suffix(name: str) -> str:
 def _format(name: str) -> str:
     kind = FORMATS.get(_suffix(name))
     if kind is None:
-        raise InputError(f"{name}: files of this kind are not read. {_kinds()}")
+        raise InputError(f"{name}: unknown file format. {_kinds()}")
     return kind
 
 
 def _kinds() -> str:
-    return f"Files are known by their ending: {', '.join(FORMATS)}."
+    return f"Formats are recognised by their ending: {', '.join(FORMATS)}."
 
 
 # Stretches of blocks are read at the same time; neither changes a fingerprint with the machine.
@@ -133,16 +130,16 @@ class Source:
     address, format : str
     bytes : int
     modified : int
-        When it was written last, in nanoseconds; 0 if that cannot be known.
+        Time of the last change, in nanoseconds; 0 if unknown.
     inode : int
-        Its number in the file system; 0 if that cannot be known.
+        Number in the file system; 0 if unknown.
     number : int
-        Its place among all files taken in, now and before.
+        Index among all files ingested, now and before.
     path : str
-        Where it is read, if that is not its address: of a table that was handed over, or a name
-        that is not UTF-8.
+        Where it is read, if not at its address: for a table that was passed in, or a name that is
+        not UTF-8.
     given : bool
-        Whether it is a table that was handed over.
+        Whether it is a table that was passed in.
     """
 
     address: str
@@ -156,7 +153,7 @@ class Source:
 
     @classmethod
     def local(cls, name: str, format: str) -> Source:
-        """Return a file of this machine."""
+        """Return a local file."""
         status = os.stat(name)
         place = Path(name).as_posix()
         # What is not UTF-8 is written out, as in caf\xe9.csv.
@@ -166,7 +163,7 @@ class Source:
 
     @property
     def place(self) -> str:
-        """Where it is read."""
+        """Path or URL to read."""
         return self.path or self.address
 
     def open(self) -> Any:
@@ -174,7 +171,7 @@ class Source:
         return open_address(self.place)
 
     def fingerprint(self) -> str:
-        """Return a digest of all bytes; of a remote file, of what its server says of it."""
+        """Return a digest of all bytes; for a remote file, of its server's metadata."""
         if "://" in self.address:
             fs, path = fsspec_module().core.url_to_fs(self.address)
             return f"remote {fs.ukey(path)}"
@@ -188,7 +185,7 @@ class Source:
         return digest.hexdigest()
 
     def _block_sums(self, start: int) -> bytearray:
-        """Return the CRCs of the blocks of a stretch of the file."""
+        """Return the CRCs of consecutive blocks of the file."""
         sums = bytearray()
         with self.open() as file:
             file.seek(start)
@@ -204,11 +201,11 @@ class Source:
         try:
             now = Source.local(self.place, self.format)
         except OSError as error:
-            raise DataError(f"{self.address} has gone while it was read ({error}).") from error
+            raise DataError(f"{self.address} disappeared while it was read ({error}).") from error
         if (now.bytes, now.modified) != (self.bytes, self.modified):
             raise DataError(
-                f"{self.address} has changed while it was read, so nothing was written. Run the "
-                "same command again when it is complete."
+                f"{self.address} changed while it was read, so nothing was written. Run the same "
+                "command again when the file is complete."
             )
 
 
@@ -220,17 +217,17 @@ def open_address(address: str) -> Any:
 
 
 def fsspec_module() -> Any:
-    """Return fsspec, or say how to get it."""
+    """Return fsspec, or raise `MissingExtraError`."""
     try:
         import fsspec
     except ImportError as error:
-        raise MissingExtraError("fsspec", "dask", "reading from an address with '://'") from error
+        raise MissingExtraError("fsspec", "dask", "reading from a URL") from error
     return fsspec
 
 
 @contextmanager
 def named(place: str) -> Iterator[None]:
-    """Say of every error in reading where it happened."""
+    """Add the place to every error in reading."""
     import pyarrow as pa
 
     try:
