@@ -18,6 +18,7 @@ Both are values: what changes them returns a new one. The checks are those of th
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -25,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.blocks import Blocks, matmul, to_numpy
+from olss.core.blocks import Blocks, to_numpy
 from olss.core.gram import Factor, RidgeRule, factor_gram, gram_of
 from olss.core.leverage import TOLERANCE, annihilates, in_range, product_defect
 from olss.core.qr import factor_rows, independent_rows, stacked_qr
@@ -186,10 +187,10 @@ class GramSum:
 
     def minus(self, blocks: Blocks) -> GramSum | RowSum:
         """Return the sum without rows that are in it; see `Spectrum.minus`."""
-        left = _downdated(self, blocks, self.defect + _ROUNDING * self.exact.growth**2)
-        if left.error > TOLERANCE or left.lost:
-            return replace(RowSum.of(self), basis=left.basis, lost=left.lost)
-        return replace(self, matrix=left.basis.T @ left.basis, defect=left.error)
+        left = _downdated(self, blocks, lambda size: _ROUNDING * size**2)
+        if left.defect > TOLERANCE or left.lost:
+            return left
+        return replace(self, matrix=left.matrix, defect=left.defect)
 
     def _vanishes(self, v: Floats) -> bool:
         """Tell whether x v is zero, up to rounding, over all rows x of the sum."""
@@ -225,6 +226,8 @@ class RowSum:
         As in `GramSum`.
     noise : float
         Rounding in the rows, in parts of the norms of their columns: directions of less are none.
+    defect : float
+        What squares may be off by, relatively, after rows were removed.
     lost : int
         Directions of which, after rows were removed, nobody knows whether anything is left.
     """
@@ -232,12 +235,13 @@ class RowSum:
     basis: Floats
     coarse: bool = False
     noise: float = _ROUNDING
+    defect: float = 0.0
     lost: int = 0
 
     @classmethod
     def of(cls, sum_: GramSum) -> RowSum:
         """Return the rows of a Gram matrix."""
-        return cls(sum_.as_rows(), sum_.coarse, sum_.noise)
+        return cls(sum_.as_rows(), sum_.coarse, sum_.noise, sum_.defect)
 
     @property
     def columns(self) -> int:
@@ -256,16 +260,17 @@ class RowSum:
 
     def state(self) -> tuple[dict[str, Any], Floats]:
         """Return all there is to know, as a few numbers and one array."""
-        return {"coarse": self.coarse, "noise": self.noise, "lost": self.lost}, self.basis
+        numbers = {"coarse": self.coarse, "noise": self.noise}
+        return numbers | {"defect": self.defect, "lost": self.lost}, self.basis
 
     @classmethod
     def from_state(cls, numbers: dict[str, Any], basis: Floats) -> RowSum:
         """Return the sum that `state` describes."""
         if len(basis) > basis.shape[1]:
             raise ValueError(f"{len(basis)} rows of {basis.shape[1]} columns")
-        noise = checks.number("noise", numbers["noise"], minimum=0)
+        noise, defect = (checks.number(n, numbers[n], minimum=0) for n in ("noise", "defect"))
         lost = checks.integer("lost", numbers["lost"], minimum=0)
-        return cls(basis, bool(numbers["coarse"]), noise, lost)
+        return cls(basis, bool(numbers["coarse"]), noise, defect, lost)
 
     @property
     def matrix(self) -> Floats:
@@ -307,13 +312,16 @@ class RowSum:
     def merged(self, other: GramSum | RowSum) -> RowSum:
         """Return the sum of both."""
         blocks = _standing_for(other)
-        return self if blocks is None else self._with(blocks, other.lost)
+        if blocks is None:
+            return self
+        left = replace(self, defect=max(self.defect, other.defect), lost=self.lost + other.lost)
+        return left._with(blocks)
 
-    def _with(self, blocks: Blocks, lost: int = 0) -> RowSum:
+    def _with(self, blocks: Blocks) -> RowSum:
         before = _standing_for(self)
         coarse = self.coarse or blocks.dtype == _SINGLE
         parts = [blocks] if before is None else [before, blocks]
-        after = RowSum(stacked_qr(parts), coarse, lost=self.lost + lost)
+        after = replace(self, basis=stacked_qr(parts), coarse=coarse)
         # Columns grow, and with them what rounding is compared with.
         old = [p.noise * _most(_norms(p.source), after.norms) for p in parts if p.noise is not None]
         # Roundings of different updates are independent of each other.
@@ -321,8 +329,7 @@ class RowSum:
 
     def minus(self, blocks: Blocks) -> RowSum:
         """Return the sum without rows that are in it; see `Spectrum.minus`."""
-        left = _downdated(self, blocks, 2 * self.noise * self.exact.growth)
-        return replace(self, basis=left.basis, lost=self.lost + left.lost)
+        return _downdated(self, blocks, lambda size: 2 * self.noise * size)
 
     def scaled(self, factor: float) -> RowSum:
         """Return the sum with all weights multiplied."""
@@ -340,43 +347,41 @@ class RowSum:
         return replace(self, basis=independent_rows(rows, noise), noise=noise)
 
 
-@dataclass(frozen=True)
-class _Left:
-    """What removing rows leaves: rows for it, what they are off by, directions lost."""
-
-    basis: Floats
-    error: float
-    lost: int
-
-
-def _downdated(sum_: GramSum | RowSum, blocks: Blocks, noise: float) -> _Left:
+def _downdated(
+    sum_: GramSum | RowSum, blocks: Blocks, rounding: Callable[[Floats], Floats]
+) -> RowSum:
     """Return rows B1 with B1'B1 = B'B - X'X, X being rows that are in the sum.
 
-    With W'GW = I and Y = XW that is B'W'^-1 (I - Y'Y) W^-1 B: a difference of numbers near 1, in
-    which no direction hides another however faint it is. `noise` is the rounding in I - Y'Y; a
-    direction of which less is left may be gone, or not.
+    With W'GW = I, R = W^-1 and Y = XW that is R'(I - Y'Y)R: a difference of numbers near 1, in
+    which no direction hides another however faint it is. What is left of a direction p is the
+    eigenvalue of p, which is known to the `rounding` of columns weighted with their parts in Wp.
+    Where less than that is left, the direction may be gone, or not.
     """
     W = sum_.exact.W[:, sum_.exact.kept]
-    share = np.eye(W.shape[1])
+    R = sum_.as_rows()
+    if isinstance(sum_, RowSum):
+        R = (R @ W).T @ R  # the same in the order of W
+    share = np.eye(len(R))
     for part, block in blocks.read(_DOUBLE):
-        Y = to_numpy(matmul(block, W))
+        X = block.toarray() if blocks.sparse else to_numpy(block)
+        Y = X @ W
+        Y += (X - Y @ R) @ W  # else a huge row would leave more rounding than rows
         share -= (Y if blocks.weights is None else Y * blocks.weights[part, None]).T @ Y
     left, P = np.linalg.eigh(share)
+    noise = sum_.defect + rounding(sum_.norms @ abs(W @ P))
     known = left > noise
-    rows = sum_.as_rows()
-    if isinstance(sum_, RowSum):
-        rows = (rows @ W).T @ rows  # the same in the order of W
-    basis = np.sqrt(left[known])[:, None] * (P[:, known].T @ rows)
-    basis[:, _norms(basis) <= sum_.noise * _norms(rows)] = 0.0  # rounding alone
-    error = noise / float(left[known].min(initial=1.0))
-    if error > 1e-3:
+    basis = np.sqrt(left[known])[:, None] * (P[:, known].T @ R)
+    basis[:, _norms(basis) <= sum_.noise * sum_.norms] = 0.0  # rounding alone
+    defect = float(np.max(noise[known] / left[known], initial=0.0))
+    if defect > 1e-3:
         warnings.warn(
             "little is left of a direction after the rows removed, or columns are nearly alike: "
-            f"what is left is known to about {error:.1g} of itself only.",
+            f"what is left is known to about {defect:.1g} of itself only.",
             OlssWarning,
-            stacklevel=6,
+            stacklevel=5,
         )
-    return _Left(basis, error, int((~known).sum()))
+    lost = sum_.lost + int((~known).sum())
+    return RowSum(basis, sum_.coarse, sum_.noise, defect, lost)
 
 
 def _norms(rows: Floats) -> Floats:

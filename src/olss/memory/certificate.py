@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from olss.core.blocks import Blocks, matmul, multiply_blocks, to_numpy
 from olss.core.gram import gram_of
+from olss.core.leverage import TOLERANCE
 from olss.core.running_directions import DirectionSum
 from olss.core.running_gram import GramSum, RowSum
 from olss.errors import DataError, InputError
@@ -52,9 +53,9 @@ class Certificate:
     spectral : float
         ||G - Ĝ||_2 / ||G||_2, the paper's ||A'A - Â'Â|| in parts of ||A||^2.
     relative_interval, spectral_interval : (float, float)
-        Where these are known between bounds only, as for rows of more than 4,096 columns, the
-        bounds; `relative` and `spectral` are then the upper ones, and both matrices are taken
-        with a ridge of what the bounds leave open.
+        Where these are known between bounds only, the bounds; `relative` and `spectral` are then
+        the upper ones. For rows of more than 4,096 columns both matrices are taken with a ridge of
+        what the bounds leave open; and removed rows may leave little to be known of a direction.
     least, most : float
         What the sketch has of the squares of a direction, at the least and at the most, in parts
         of what everything seen has: the outermost eigenvalues h. 0 is a direction missing.
@@ -244,7 +245,7 @@ the best fit to everything seen.
         worst = outside if hidden else worst
     relative, spectral, (least, most), scale, directions, ridge = found
     if hidden:
-        relative = (math.inf, math.inf)
+        relative = (0.0, math.inf)
     columns = _spanning(worst, names) if relative[1] >= 1 else ()
     return Certificate(
         relative[1],
@@ -294,7 +295,21 @@ def _exactly(
     worst = abs(factor.W[:, factor.kept] @ q) * known.norms
     G, sketch = _in_units(known, blocks)
     spectral = _spectral(G, sketch, scale, up_to_scale)
-    return ((relative, relative), (spectral, spectral), share, scale, float(rank), 0.0), worst
+    interval = (relative, relative)
+    if known.defect > TOLERANCE and math.isfinite(relative):  # after removals
+        interval, share = _within(share, known.defect)
+    return (interval, (spectral, spectral), share, scale, float(rank), 0.0), worst
+
+
+def _within(share: Interval, defect: float) -> tuple[Interval, Interval]:
+    """Return bounds of the error, and of the eigenvalues, where G is known to 1 ± defect only."""
+    (low, high), least = share, 1 + defect
+    most = 1 / (1 - defect) if defect < 1 else math.inf
+    error = (
+        max(high / least - 1, 1 - low * most, 0.0),
+        max(high * most - 1, 1 - low / least),
+    )
+    return error, (low / least, high * most)
 
 
 def _outside(known: GramSum | RowSum, blocks: list[Blocks]) -> Floats:
