@@ -30,7 +30,7 @@ from olss.memory.spectrum import Spectrum
 from olss.tables.encoder import fit_encoder
 from olss.tables.frames import from_arrow, to_arrow
 from olss.tables.schema import conform, unify_schemas
-from olss.tables.scoring import blocks, gram, one_batch
+from olss.tables.scoring import TableRows, blocks, one_batch
 
 ROWS, KEPT, SAMPLE, TIMES = 100_000, 10_000, 16_384, 7
 
@@ -88,7 +88,7 @@ def main() -> None:
         f"plan, decided on {SAMPLE:,} rows": lambda: fit_encoder(table.slice(0, SAMPLE)),
         "columns as NumPy arrays": lambda: plan.encode(batch),
         f"... as {plan.width} numbers a row": lambda: [None for _ in blocks(plan, batch)],
-        "... and their Gram matrix": lambda: gram(plan, batch),
+        "... and their Gram matrix": lambda: Spectrum().plus(TableRows(plan, batch)),
         "... or their scores": lambda: scorer(batch),
         f"{KEPT:,} rows taken": lambda: table.take(rows),
         f"{KEPT:,} rows back to pandas": lambda: from_arrow(kept, kind),
