@@ -253,16 +253,6 @@ def test_a_direction_that_only_one_of_two_has_survives_a_merge():
     assert relative_error(seen.leverage([both])[0], svd_scores(both, D)) < 1e-3
 
 
-def test_a_matrix_formed_elsewhere_scores_and_merges(A):
-    wide = A.astype(np.float64)
-    seen = Spectrum.of(wide[:700].T @ wide[:700], 700).merged(Spectrum().plus(wide[700:]))
-    assert (seen.rows, seen.weight, seen.columns) == (N, N, D)
-    np.testing.assert_allclose(seen.leverage([wide])[0], svd_scores(wide), rtol=1e-9)
-    single = Spectrum.of(A.T @ A, N, 5.0, single=True)
-    assert single.weight == 5
-    assert relative_error(single.leverage([A])[0], svd_scores(A)) < 1e-3
-
-
 def test_scaling_is_weighting(A):
     seen = spectrum_of(A[:600]).scaled(0.25).plus(A[600:])
     w = np.repeat([0.25, 1.0], 600)

@@ -75,19 +75,6 @@ class Spectrum:
     columns: int = 0
     sum: GramSum | RowSum | DirectionSum | None = None
 
-    @classmethod
-    def of(
-        cls, matrix: Floats, rows: int, weight: float | None = None, *, single: bool = False
-    ) -> Spectrum:
-        """Return the spectrum of rows whose matrix sum w x x' was formed elsewhere, in parts.
-
-        `single` says whether products were formed in float32. Unlike in `plus`, nothing checks that
-        their digits suffice: directions of less than 1e-5 of a column's square count as rounding
-        then, else those of less than 1e-10.
-        """
-        known = GramSum(np.asarray(matrix, dtype=np.float64), single=single, coarse=single)
-        return cls(rows, float(rows if weight is None else weight), len(matrix), known)
-
     def __repr__(self) -> str:
         return f"Spectrum(rows={self.rows:,}, columns={self.columns:,})"
 
