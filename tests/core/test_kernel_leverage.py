@@ -192,7 +192,7 @@ def test_default_gamma_is_from_the_median_distance():
 
 
 def test_a_dictionary_too_large_is_refused(monkeypatch):
-    monkeypatch.setattr(module, "_MOST_ROWS", 100)
+    monkeypatch.setattr(module, "_MAX_ROWS", 100)
     with pytest.raises(InputError, match="more than 100; raise ridge or lower oversampling"):
         bless(normal(), 0.1, seed=0)
 

@@ -1,4 +1,4 @@
-"""BLESS: kernel ridge leverage scores of many rows, from a small weighted set of them."""
+"""BLESS: approximate kernel ridge leverage scores from a small weighted dictionary of rows."""
 
 from __future__ import annotations
 
@@ -16,23 +16,20 @@ from olss.util import checks
 
 __all__ = ["Dictionary", "bless"]
 
-# K + ridge I loses so many digits that below this ridge, relative to the largest k(x, x), scores
-# would be rounding noise.
-_LEAST_RIDGE = 1e-9
-# Rows of the dictionary above which its kernel matrix takes more than 3.2 GB.
-_MOST_ROWS = 20_000
+_MIN_RIDGE = 1e-9  # times the largest k(x, x); below, scores would be rounding noise
+_MAX_ROWS = 20_000  # of the dictionary; with more, its kernel matrix exceeds 3.2 GB
 _MEDIAN_ROWS = 500
-_MOST_SQUARES = 1e300
+_MAX_SQUARES = 1e300
 _FLOAT64 = np.dtype(np.float64)
 
 
 class Dictionary(NamedTuple):
-    """Rows that stand for all rows: sum_j w_j phi(x_j) phi(x_j)' follows the sum over all.
+    """Weighted rows with sum_j w_j phi(x_j) phi(x_j)' close to the sum over all rows.
 
     Attributes
     ----------
     rows : (M,) int64 array
-        The positions of the rows, ascending.
+        Positions, ascending.
     weights : (M,) float64 array
         One over the probability with which each was drawn.
     """
@@ -50,24 +47,22 @@ def bless(
     oversampling: float = 10.0,
     seed: int | np.random.Generator | None = None,
 ) -> tuple[NDArray[np.float64], Dictionary]:
-    """Return approximately the diagonal of K (K + ridge I)^-1 without the n x n matrix K.
+    """Approximate the diagonal of K (K + ridge I)^-1 without forming the n x n matrix K.
 
-    Algorithm 1 of Rudi, Calandriello, Carratino & Rosasco (2018). A path of ridges falls by halves
-    from the trace of K, where a few rows describe all, to `ridge`. Each step scores uniform
-    candidates with the dictionary J of the step before,
+    Algorithm 1 of Rudi, Calandriello, Carratino & Rosasco (2018). A path of ridges is halved step
+    by step, from the trace of K, where few rows describe all, to `ridge`. Each step scores uniform
+    candidates with the dictionary J of the previous step,
 
         score(x) = (k(x, x) - k_J(x)' (K_JJ + ridge W^-1)^-1 k_J(x)) / ridge,
 
-    with W the weights of the dictionary, and draws from them the next dictionary, of
-    `oversampling` times the effective dimension, in proportion to the scores. The ridge is the
-    absolute one of `leverage_scores` (the paper's lambda times n), so that with the linear kernel
-    both mean the same. Two details differ from the paper: candidates and dictionary are drawn
-    without replacement, the latter with known probabilities, which has less variance; and scores
-    are brought into the interval from k / (trace K + ridge) to k / (k + ridge), k = k(x, x), in
-    which the exact ones lie.
+    with W the weights of the dictionary, and samples the next dictionary from them in proportion to
+    the scores, `oversampling` times the effective dimension. The ridge is that of `leverage_scores`
+    (the paper's lambda times n), so both agree for the linear kernel. Two details differ from the
+    paper: candidates and dictionary are drawn without replacement, the latter with known
+    probabilities, which reduces the variance; and scores are clipped to the interval from
+    k / (trace K + ridge) to k / (k + ridge), k = k(x, x), in which the exact ones lie.
 
-    With M rows in the dictionary, time is O(n M^2 + n M d), memory O(M^2 + M d) and a block of
-    rows.
+    With M rows in the dictionary, time is O(n M^2 + n M d) and memory O(M^2 + M d).
 
     Parameters
     ----------
@@ -78,20 +73,17 @@ def bless(
     kernel : {"rbf", "linear"}
         exp(-gamma ||x - y||^2), or x'y.
     gamma : float, optional
-        For "rbf". Without it, one over the median squared distance of distinct rows, among 500.
+        For "rbf". Default: one over the median squared distance of distinct rows, among 500.
     oversampling : float
         Rows of the dictionary per unit of effective dimension. The error falls with its square
         root. In hundreds of trials on 800 rows, no score was off by more than a factor of 2.9 at
         10 and of 1.7 at 20 (of 1.8 on 500 rows); in each, half were within 28% and 17%.
     seed : int or numpy.random.Generator, optional
-        Where the randomness comes from; the same seed gives the same result.
 
     Returns
     -------
     scores : (n,) float64 array
-        The approximate scores of all rows.
     dictionary : Dictionary
-        The rows they come from, with their weights.
 
     Examples
     --------
@@ -104,46 +96,40 @@ def bless(
     oversampling = checks.number("oversampling", oversampling, above=0)
     rng = checks.generator(seed)
     points = _points(X, kernel, gamma, rng)
-    if ridge < _LEAST_RIDGE * points.largest:
+    if ridge < _MIN_RIDGE * points.largest:
         raise InputError(
-            f"ridge must be at least {_LEAST_RIDGE:g} times the largest k(x, x), which is "
+            f"ridge must be at least {_MIN_RIDGE:g} times the largest k(x, x), which is "
             f"{points.largest:.6g}, found {ridge:.6g}; raise it."
         )
     dictionary = Dictionary(np.empty(0, np.int64), np.empty(0))
     if points.trace == 0:  # all rows are zero, and so are their scores
         return np.zeros(points.n), dictionary
-    for step in _path(points.trace, ridge):
-        dictionary = _next(points, dictionary, step, oversampling, rng)
-    return _scores(points, np.arange(points.n), dictionary, ridge), dictionary
-
-
-def _path(trace: float, ridge: float) -> NDArray[np.float64]:
-    """Return ridges that fall by at most one half a step, from the trace to the ridge wanted."""
-    start = max(trace, ridge)
+    start = max(points.trace, ridge)
     steps = max(1, math.ceil(math.log2(start / ridge)))
-    return np.geomspace(start, ridge, steps + 1)[1:]
+    for step in np.geomspace(start, ridge, steps + 1)[1:]:
+        dictionary = _resample(points, dictionary, float(step), oversampling, rng)
+    return _score(points, np.arange(points.n), dictionary, ridge), dictionary
 
 
-def _next(
+def _resample(
     points: _Points,
     dictionary: Dictionary,
     ridge: float,
     oversampling: float,
     rng: np.random.Generator,
 ) -> Dictionary:
-    """Return the dictionary of a ridge with scores from that of the ridge before."""
+    """Return the dictionary of a ridge, by scores from that of the previous ridge."""
     n = points.n
-    # No score exceeds k / ridge; with twice as many candidates as that lets the dictionary have,
-    # none that matters is missed.
+    # No score exceeds k / ridge, so twice as many candidates as that allows miss none that matters.
     candidates = math.ceil(min(n, 2 * oversampling * n * points.largest / ridge))
     rows = np.sort(rng.choice(n, candidates, replace=False))
-    scores = _scores(points, rows, dictionary, ridge)
+    scores = _score(points, rows, dictionary, ridge)
     if not scores.any():  # few candidates, and all of them rows of zeros
         return dictionary
     size = math.ceil(min(candidates, oversampling * scores.sum() * n / candidates))
-    if size > _MOST_ROWS:
+    if size > _MAX_ROWS:
         raise InputError(
-            f"ridge {ridge:.6g} needs a dictionary of {size} rows, more than {_MOST_ROWS}; "
+            f"ridge {ridge:.6g} needs a dictionary of {size} rows, more than {_MAX_ROWS}; "
             "raise ridge or lower oversampling."
         )
     pi = inclusion_probabilities(scores, size)
@@ -151,16 +137,16 @@ def _next(
     return Dictionary(rows[drawn], n / (candidates * pi[drawn]))
 
 
-def _scores(
+def _score(
     points: _Points, rows: NDArray[np.int64], dictionary: Dictionary, ridge: float
 ) -> NDArray[np.float64]:
-    """Approximate scores of some rows, a block at a time."""
+    """Return approximate scores of some rows, computed a block at a time."""
     k = points.diagonal[rows]
     explained = np.zeros(len(rows))
     if len(dictionary.rows):
         chosen = points.take(dictionary.rows)
         K = points.kernel(chosen, chosen)
-        # Rounding makes K as little as this indefinite.
+        # Rounding can make K indefinite by this much.
         K[np.diag_indices_from(K)] += ridge / dictionary.weights + 1e-16 * np.trace(K)
         factor = cholesky(K, lower=True, overwrite_a=True, check_finite=False)
         step = max(1, BLOCK_BYTES // (8 * max(len(chosen), chosen.shape[1])))
@@ -178,7 +164,7 @@ def _scores(
 
 
 class _Points:
-    """Rows, and the kernel between them; `gamma` is None for the linear one."""
+    """Rows and the kernel between them; `gamma` is None for the linear kernel."""
 
     def __init__(self, source: Blocks, gamma: float | None) -> None:
         self.n = source.rows
@@ -189,10 +175,10 @@ class _Points:
         for _, block in source.read(_FLOAT64):
             x = to_numpy(block)
             squares.append(np.einsum("ij,ij->i", x, x))
-            # Distances come from inner products, which are accurate only near the origin.
+            # Distances are computed from inner products, which are accurate near the origin only.
             self._centre += x.sum(axis=0) * (gamma is not None) / self.n
         self.diagonal = np.concatenate(squares)
-        if not self.diagonal.sum() < _MOST_SQUARES:
+        if not self.diagonal.sum() < _MAX_SQUARES:
             raise DataError("X is too large to be squared in float64; scale it down.")
         if gamma is not None:
             self.diagonal = np.ones(self.n)
@@ -204,7 +190,7 @@ class _Points:
         return np.concatenate(blocks) - self._centre
 
     def kernel(self, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the kernel matrix between two sets of rows given by `take`."""
+        """Return the kernel matrix between two sets of rows from `take`."""
         if self.gamma is None:
             return x @ y.T
         K = _squared_distances(x, y)
@@ -241,6 +227,6 @@ def _median_gamma(points: _Points, rng: np.random.Generator) -> float:
     """Return one over the median squared distance between distinct rows."""
     some = points.take(rng.choice(points.n, min(points.n, _MEDIAN_ROWS), replace=False))
     distances = _squared_distances(some, some)
-    # Equal rows differ by rounding only.
+    # Equal rows may differ by rounding.
     distinct = distances[distances > 1e-12 * distances.max()]
     return 1 / float(np.median(distinct)) if distinct.size else 1.0
