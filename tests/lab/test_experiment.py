@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
 from olss.errors import InputError
 from olss.lab.experiment import Experiment, load, parse, safe_name
 from olss.lab.single_run import check
-from olss.lab.toml_tables import apply_change, dumps
+from olss.lab.toml_tables import apply_change
 from olss.streams import Dataset, from_config
 from tests.lab.small import small_content, small_experiment, write_experiment
 
@@ -77,7 +78,7 @@ def test_the_paper_s_settings_are_the_paper_s() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"steam": {}}, "no use for 'steam'. Did you mean 'stream'?"),
+        ({"steam": {}}, "'steam'. Did you mean 'stream'"),
         ({"stream": {}}, "must have a \\[stream\\]"),
         ({"stream": 3}, "stream of the experiment must be a table, found 3"),
         ({"learner": {"name": "sgd"}}, "two brackets"),
@@ -92,20 +93,20 @@ def test_the_paper_s_settings_are_the_paper_s() -> None:
         ({"seeds": "a"}, "seeds must be like"),
         ({"seeds": []}, "seeds must name at least one"),
         ({"seeds": [True]}, "seeds must be like"),
-        ({"net": 3}, "net of the experiment must be text, found 3"),
-        ({"tune": {"metod": "grid"}}, "no use for 'metod'. Did you mean 'method'"),
+        ({"net": 3}, "net of the experiment must be"),
+        ({"tune": {"metod": "grid"}}, "'metod'. Did you mean 'method'"),
         ({"train": {"lr": math.nan}}, "train.lr of the experiment must be a finite number"),
         (
             {"train": {"lr": 10**400}},
-            "train.lr of the experiment must be a whole number of at most",
+            "train.lr of the experiment must be an integer of at most",
         ),
-        ({"train": {"day": date(2026, 1, 1)}}, r"train.day .* \(a date is written in quotes\)"),
+        ({"train": {"day": date(2026, 1, 1)}}, r"train.day .* date in quotes"),
         ({"stream": {"name": "permuted", "steps": 5}}, "stream.steps .* a list of tables, found 5"),
-        ({"title": "\x1b[2J"}, "title of the experiment must be text without control char"),
+        ({"title": "\x1b[2J"}, "title of the experiment must be .* without control char"),
         ({"seeds": "0-99999999999"}, "seeds must be at most 10,000"),
         ({"seeds": str(2**64)}, "seeds must be at most 10,000, none above 9223372036854775807"),
         ({"tune": {"share": 2}}, "tune.share must be a number above 0 and below 1, found 2"),
-        ({"tune": {"method": "guess"}}, "grid, random or tpe, found 'guess'"),
+        ({"tune": {"method": "guess"}}, "tune.method.*'guess'"),
         ({"tune": {"trials": 0}}, "tune.trials must be"),
         ({"tune": {"space": {"lr": 3}}}, "space of lr in the experiment must be a list"),
     ],
@@ -177,7 +178,7 @@ def test_changes_from_the_command_line(tmp_path: Path) -> None:
         (".epochs=1", "--set takes a.b=value"),
         ("net.width=3", "net is not a table"),
         ("learner.skecth.lr=1", "no learner 'skecth'. Did you mean 'sketch'"),
-        ("trian.epochs=1", "no use for 'trian'. Did you mean 'train'"),
+        ("trian.epochs=1", "'trian'. Did you mean 'train'"),
     ],
 )
 def test_wrong_changes_are_named(tmp_path: Path, change: str, said: str) -> None:
@@ -247,7 +248,7 @@ def test_only_takes_all_values_of_a_sweep_by_its_name() -> None:
 
 def test_written_as_toml_it_is_the_same_experiment() -> None:
     def again(experiment: Experiment) -> Experiment:
-        return parse(tomllib.loads(dumps(experiment.content())))
+        return parse(tomllib.loads(tomli_w.dumps(experiment.content())))
 
     learner = {"name": 'e, "w" ü', "recipe": "ewc", "tune": {"ewc_strength": [1.0, 2.0]}}
     steps = [{"name": "label_noise", "share": 0.2}]

@@ -1,16 +1,21 @@
-"""Experiment files: what to run, as typed values read from TOML."""
+"""Experiment files: what to run, as typed values read from TOML.
+
+A component of the user's own is named ``module:Name`` and found beside the file. Its code decides
+the record like any setting, so the checksum of its module is among them: a run begun with other
+code is never resumed, and never mixed with runs of this one. What the module imports is not
+checked.
+"""
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import itertools
 import json
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,28 +26,19 @@ from olss.lab.toml_tables import (
     TuneSpec,
     apply_change,
     check_keys,
+    check_space,
     check_values,
-    checked_space,
-    seed_list,
-    table_of,
-    text_of,
-    tune_spec,
+    get_string,
+    get_table,
+    parse_seeds,
+    parse_tune,
 )
 from olss.util.checks import suggest
 
-__all__ = [
-    "Experiment",
-    "LearnerSpec",
-    "RunSpec",
-    "allow_imports_from",
-    "code_sums",
-    "load",
-    "parse",
-    "safe_name",
-]
+__all__ = ["Experiment", "LearnerSpec", "RunSpec", "load", "parse", "safe_name"]
 
-
-APART = ("name", "title", "seeds", "device", "tune")  # changes no protocol speaks of
+NOT_PROTOCOL = ("name", "title", "seeds", "device", "tune")  # changes no protocol speaks of
+OWN_CODE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,7 @@ class LearnerSpec:
 class RunSpec:
     """One run: a learner with one seed. Everything that decides its record.
 
-    `code` has the sum of each module of one's own that its settings name.
+    `code` has the checksum of each of the user's modules that the settings name.
     """
 
     experiment: str
@@ -93,31 +89,28 @@ class RunSpec:
 
     def content(self) -> dict[str, Any]:
         """Return all of it as JSON gives it back, so that a saved spec equals a live one."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        for name in ("title", "code"):  # nothing is said of what there is not
-            values = values if values[name] else {k: v for k, v in values.items() if k != name}
-        content: dict[str, Any] = json.loads(json.dumps(values))
-        return content
+        content: dict[str, Any] = json.loads(json.dumps(vars(self)))
+        return {k: v for k, v in content.items() if v or k not in ("title", "code")}
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What an experiment file says.
+    """The content of an experiment file.
 
     Attributes
     ----------
     name : str
-        Of the folder of its results.
+        Name of the folder of its results.
     protocol : str
-        Words of one's own for the records. What is printed as the protocol is made from the
-        configuration.
+        A description in the user's words, for the records. The protocol that is printed is made
+        from the configuration.
     title : str
         What reports call the stream.
     stream : dict
         See `olss.streams.from_config`. Without a seed, each run's own seed makes its stream.
     net : str
     train : dict
-        Training settings shared by all learners; see `olss.learn.training.Training`.
+        Training settings shared by all learners; see `olss.learn.recipe`.
     learners : tuple of LearnerSpec
     seeds : tuple of int
     device : str
@@ -136,19 +129,18 @@ class Experiment:
     tune: TuneSpec = field(default_factory=TuneSpec)
 
     def learner(self, name: str) -> LearnerSpec:
-        """Return the learner of that name, or an error offering the nearest."""
-        for learner in self.learners:
-            if learner.name == name:
-                return learner
-        names = [learner.name for learner in self.learners]
-        raise InputError(f"{self.name} has no learner {name!r}. {suggest(name, names)}")
+        """Return the learner of that name; raise with a suggestion if there is none."""
+        learners = {learner.name: learner for learner in self.learners}
+        if name not in learners:
+            raise InputError(f"{self.name} has no learner {name!r}. {suggest(name, learners)}")
+        return learners[name]
 
     def only(self, names: Iterable[str]) -> Experiment:
         """Return the experiment with these learners alone; of a sweep, one or all of its values."""
         chosen: dict[str, LearnerSpec] = {}
         for name in names:
-            of_it = re.compile(re.escape(name) + r"( \w+=|$)")
-            found = [learner for learner in self.learners if of_it.match(learner.name)]
+            of_sweep = re.compile(re.escape(name) + r"( \w+=|$)")
+            found = [learner for learner in self.learners if of_sweep.match(learner.name)]
             chosen |= {learner.name: learner for learner in found or [self.learner(name)]}
         return replace(self, learners=tuple(chosen.values()))
 
@@ -158,50 +150,39 @@ class Experiment:
 
     def run_spec(self, learner: LearnerSpec, seed: int) -> RunSpec:
         """Return the run of one learner with one seed."""
+        settings = self._settings(learner)
         return RunSpec(
             experiment=self.name,
             label=learner.name,
             recipe=learner.recipe,
-            settings={"net": self.net, **self.train, **learner.settings},
+            settings=settings,
             stream={"seed": seed, **self.stream},
             seed=seed,
             protocol=self.protocol,
             device=self.device,
             title=self.title,
-            code=code_sums({"net": self.net, **self.train, **learner.settings}, self.name),
+            code=find_code(settings, self.name),
         )
+
+    def _settings(self, learner: LearnerSpec) -> dict[str, Any]:
+        return {"net": self.net, **self.train, **learner.settings}
 
     def describe_protocol(self) -> list[str]:
         """Return what is done, in short phrases made from the configuration."""
         tasks = self.stream.get("tasks")
-        settings = [{"net": self.net, **self.train, **one.settings} for one in self.learners]
-        return describe_protocol(
-            self.stream, tasks if type(tasks) is int else None, shared_settings(settings), None
-        )
+        shared = shared_settings([self._settings(learner) for learner in self.learners])
+        return describe_protocol(self.stream, tasks if type(tasks) is int else None, shared, None)
 
     def content(self) -> dict[str, Any]:
-        """Return it as a file would say it: `parse` makes the same experiment from it."""
-        tune = {item.name: getattr(self.tune, item.name) for item in fields(TuneSpec)}
-        return {
-            "name": self.name,
-            "protocol": self.protocol,
-            "title": self.title,
-            "seeds": list(self.seeds),
-            "net": self.net,
-            "device": self.device,
-            "stream": copy.deepcopy(self.stream),
-            "train": dict(self.train),
-            "tune": {
-                key: list(value) if isinstance(value, tuple) else value
-                for key, value in tune.items()
-                if value is not None
-            },
-            "learner": [
-                {"name": learner.name, "recipe": learner.recipe, **learner.settings}
-                | ({"tune": learner.tune} if learner.tune else {})
-                for learner in self.learners
-            ],
-        }
+        """Return it as in a file: `parse` makes the same experiment from it."""
+        content: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        content["tune"] = {k: v for k, v in content["tune"].items() if v is not None}
+        content["learner"] = [
+            {"name": learner["name"], "recipe": learner["recipe"], **learner["settings"]}
+            | ({"tune": learner["tune"]} if learner["tune"] else {})
+            for learner in content.pop("learners")
+        ]
+        return content
 
 
 def load(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
@@ -212,7 +193,7 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
     path : path
         A .toml file. `name` is by default that of the file.
     changes : sequence of str
-        Such as "train.epochs=1", "stream.tasks=5", "learner.olss.lr=0.1": what to change.
+        What to change, such as "train.epochs=1", "stream.tasks=5", "learner.olss.lr=0.1".
     """
     path = Path(path)
     try:
@@ -223,14 +204,16 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
         raise InputError(f"{path} is not a text file in UTF-8.") from error
     for change in changes:
         apply_change(content, change)
-    if any(not change.strip().startswith(APART) for change in changes):
-        content.pop("protocol", None)  # words on what the file says, not on what is run now
-    allow_imports_from(path.parent)
+    if any(not change.strip().startswith(NOT_PROTOCOL) for change in changes):
+        content.pop("protocol", None)  # it describes the file, not the experiment as changed
+    for folder in (path.parent.resolve(), Path.cwd()):  # for the user's code, after all installed
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
     return parse({"name": path.stem, **content}, str(path))
 
 
 def parse(content: Mapping[str, Any], source: str = "the experiment") -> Experiment:
-    """Make an experiment of what a file says, checking every key.
+    """Make an experiment from the content of a file, checking every key.
 
     Examples
     --------
@@ -239,7 +222,7 @@ def parse(content: Mapping[str, Any], source: str = "the experiment") -> Experim
     'sgd'
     >>> parse({"name": "try", "steam": stream, "learner": [{"recipe": "sgd"}]})
     Traceback (most recent call last):
-    olss.errors.InputError: the experiment has no use for 'steam'. Did you mean 'stream'?
+    olss.errors.InputError: the experiment has an unknown key 'steam'. Did you mean 'stream'?
     """
     known = {item.name for item in fields(Experiment)} - {"learners"} | {"learner"}
     check_keys(content, known, source)
@@ -247,30 +230,28 @@ def parse(content: Mapping[str, Any], source: str = "the experiment") -> Experim
     for key in ("stream", "learner"):
         if not content.get(key):
             raise InputError(f"{source} must have a [{key}] table, found none.")
-    stream = table_of(content["stream"], "stream", source)
-    train = table_of(content.get("train", {}), "train", source)
+    stream = get_table(content["stream"], "stream", source)
     steps = stream.get("steps", [])
     if not isinstance(steps, list) or not all(isinstance(step, Mapping) for step in steps):
         raise InputError(f"stream.steps of {source} must be a list of tables, found {steps!r}.")
-    learners = content["learner"]
-    if not isinstance(learners, list):
+    if not isinstance(content["learner"], list):
         raise InputError(f"learners of {source} are written [[learner]], with two brackets.")
     return Experiment(
-        name=text_of(content, "name", "", source),
+        name=get_string(content, "name", "", source),
         stream=stream,
-        learners=_learners(learners, source),
-        protocol=text_of(content, "protocol", "", source),
-        title=text_of(content, "title", "", source),
-        net=text_of(content, "net", "mlp", source),
-        train=train,
-        seeds=seed_list(content.get("seeds", [0])),
-        device=text_of(content, "device", "cpu", source),
-        tune=tune_spec(table_of(content.get("tune", {}), "tune", source), source),
+        learners=_parse_learners(content["learner"], source),
+        protocol=get_string(content, "protocol", "", source),
+        title=get_string(content, "title", "", source),
+        net=get_string(content, "net", "mlp", source),
+        train=get_table(content.get("train", {}), "train", source),
+        seeds=parse_seeds(content.get("seeds", [0])),
+        device=get_string(content, "device", "cpu", source),
+        tune=parse_tune(get_table(content.get("tune", {}), "tune", source), source),
     )
 
 
 def safe_name(name: str) -> str:
-    """Return a name a file system takes.
+    """Return a name that every file system takes.
 
     Examples
     --------
@@ -280,27 +261,12 @@ def safe_name(name: str) -> str:
     return re.sub(r"[^\w.+=%-]+", "-", name).strip("-. ") or "unnamed"
 
 
-def _learners(given: list[Any], source: str) -> tuple[LearnerSpec, ...]:
-    specs: list[LearnerSpec] = []
-    for number, entry in enumerate(given, start=1):
-        table = table_of(entry, f"learner {number}", source)
-        recipe = table.pop("recipe", table.get("name"))
-        if isinstance(recipe, list):
-            recipe = "+".join(map(str, recipe))
-        if not isinstance(recipe, str):
-            raise InputError(f"learner {number} of {source} must have a recipe, found {recipe!r}.")
-        name = str(table.pop("name", recipe))
-        tune = checked_space(table_of(table.pop("tune", {}), f"tune of {name}", source), name)
-        sweep = table_of(table.pop("sweep", {}), f"sweep of {name}", source)
-        for key in sorted(sweep.keys() & table.keys()):
-            raise InputError(
-                f"{key} of {name} is {table[key]!r} and is swept, too: leave one out, or change "
-                f"the sweep (--set learner.{name}.sweep.{key}=[...])."
-            )
-        specs += [
-            LearnerSpec(f"{name}{suffix}", recipe, {**table, **chosen}, tune)
-            for suffix, chosen in _swept(sweep, name)
-        ]
+def _parse_learners(given: list[Any], source: str) -> tuple[LearnerSpec, ...]:
+    specs = [
+        learner
+        for number, entry in enumerate(given, start=1)
+        for learner in _parse_learner(get_table(entry, f"learner {number}", source), number, source)
+    ]
     folders: dict[str, str] = {}
     for learner in specs:
         # Folder names must differ even where upper and lower case are the same.
@@ -313,61 +279,63 @@ def _learners(given: list[Any], source: str) -> tuple[LearnerSpec, ...]:
     return tuple(specs)
 
 
-def _swept(sweep: dict[str, Any], name: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return a suffix of the name and settings for each combination of values."""
+def _parse_learner(table: dict[str, Any], number: int, source: str) -> list[LearnerSpec]:
+    """Return a learner, or one for each combination of its sweep."""
+    recipe = table.pop("recipe", table.get("name"))
+    if isinstance(recipe, list):
+        recipe = "+".join(map(str, recipe))
+    if not isinstance(recipe, str):
+        raise InputError(f"learner {number} of {source} must have a recipe, found {recipe!r}.")
+    name = str(table.pop("name", recipe))
+    tune = get_table(table.pop("tune", {}), f"tune of {name}", source)
+    check_space(tune, name)
+    sweep = get_table(table.pop("sweep", {}), f"sweep of {name}", source)
     for key, values in sweep.items():
+        if key in table:
+            raise InputError(
+                f"{key} of {name} is {table[key]!r} and is swept, too: leave one out, or change "
+                f"the sweep (--set learner.{name}.sweep.{key}=[...])."
+            )
         if not isinstance(values, list) or not values:
             raise InputError(f"sweep.{key} of {name} must be a list of values, found {values!r}.")
-    chosen = [
-        dict(zip(sweep, values, strict=True)) for values in itertools.product(*sweep.values())
-    ]
-    return [("".join(f" {key}={value}" for key, value in c.items()), c) for c in chosen]
+    learners = []
+    for values in itertools.product(*sweep.values()):
+        chosen = dict(zip(sweep, values, strict=True))
+        suffix = "".join(f" {key}={value}" for key, value in chosen.items())
+        learners.append(LearnerSpec(f"{name}{suffix}", recipe, {**table, **chosen}, tune))
+    return learners
 
 
-# ------------------------------------------------------------------ own code
-
-OWN = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
-
-
-def allow_imports_from(folder: Path) -> None:
-    """Let modules in a folder and in the current one be imported, after all that are installed."""
-    for place in (folder.resolve(), Path.cwd()):
-        if str(place) not in sys.path:
-            sys.path.append(str(place))
-
-
-def code_sums(settings: Mapping[str, Any], source: str) -> dict[str, str]:
-    """Return the SHA-256 of the file of each module that settings name as ``module:Name``.
+def find_code(settings: Mapping[str, Any], source: str) -> dict[str, str]:
+    """Return the SHA-256 of each module that settings name as ``module:Name``.
 
     Raises
     ------
     InputError
-        If a module is not to be found. Whether it has what is asked for is seen when the
-        learner is made, before anything runs.
+        If a module is not found. Whether it has what is asked for is seen when the learner is
+        created, before anything runs.
 
     Examples
     --------
-    >>> list(code_sums({"loss": "fractions:Fraction", "policy": "paper"}, "the experiment"))
+    >>> list(find_code({"loss": "fractions:Fraction", "policy": "paper"}, "the experiment"))
     ['fractions']
     """
-    return {module: _sum(key, module, source) for key, module in _named(settings)}
+    return {
+        found[1]: _hash_module(key, found[1], source)
+        for key, value in settings.items()
+        for one in (value if isinstance(value, list) else [value])
+        if isinstance(one, str) and (found := OWN_CODE.fullmatch(one))
+    }
 
 
-def _named(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for key, value in settings.items():
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, str) and (found := OWN.fullmatch(one)):
-                yield key, found[1]
-
-
-def _sum(key: str, module: str, source: str) -> str:
+def _hash_module(key: str, module: str, source: str) -> str:
     try:
         found = find_spec(module)
     except (ImportError, ValueError):  # a package above it is missing
         found = None
     if found is None or not found.origin or not Path(found.origin).is_file():
         raise InputError(
-            f"{key} of {source} is of the module {module!r}, which is not to be found: put "
+            f"{key} of {source} names the module {module!r}, which was not found: put "
             f"{module.partition('.')[0]}.py beside the experiment file or into the current folder."
         )
     return hashlib.sha256(Path(found.origin).read_bytes()).hexdigest()

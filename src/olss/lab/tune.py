@@ -18,7 +18,6 @@ from olss.errors import InputError, MissingExtraError
 from olss.lab.executors import Event, ProcessExecutor
 from olss.lab.experiment import Experiment, LearnerSpec, RunSpec, safe_name
 from olss.lab.progress import format_seeds
-from olss.lab.toml_tables import dumps
 from olss.util.checksums import write_json
 from olss.util.files import file_lock
 
@@ -285,7 +284,7 @@ def tuned(experiment: Experiment, content: dict[str, Any]) -> str:
     )
     table = replace(experiment, learners=learners).content()
     del table["name"]
-    text = dumps(table)
+    text = import_module("tomli_w").dumps(table)
     share = f"{100 * experiment.tune.share:g} %"
     return f"# {experiment.name}, with settings chosen on {share} of the training rows.\n{text}"
 
