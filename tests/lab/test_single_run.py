@@ -254,7 +254,7 @@ def test_a_record_of_another_kind_is_refused(tmp_path: Path, whole: Path) -> Non
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     (folder / "record.json").write_text('{"mine": 1}')
-    with pytest.raises(FormatError, match="not a record of olss"):
+    with pytest.raises(FormatError, match="not an olss record"):
         run_in_folder(folder, small_spec())
     assert (folder / "record.json").read_text() == '{"mine": 1}'
 

@@ -87,10 +87,10 @@ def test_a_record_of_no_task_can_be_saved(tmp_path):
     ("change", "message"),
     [
         (lambda text: text[: len(text) // 2], "damaged"),
-        (lambda text: text.replace('"version": 2', '"version": 99'), "update olss"),
-        (lambda text: text.replace("olss-record", "other"), "not a record"),
+        (lambda text: text.replace('"version": 2', '"version": 99'), "version 99"),
+        (lambda text: text.replace("olss-record", "other"), "not an olss record"),
         (lambda text: text.replace('"steps"', '"stops"'), "damaged"),
-        (lambda text: "[]", "not a record"),
+        (lambda text: "[]", "not an olss record"),
     ],
 )
 def test_a_damaged_or_foreign_record_is_refused(tmp_path, change, message):
@@ -102,7 +102,7 @@ def test_a_damaged_or_foreign_record_is_refused(tmp_path, change, message):
 
 
 def test_a_folder_without_a_record_is_refused(tmp_path):
-    with pytest.raises(FormatError, match=r"holds no record\.json"):
+    with pytest.raises(FormatError, match=r"record\.json"):
         Record.load(tmp_path)
 
 

@@ -208,9 +208,9 @@ def test_bad_arrays_are_refused(tmp_path):
         with pytest.raises((DataError, FormatError), match=message):
             survey(find([tmp_path / "a.npz"])[0], 0)
 
-    check("one row per example each", x=np.zeros(3), y=np.zeros(4))
+    check("same number of rows", x=np.zeros(3), y=np.zeros(4))
     check("single number", x=np.float64(3))
-    check("holds complex", x=np.zeros(3, complex))
+    check("complex", x=np.zeros(3, complex))
     check("Fortran", x=np.asfortranarray(np.zeros((3, 2))))
 
 
@@ -315,7 +315,7 @@ def test_long_json_lines_and_unexpected_fields(tmp_path):
     assert [x for _, block in blocks for x in block.column("x").to_pylist()] == list(range(60_000))
     with path.open("a") as file:
         file.write('{"x": 1, "s": "", "new": 1}\n')
-    with pytest.raises(DataError, match=r"a\.jsonl: some lines have 'new'"):
+    with pytest.raises(DataError, match=r"a\.jsonl: some lines have .*'new'"):
         read_all(path)
 
 

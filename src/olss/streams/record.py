@@ -1,8 +1,7 @@
-"""What a run leaves behind: accuracies, costs, configuration.
+"""The record of a run: accuracies, costs, configuration.
 
-A record is a directory of two files. ``record.json`` holds what the run's configuration
-decides, so the same run gives the same bytes; ``timing.json`` holds what differs from run to
-run. Needs no torch.
+A record is a directory of two files. ``record.json`` is determined by the configuration, so the
+same run gives the same bytes; ``timing.json`` differs from run to run. Needs no torch.
 """
 
 from __future__ import annotations
@@ -45,44 +44,44 @@ Ints = NDArray[np.int64]
 
 @dataclass(eq=False)
 class Record:
-    """Everything measured while a learner went through a stream of T tasks.
+    """Everything measured while a learner was trained on a stream of T tasks.
 
     Attributes
     ----------
     accuracy : (T, T) array
-        Row i: the score on each task's test rows after task i; NaN where not yet seen.
+        Row i: the score on the test rows of each task after task i; NaN before it was seen.
     ahead : (T,) array
-        The score on task i just before it is learned.
+        The score on task i just before training on it.
     initial : (T,) array
-        The score on task i of the net as initialised.
+        The score on task i of the initialised network.
     memory_rows : (T, T) array
-        Row i: how many rows of each task the memory holds after task i.
+        Row i: rows of each task in the buffer after task i.
     stored_examples, stored_bytes : (T,) array
-        Rows and bytes held for later tasks, after each task: the memory and whatever a
-        penalty keeps.
+        Rows and bytes kept for later tasks, after each task: the buffer and whatever a
+        regularizer stores.
     steps : (T,) array
-        Optimiser steps taken in each task.
+        Optimizer steps in each task.
     row_passes : (T,) array
-        Rows that went through the net in those steps, counted as often as they did.
+        Rows passed through the network in those steps, with repetition.
     disturbed_rows : (T,) array
-        Remembered rows that a disturbance of the stream changed, after each task.
+        Corrupted rows in the buffer after each task.
     tasks : list of str
         The tasks' names.
     seed : int
     config : dict
-        The stream, the learner and its training, completely.
+        The complete stream, learner and training.
     versions : dict
         Of olss, Python and the packages that compute.
     protocol : str
-        What competes in the answers and what was measured, in words.
+        Which classes compete, and what was measured, in words.
     metric : str
         "accuracy", or "r2" for regression. Larger is better in both.
     task_seconds : dict of (T,) arrays
         Wall-clock seconds of each task spent in "select", "train" and "evaluate".
     task_cpu_seconds : dict of (T,) arrays
-        The same in seconds of the processor, which other work on the machine disturbs less.
+        The same in CPU seconds, which depend less on other processes.
     peak_memory : int
-        Largest resident size of the process so far, in bytes; 0 if unknown.
+        Peak resident memory of the process, in bytes; 0 if unknown.
 
     Examples
     --------
@@ -130,7 +129,7 @@ class Record:
             setattr(self, name, filled)
 
     def __repr__(self) -> str:
-        """Return what was learned, how far and how well, in a line."""
+        """Return learner, stream and result in one line."""
         learner, stream = self.config.get("learner", {}), self.config.get("stream", {})
         who = learner.get("label") or learner.get("recipe") or "a learner"
         count = len(self.accuracy)
@@ -151,7 +150,7 @@ class Record:
         return {phase: float(np.nansum(values)) for phase, values in self.task_seconds.items()}
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write ``record.json`` and ``timing.json``, each whole or not at all."""
+        """Write ``record.json`` and ``timing.json``, each atomically."""
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "timing.json", add_checksum(self.timing()))
@@ -159,14 +158,14 @@ class Record:
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> Record:
-        """Return a saved record; a missing ``timing.json`` leaves the seconds NaN."""
+        """Load a saved record; without ``timing.json`` the seconds are NaN."""
         folder = Path(directory)
         content = _read(folder / "record.json")
         timing = _read(folder / "timing.json") if (folder / "timing.json").exists() else {}
         return cls.from_json(content, timing, folder / "record.json")
 
     def content(self) -> dict[str, Any]:
-        """Return what the configuration decides, ready for JSON."""
+        """Return what the configuration determines, ready for JSON."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -191,7 +190,7 @@ class Record:
 
     @classmethod
     def from_json(cls, content: Any, timing: Any, source: object = "record") -> Record:
-        """Return the record of what `content` and `timing` gave, checking both."""
+        """Return the record of `content()` and `timing()`, or raise `FormatError`."""
         _check_format(content, source)
         try:
             _check_types(content)
@@ -215,12 +214,12 @@ class Record:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(
-                f"{source} is damaged ({error!r}); delete it and run again."
+                f"{source} is damaged ({error!r}). Delete it and run again."
             ) from error
 
 
 def damaged_part(folder: Path) -> Path | None:
-    """Return the file of a saved record that is ours and not as it was written, if there is one."""
+    """Return the file of a saved record whose checksum does not match, or None."""
     for path in (folder / "record.json", folder / "timing.json"):
         if not path.exists():
             continue
@@ -239,15 +238,15 @@ def _vector(values: Any, count: int, dtype: Any, blank: float) -> Any:
 
 
 def _whole(values: Any) -> Ints:
-    """Return whole numbers, and never one that was made of NaN."""
+    """Return integers; NaN and infinity raise `ValueError`."""
     array = np.asarray(values)
     if array.size and not (np.isfinite(array).all() and (np.abs(array) < 2**62).all()):
-        raise ValueError("a count that is no number")
+        raise ValueError("a count is not an integer")
     return array.astype(np.int64)
 
 
 def _plain(values: Any) -> Any:
-    """Return nested lists with None for NaN, since JSON knows no NaN."""
+    """Return nested lists with None for NaN, which JSON does not have."""
     if isinstance(values, np.ndarray):
         values = values.tolist()
     if isinstance(values, list):
@@ -259,7 +258,7 @@ def _numbers(values: Any) -> Floats:
     """Undo `_plain`: NumPy reads None as NaN."""
     numbers = np.array(values, np.float64)
     if np.isinf(numbers).any():
-        raise ValueError("a number that is not finite")
+        raise ValueError("a number is infinite")
     return numbers
 
 
@@ -267,13 +266,13 @@ def _read(path: Path) -> Any:
     try:
         content = read_json(path)
     except FileNotFoundError as error:
-        raise FormatError(f"{path.parent} holds no {path.name}: not a saved record.") from error
+        raise FormatError(f"{path.parent} is not a saved record: it has no {path.name}.") from error
     _check_format(content, path)
     return verify_checksum(content, path, since=CHECKSUMMED)
 
 
 def _check_types(content: Any) -> None:
-    """Raise a TypeError or ValueError unless everything is of the kind that was written."""
+    """Raise `TypeError` if a field has another type than was written."""
     # Lists become tuples on their way through Dask.
     kinds: dict[str, Any] = {"seed": int, "config": dict, "versions": dict, "protocol": str}
     kinds["tasks"] = (list, tuple)
@@ -287,14 +286,14 @@ def _check_types(content: Any) -> None:
     if content["metric"] not in METRICS or len(content["tasks"]) != len(content["accuracy"]):
         wrong.append("metric or tasks")
     if wrong:
-        raise TypeError(f"{', '.join(wrong)} of a wrong kind")
+        raise TypeError(f"wrong type: {', '.join(wrong)}")
 
 
 def _check_format(content: Any, source: object) -> None:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise FormatError(f"{source} is not a record of olss.")
+        raise FormatError(f"{source} is not an olss record.")
     version = content.get("version")
     if not isinstance(version, int) or version > VERSION:
         raise FormatError(
-            f"{source} has format version {version}, this olss reads up to {VERSION}: update olss."
+            f"{source} has format version {version}, this olss reads up to {VERSION}. Update olss."
         )

@@ -1,9 +1,9 @@
-"""Tables in files of any format: surveyed, and read a block of rows at a time.
+"""Read tables from files of any format, a block of rows at a time.
 
-A file is one or more `Piece`, the parts that can be read on their own: the row groups of Parquet,
-or the whole of another format. For each format there is a survey, which returns the schema and, for
-each piece, (row group, first row, rows, bytes), and a reader, which gets the columns it must yield,
-among others perhaps, and the most rows a block may have.
+A file is one or more `Piece` that can be read independently: the row groups of Parquet, or the
+whole file in other formats. Each format has a survey, which returns the schema and, for each piece,
+(row group, first row, rows, bytes), and a reader, which yields record batches with at least the
+columns asked for and at most so many rows.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ Names = Sequence[str]
 
 BLOCK_BYTES = 16_000_000
 BLOCK_ROWS = 65_536
-# Column chunks are read through buffers of this size, so that memory does not grow with the row
-# groups.
+# Column chunks are read through buffers of this size, so memory does not grow with row groups.
 BUFFER_BYTES = 1 << 18
 TEXT_BLOCK_BYTES = 8 << 20
 ARRAY_COLUMN = "X"  # the name of the rows of a .npy file
@@ -40,19 +39,19 @@ ARRAY_COLUMN = "X"  # the name of the rows of a .npy file
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a file that can be read on its own.
+    """A part of a file that can be read independently.
 
     Attributes
     ----------
     source : Source
     number : int
-        Its place among all pieces of a run.
+        Index among all pieces of a run.
     group : int or None
         The row group, in Parquet.
     start, rows : int, int or None
-        First row in the file, and how many; None where only reading will tell.
+        First row in the file and number of rows; None if unknown before reading.
     bytes : int
-        Share of the file.
+        Its share of the file.
     """
 
     source: Source
@@ -64,15 +63,15 @@ class Piece:
 
     @property
     def place(self) -> str:
-        """The file and row group, for messages."""
+        """File and row group, for messages."""
         return self.source.address + ("" if self.group is None else f", row group {self.group}")
 
     def read(
         self, schema: Any, columns: Sequence[str] | None = None, most: int = BLOCK_ROWS
     ) -> Iterator[tuple[int, Any]]:
-        """Yield (first row in the file, record batch) with the columns of `schema`, or some.
+        """Yield (first row in the file, record batch of at most `most` rows).
 
-        A batch has at most `most` rows.
+        Batches have the types of `schema`, and all its columns or only `columns`.
         """
         import pyarrow as pa
 
@@ -89,7 +88,7 @@ class Piece:
 
 
 def _in_schema(batch: Any, schema: Any, place: str) -> Any:
-    """Return a batch with the columns and types of a schema; what is so already as it is."""
+    """Return a batch with the columns and types of a schema, unchanged if it has them."""
     if batch.schema.equals(schema):
         return batch
     there = set(batch.schema.names)
@@ -100,7 +99,7 @@ def _in_schema(batch: Any, schema: Any, place: str) -> Any:
 
 
 def survey(source: Source, number: int, known: Any = None) -> tuple[Any, list[Piece]]:
-    """Return the schema and the pieces of a file.
+    """Return the schema and the pieces of a file, without reading all of it.
 
     Parameters
     ----------
@@ -108,13 +107,13 @@ def survey(source: Source, number: int, known: Any = None) -> tuple[Any, list[Pi
     number : int
         Number of its first piece.
     known : pyarrow.Schema, optional
-        That of the files before. The file must have the same columns, in any order, of types that
-        go together.
+        Schema of earlier files. The file must have the same columns, in any order, of compatible
+        types.
 
     Returns
     -------
     schema : pyarrow.Schema
-        In which rows of this file and of those before can be read, see `olss.tables.schema`.
+        For rows of this file and earlier ones, see `olss.tables.schema`.
     pieces : list of Piece
     """
     import pyarrow as pa
@@ -185,7 +184,7 @@ def _decompressed(file: Any, source: Source) -> Any:
 
 
 def _value_types(schema: Any) -> dict[str, Any]:
-    """Return the types by which text is parsed: of values where these are categories later."""
+    """Return the types to parse text as: those of the values for categories."""
     import pyarrow as pa
 
     return {f.name: value_type(f.type) for f in schema or () if f.type != pa.null()}
@@ -197,7 +196,7 @@ def _open_csv(file: Any, source: Source, schema: Any) -> Any:
     return csv.open_csv(
         _decompressed(file, source),
         read_options=csv.ReadOptions(block_size=TEXT_BLOCK_BYTES, use_threads=False),
-        # Without, blocks are cut at the next line break, inside a quoted text, too.
+        # Otherwise blocks end at any line break, also inside quotes.
         parse_options=csv.ParseOptions(newlines_in_values=True),
         convert_options=csv.ConvertOptions(column_types=_value_types(schema)),
     )
@@ -216,15 +215,15 @@ def _survey_csv(source: Source, known: Any) -> Survey:
     except pa.ArrowInvalid:
         if known is None:
             raise
-        # Its numbers are of another type than those before; or else all may be.
+        # Its numbers have another type than before; if that is not it, other columns may.
         rest = [field for field in known if not is_number(value_type(field.type))]
         return _survey_csv(source, pa.schema(rest) if 0 < len(rest) < len(known) else None)
     except UnicodeDecodeError:
         is_text = False
     if not is_text:
         raise FormatError(
-            f"{source.address}: cannot be read, it is not UTF-8 text. If it is Latin-1, convert "
-            "it: iconv -f latin1 -t utf8 OLD.csv > NEW.csv"
+            f"{source.address}: not UTF-8 text. If it is Latin-1, convert it: iconv -f latin1 -t "
+            "utf8 OLD.csv > NEW.csv"
         )
     for place in _with_leading_zeros(source, schema, known):
         schema = schema.set(place, schema.field(place).with_type(pa.string()))
@@ -232,9 +231,9 @@ def _survey_csv(source: Source, known: Any) -> Survey:
 
 
 def _with_leading_zeros(source: Source, schema: Any, known: Any) -> list[int]:
-    """Return the places of new columns that look like whole numbers and are not: 00017 is text.
+    """Return the indices of new integer columns with leading zeros in the first block.
 
-    Looked for in the first block.
+    00017 is an identifier: it is kept as a string.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -264,7 +263,7 @@ def _read_csv(source: Source, group: int | None, schema: Any, columns: Names, mo
 
 
 def _json_blocks(source: Source, schema: Any) -> Batches:
-    """Yield blocks of lines, parsed; keys that a line lacks are null."""
+    """Yield tables of parsed lines; keys that a line lacks are null."""
     import pyarrow as pa
     import pyarrow.json as json
 
@@ -279,7 +278,7 @@ def _json_blocks(source: Source, schema: Any) -> Batches:
 
 
 def _whole_lines(file: Any) -> Iterator[bytes]:
-    """Yield stretches of a file that end where a line does."""
+    """Yield blocks of a file that end with a line."""
     rest = b""
     while data := file.read(TEXT_BLOCK_BYTES):
         data = rest + data
@@ -314,8 +313,8 @@ def _read_json(
         new = next((name for name in table.schema.names if name not in known), None)
         if new is not None:
             raise DataError(
-                f"{source.address}: some lines have {new!r}, which those at the start have not. "
-                "Put a line that has every key first."
+                f"{source.address}: some lines have the key {new!r}, the first ones do not. Put a "
+                "line with every key first."
             )
         for batch in table.combine_chunks().to_batches():
             yield from _sliced(batch, most)
@@ -340,12 +339,12 @@ def _read_orc(source: Source, group: int | None, schema: Any, columns: Names, mo
 
 @contextmanager
 def _arrow_file(source: Source) -> Iterator[Any]:
-    """Open an Arrow file; one on this machine is mapped, so that a batch is read as it is used."""
+    """Open an Arrow file; a local one is memory-mapped."""
     import pyarrow as pa
 
     local = "://" not in source.place
     with pa.memory_map(os.fsencode(source.place)) if local else source.open() as file:
-        # Seen as a buffer, the map has an end that damaged offsets cannot reach beyond.
+        # As a buffer, the map has an end beyond which damaged offsets cannot reach.
         yield pa.ipc.open_file(pa.BufferReader(file.read_buffer()) if local else file)
 
 
@@ -365,7 +364,7 @@ def _read_arrow(
 
 
 def _whole_batch(reader: Any, number: int) -> Any:
-    """Return a batch whose buffers hold what its columns say they hold."""
+    """Return a batch whose buffers are long enough for its columns."""
     batch = reader.get_batch(number)
     batch.validate()
     return batch
@@ -375,7 +374,7 @@ def _sliced(batch: Any, most: int) -> Batches:
     step = _block_rows(batch.nbytes, batch.num_rows, most)
     for start in range(0, batch.num_rows, step):
         block = batch.slice(start, step)
-        block.validate(full=True)  # offsets and codes, too, before anything follows them
+        block.validate(full=True)  # also offsets and codes, before anything follows them
         yield block
 
 
@@ -427,28 +426,28 @@ class ArrayFile:
             (2, 0): np.lib.format.read_array_header_2_0,
         }.get(version)
         if reader is None:
-            raise DataError(f"{name}: is of .npy format {version}; save it with plain field names.")
+            raise DataError(f"{name}: .npy format {version} is not read. Use ASCII field names.")
         self.shape, fortran, self.dtype = reader(file)
         self.file, self.name = file, name
         if not self.shape:
-            raise DataError(f"{name}: holds a single number; it must hold one row per example.")
+            raise DataError(f"{name} must have one row per example, found a single number.")
         if fortran and len(self.shape) > 1:
             raise DataError(
-                f"{name}: is stored by columns (Fortran order); save np.ascontiguousarray(X)."
+                f"{name} is stored by columns (Fortran order). Save np.ascontiguousarray(X)."
             )
         if self.dtype.kind not in "biufUSM" and self.dtype.names is None:
-            raise DataError(f"{name}: holds {self.dtype}; numbers, text and dates are read.")
+            raise DataError(f"{name} must hold numbers, strings or dates, found {self.dtype}.")
         self.row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:]))
 
     def read(self, rows: int) -> Any:
         """Read the next rows."""
         data = self.file.read(rows * self.row_bytes)
         if len(data) < rows * self.row_bytes:
-            raise EOFError(f"{self.name} ends too early")
+            raise EOFError(f"{self.name} is truncated")
         return np.frombuffer(data, self.dtype).reshape(rows, *self.shape[1:])
 
     def columns(self, key: str, rows: int) -> dict[str, Any]:
-        """Read rows as Arrow columns: one named `key`, or one a field of a structured array."""
+        """Read rows as Arrow columns: one named `key`, or one per field of a structured array."""
         block = self.read(rows)
         if self.dtype.names is None:
             return {key: _to_arrow(block)}
@@ -469,7 +468,7 @@ def _to_arrow(block: Any) -> Any:
 
 
 def open_arrays(source: Source, file: Any) -> dict[str, ArrayFile]:
-    """Return the arrays of a .npy or .npz file; those of .npz must have as many rows each."""
+    """Return the arrays of a .npy or .npz file, all with the same number of rows."""
     if source.format == "npy":
         return {ARRAY_COLUMN: ArrayFile(file, source.address)}
     archive = zipfile.ZipFile(file)
@@ -480,7 +479,7 @@ def open_arrays(source: Source, file: Any) -> dict[str, ArrayFile]:
     lengths = {name: array.shape[0] for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(
-            f"{source.address}: its arrays must have one row per example each, found "
+            f"{source.address}: all arrays must have the same number of rows, found "
             f"{', '.join(f'{n} of {name}' for name, n in lengths.items())}."
         )
     return arrays
