@@ -17,7 +17,7 @@ from olss.streams.stream import Stream, Task, hash_arrays, sample_stratified, ta
 from olss.tables.class_labels import classify_target
 from olss.util import checks
 
-__all__ = ["LabelCodes", "TaskRows", "from_arrays", "make_stream"]
+__all__ = ["TaskRows", "from_arrays", "make_stream"]
 
 Array = NDArray[Any]
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from olss.errors import DataError
 from olss.tables.arrow_types import is_number, is_text, numpy_array
 
-__all__ = ["Verdict", "check_no_missing", "classify_target"]
+__all__ = ["check_no_missing", "classify_target"]
 
 FEW = 32
 MANY = 1000

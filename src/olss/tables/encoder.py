@@ -34,15 +34,7 @@ from olss.tables.missing_values import Floats
 from olss.tables.text_columns import MAX_ONE_HOT, Hashed, OneHot
 from olss.util import checks
 
-__all__ = [
-    "LARGEST",
-    "Encoded",
-    "NumberBlock",
-    "TableEncoder",
-    "column_from_json",
-    "fit_column",
-    "fit_encoder",
-]
+__all__ = ["LARGEST", "Encoded", "TableEncoder", "fit_encoder"]
 
 
 DTYPES = ("float32", "float64")

@@ -18,7 +18,7 @@ from olss.tables.arrow_types import as_type, have_same_keys, plain_type, value_t
 from olss.tables.schema import check_names
 from olss.util import checks
 
-__all__ = ["LIBRARIES", "OBJECT_NAN", "Categories", "FrameKind"]
+__all__ = ["OBJECT_NAN", "Categories", "FrameKind"]
 
 OBJECT_NAN = "object[nan]"  # pandas' objects whose missing values are NaN, not None
 LIBRARIES = ("pyarrow", "pandas", "polars", "mapping")
