@@ -6,7 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["Buffer", "FullBuffer", "HerdingBuffer", "PolicyBuffer", "RingBuffer"]
 
 
-class Features(Protocol):
-    """Returns the features of rows, (n, k), under the net as it is; see `Model.features`."""
-
-    def __call__(self, X: Any, kind: str = "penultimate") -> Tensor: ...
+Features = Callable[..., Tensor]
+"""Returns the features of rows, (n, k), under the net as it is; see `Model.features`."""
 
 
 class Buffer:

@@ -52,8 +52,7 @@ def run(
     learner : Learner
         From `recipe`. It starts from scratch: what it learned before is dropped.
     seed : int
-        Of the net's initial weights, the order of rows and the buffer, each with its own
-        generators. The stream has its own seed.
+        Of the net's initial weights, the order of rows and the buffer; the stream has its own.
     checkpoint : path, optional
         A directory. The state is saved there after every task; a run that was killed resumes
         from there and ends with the same record, byte for byte.
@@ -64,8 +63,7 @@ def run(
     protocol : str
         What the record states about the measurement; by default, which classes compete.
     say : callable, optional
-        Called with a message if a damaged state was skipped for the one before it; by default a
-        warning is issued.
+        Called with a message if a damaged state was skipped; by default a warning is issued.
 
     Raises
     ------

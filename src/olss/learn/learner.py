@@ -188,9 +188,9 @@ class Learner:
             model.average.end_task()
             parts.head.fit(model, buffer.held)
             cost.end_phase("train")
-        model.tasks += 1
-        self._rows_seen += len(y)
-        self._head_is_fitted = True
+            model.tasks += 1
+            self._rows_seen += len(y)
+            self._head_is_fitted = True
         return cost
 
     def _train(
@@ -264,6 +264,7 @@ class Learner:
         model, regularizers = self.model, self.parts.regularizers
         before, was_built = {**vars(model), "labels": copy(model.labels)}, model.shape is not None
         buffer, kept = self.buffer.snapshot(), [r.state for r in regularizers]
+        rows_seen = self._rows_seen
         learned = model.state() if was_built else {}
         try:
             with torch.random.fork_rng():
@@ -277,7 +278,7 @@ class Learner:
             self.buffer.restore(buffer)
             for regularizer, state in zip(regularizers, kept, strict=True):
                 regularizer.state = state
-            self._head_is_fitted = False
+            self._rows_seen, self._head_is_fitted = rows_seen, False
             raise
 
     # ------------------------------------------------------------------ predicting

@@ -339,16 +339,7 @@ def _settings_brought(method: Composition) -> set[str]:
 
 
 def find_part(setting: str, value: Any, known: Mapping[str, Maker]) -> Maker:
-    """Return what makes a part: one of ours by name, or a custom one.
-
-    Parameters
-    ----------
-    setting : str
-        The setting it is the value of.
-    value : str or callable
-        A name of ours, ``"module:Name"``, or the class or function itself.
-    known : mapping
-        Ours, by name.
+    """Return what makes a part: one of those known by name, ``"module:Name"``, or itself.
 
     Examples
     --------

@@ -122,16 +122,7 @@ def _unsortable(name: str) -> DataError:
 
 
 class ClassMask:
-    """Which classes compete, in training and in prediction alike.
-
-    Parameters
-    ----------
-    mode : str
-        "seen": all classes seen so far, as in the paper. "task": the classes of a row's own task,
-        which must be known in prediction too (GEM's setting; chance is one over the classes of a
-        task). "all": every output.
-    classes : int
-        Number of outputs.
+    """Which classes compete, in training and in prediction alike; see `COMPETING`.
 
     Attributes
     ----------

@@ -269,12 +269,10 @@ class ParameterVector:
 class WeightAverage:
     """The average of a net's weights over the last training steps (Polyak & Juditsky 1992).
 
-    At a constant rate the weights never come to rest: they keep moving around what they learn, and
-    the last layer towards the classes of the last few steps. Their average is at rest. It predicts;
-    training continues from the weights themselves.
-
-    Over the first `steps` steps the average is plain, then exponential: a step counts
-    ``1 / steps``. The net's buffers, such as running means, are averaged alike.
+    At a constant rate the weights keep moving around what they learn, and the last layer towards
+    the classes of the last few steps. Their average predicts; training continues from the weights.
+    Over the first `steps` steps it is plain, then exponential: a step counts ``1 / steps``. The
+    net's buffers, such as running means, are averaged alike.
 
     Parameters
     ----------

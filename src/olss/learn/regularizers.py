@@ -30,8 +30,7 @@ class Regularizer:
     """Do nothing at each of the moments a regularizer may act: the base of those that do.
 
     `state` holds the tensors that are kept from task to task. `weight` is what its term of the
-    loss counts beside the labels of new rows, which count 1: all are averaged, so that a learning
-    rate that suits the labels suits the whole.
+    loss counts beside the labels of new rows, which count 1; all are averaged.
     """
 
     state: dict[str, Tensor]
@@ -204,14 +203,10 @@ class Distillation(Regularizer):
 
     With replayed rows the loss is the mean of ``L(current)``, ``L(replayed)`` with weight beta
     and ``D(replayed)`` with weight alpha, all from one replayed batch (the paper's code samples
-    two). Where rows of the buffer are part of the training set itself, their labels count like all
-    others.
-
-    The paper adds the three instead of averaging them, so that a step is up to twice as long as
-    that of plain replay with the same rate, and uses squared distances. Outputs grow as a net
-    becomes confident; the curvature of the cross-entropy then falls while that of the squared
-    distance stays, so a rate that trains plain replay may diverge. Hence the mean, and distances
-    relative to the spread of the stored outputs.
+    two). The paper adds the three, which makes steps up to twice as long, and uses squared
+    distances, whose curvature stays while that of the cross-entropy falls as outputs grow: a rate
+    that trains plain replay may diverge. Hence the mean, and distances relative to the spread of
+    the stored outputs.
 
     Parameters
     ----------
@@ -261,14 +256,12 @@ def fisher_diagonal(params: ParameterVector, x: Tensor, row_loss: RowLoss) -> Te
     """Return the mean over the rows of the squared gradient of each row's own loss.
 
     ``F_p = 1/n sum_i (d loss_i / d theta_p)^2``: the empirical Fisher diagonal, at the labels of
-    the data (Kirkpatrick et al. 2017 and the code of GEM; Kunstner et al. 2019 on how it differs
-    from labels sampled from the model). The net is in evaluation mode, so that a row's gradient
-    depends on that row alone.
+    the data (Kirkpatrick et al. 2017; Kunstner et al. 2019 on how it differs from sampled labels),
+    in evaluation mode, so that a row's gradient depends on that row alone.
 
-    Linear layers need no gradients of single rows: with inputs a_i and output gradients d_i, the
-    squared gradient of a weight is the product of squares, so the sum is ``(d^2)' (a^2)``. Other
-    nets go through `torch.func`: those with other layers, and those whose linear layers do more to
-    a row than one product.
+    With inputs a_i and output gradients d_i of a linear layer, the squared gradient of a weight is
+    a product of squares, so the sum is ``(d^2)' (a^2)``. Nets with other layers, or whose linear
+    layers do more to a row than one product, go through `torch.func`.
     """
     training = params.net.training
     params.net.eval()
@@ -297,8 +290,7 @@ def squared_mean_gradient(params: ParameterVector, x: Tensor, row_loss: RowLoss)
 def _is_linear(params: ParameterVector, x: Tensor) -> bool:
     """Return whether `_linear_squares` is right for a net, by trying it on a few rows.
 
-    A weight that is used outside its layer shows in its gradient alone. The trial loss is a sum of
-    the outputs, since that of a row learned well is mere rounding.
+    A weight that is used outside its layer shows in its gradient alone.
     """
 
     def trial_loss(outputs: Tensor, rows: Tensor) -> Tensor:

@@ -204,8 +204,7 @@ class Training:
     schedule : str
         Of the learning rate within a task: "constant", or "cosine", down to 0.
     finish_epochs : int
-        Passes over the buffer at the end of a task, after the task was added to it: a balanced
-        buffer makes a balanced finish.
+        Passes over the buffer at the end of a task, after the task was added to it.
     finish_rate : float
         The learning rate of the finish, as a multiple of `lr`.
     average_steps : int
@@ -218,14 +217,11 @@ class Training:
         Subtracted from the inputs, and what they are then divided by, after the division by the
         scale of the data: one number for each channel of an image or column of a row.
     precision : str
-        "float32", or "bfloat16": the net computes in half precision where torch's autocast
-        considers it safe; parameters and losses stay in float32. Faster on processors with
-        instructions for it, slower on others.
+        "float32", or "bfloat16": half precision where torch's autocast considers it safe, which
+        is faster on processors with instructions for it and slower on others.
     threads : int, optional
-        Threads of the arithmetic in `run`; by default torch's current number. Sums differ in
-        their last digits with it, so the record states it, and the laboratory sets it to 1 unless
-        the experiment sets it: the same settings then give the same record on any machine, and
-        one thread with several jobs uses a machine best.
+        Threads of the arithmetic in `run`; by default torch's current number, and 1 in the
+        laboratory. Sums differ in their last digits with it, so the record states it.
     """
 
     net: Net = "mlp"
