@@ -1,8 +1,8 @@
-"""Any table of numbers as a sequence of float row blocks.
+"""Read any table of numbers as blocks of float rows, and multiply blocks by small matrices.
 
-The rest of the numeric core sees one thing, `Blocks`: so many rows, so many columns, read a
-block at a time as float32 or float64. What lies behind (an array, a memory map, a tensor on
-any device, sparse rows) and the rows' own shape and dtype stay here; nothing is copied whole.
+The rest of the core sees `Blocks`: rows and columns, read a block at a time as float32 or float64.
+What is behind it (an array, a memory map, a tensor on any device, sparse rows), and the rows' own
+shape and dtype, stay here. Nothing is copied as a whole.
 """
 
 from __future__ import annotations
@@ -45,16 +45,15 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-# Large enough for BLAS to run at full speed, small enough for two blocks to be a small cost.
+# Large enough for BLAS to run at full speed, small enough for memory not to matter.
 BLOCK_BYTES = 24_000_000
-# The same for one of several threads.
-PIECE_BYTES = 8_000_000
+PIECE_BYTES = 8_000_000  # the same for one of several threads
 
 
 def to_numpy(array: Any) -> NDArray[Any]:
-    """Return an array of any kind as NumPy, without a copy where that is possible.
+    """Return an array of any library as NumPy, without a copy where possible.
 
-    Torch's bfloat16, which NumPy has not, comes as float32.
+    Torch's bfloat16, which NumPy lacks, becomes float32.
     """
     if is_torch_array(array):
         if str(array.dtype) == "torch.bfloat16":
@@ -66,7 +65,7 @@ def to_numpy(array: Any) -> NDArray[Any]:
 
 
 def dense_array(values: Any, name: str) -> Any:
-    """Return what was given as an array of its own kind or NumPy's, or raise `DataError`.
+    """Return an array of its own library, or else NumPy's, or raise `DataError`.
 
     Examples
     --------
@@ -104,7 +103,7 @@ class Blocks:
     weights : array-like of shape (n,), optional
         Row weights, finite and not negative.
     name : str
-        What errors call `source`.
+        The name of `source` in error messages.
     """
 
     def __init__(self, source: Any, weights: Any = None, *, name: str = "A") -> None:
@@ -112,7 +111,7 @@ class Blocks:
         self.sparse = sp.issparse(source)
         source = source.tocsr() if self.sparse else dense_array(source, name)
         self.source = source
-        # A tensor elsewhere than on the host is worked on where it lies.
+        # A tensor on another device is processed there.
         self.remote = not (self.sparse or _on_host(source))
         _check_shape(source, name)
         self.rows = int(source.shape[0])
@@ -120,7 +119,7 @@ class Blocks:
         self.dtype: np.dtype[Any] = np.dtype(_work_dtype(source, name))
         self.integers = "int" in str(source.dtype)
         self.weights = None if weights is None else check_weights(weights, self.rows)
-        # Multiplies the columns, where values are too large or too small to be squared.
+        # Factors of the columns, for values too large or too small to be squared.
         self.scale: NDArray[np.float64] | None = None
         # Of rows that stand for others (see `standing_for`): rounding, in parts of column norms.
         self.noise: float | None = None
@@ -144,10 +143,10 @@ class Blocks:
     def read(
         self, dtype: np.dtype[Any], parts: Iterable[slice] | None = None
     ) -> Iterator[tuple[slice, Any]]:
-        """Yield (slice of rows, block): NumPy C-ordered, CSR or on-device, of `dtype`.
+        """Yield (slice of rows, block): C-ordered NumPy, CSR or on-device, of `dtype`.
 
-        A block may be a view, and is overwritten by the next: neither write into it nor keep it.
-        The `parts` to read, if not all rows in large blocks, are some of `pieces`.
+        A block may be a view and is overwritten by the next: do not write to it or keep it.
+        `parts` are some of `pieces`; default: all rows, in large blocks.
         """
         if self._converts(dtype):
             yield from self.read_copies(dtype, parts)
@@ -158,10 +157,10 @@ class Blocks:
     def read_copies(
         self, dtype: np.dtype[Any], parts: Iterable[slice] | None = None, *, more: int = 0
     ) -> Iterator[tuple[slice, Any]]:
-        """Yield (slice of rows, block): C-ordered NumPy to write into, overwritten by the next.
+        """Yield (slice of rows, block): writable C-ordered NumPy, overwritten by the next.
 
-        The block has `more` columns at the end, for the caller to fill. Rows are converted on
-        the way, so that a copy of converted rows costs no more than converting them.
+        The block has `more` columns at the end, for the caller to fill. Conversion and copy are
+        one step.
         """
         buffer = np.empty((0, self.columns + more), dtype=dtype)
         for part in self._parts(dtype) if parts is None else parts:
@@ -176,10 +175,10 @@ class Blocks:
             yield part, block
 
     def pieces(self, dtype: np.dtype[Any], size: int | None = None) -> list[slice]:
-        """Return all rows as parts of about the same size, for threads to read.
+        """Return all rows as slices of similar size, for threads to read.
 
-        They depend on nothing but the shape. A part has `size` bytes; by default so many rows that
-        a product X'X takes longer than to add it up.
+        They depend on the shape only. A slice has `size` bytes; by default so many rows that
+        computing X'X takes longer than adding it up.
         """
         size = PIECE_BYTES if size is None else size
         most = max(64, self.columns // 4, size // (self.columns * dtype.itemsize))
@@ -196,7 +195,7 @@ class Blocks:
             yield slice(start, min(start + step, self.rows))
 
     def _converts(self, dtype: np.dtype[Any]) -> bool:
-        """Tell whether reading copies NumPy rows, for which one buffer does."""
+        """Return whether reading copies NumPy rows, for which one buffer is enough."""
         source = self.source
         return (
             isinstance(source, np.ndarray)
@@ -213,8 +212,8 @@ class Blocks:
         return (to_numpy(wide) * self.scale).astype(dtype)
 
     def any_nonzero(self, columns: NDArray[np.intp]) -> bool:
-        """Tell whether any of these columns holds anything but zeros."""
-        if self.integers:  # their squares cannot vanish, and the caller has seen no square
+        """Return whether any of these columns has a non-zero value."""
+        if self.integers:  # their squares cannot underflow, and the caller found them zero
             return False
         for _, block in self.read(self.dtype):
             if self.remote and not isinstance(block, np.ndarray):
@@ -247,7 +246,7 @@ class Blocks:
         return np.ascontiguousarray(to_numpy(block), dtype=dtype)
 
     def like_source(self, scores: NDArray[Any]) -> Any:
-        """Return `scores` as the kind of array, float family and device that came in."""
+        """Return `scores` as an array of the source's library, float family and device."""
         scores = scores.astype(self.dtype, copy=False)
         if self.sparse or is_numpy_array(self.source):
             return scores
@@ -255,7 +254,7 @@ class Blocks:
         return xp.asarray(scores, device=device_of(self.source))
 
     def has_finite_sum(self) -> bool:
-        """Tell whether sums of all rows are finite: if they are, so is every number."""
+        """Return whether the sum of all numbers is finite; if so, every number is."""
         total = 0.0
 
         def work(pieces: Iterator[slice]) -> Iterator[float]:
@@ -291,7 +290,7 @@ def check_weights(weights: Any, rows: int) -> NDArray[np.float64]:
     w = to_numpy(weights)
     if w.dtype.kind not in "biuf" or w.shape != (rows,):
         raise InputError(
-            f"weights must be one number a row, shape ({rows},), "
+            f"weights must have one number per row, shape ({rows},), "
             f"found shape {w.shape} and dtype {w.dtype}."
         )
     w = w.astype(np.float64)
@@ -318,7 +317,7 @@ def _check_shape(source: Any, name: str) -> None:
 
 
 def _work_dtype(source: Any, name: str) -> type:
-    """Return float32 for what float32 holds exactly enough, else float64."""
+    """Return float32 for dtypes that it holds well enough, else float64."""
     if is_torch_array(source):
         small = ("float32", "float16", "bfloat16", "uint8", "int8", "int16", "bool")
         kind = str(source.dtype).removeprefix("torch.")
@@ -337,11 +336,11 @@ def _work_dtype(source: Any, name: str) -> type:
     )
 
 
-WIDE_BYTES = 128_000_000  # of rows as they are, at a time
+WIDE_BYTES = 128_000_000  # of unprojected rows at a time
 
 
 class _Narrow(Blocks):
-    """Blocks of A S, S a (d, k) matrix with one +1 or -1 a row."""
+    """Blocks of A S, with S a (d, k) matrix of one +1 or -1 per row."""
 
     def __init__(self, blocks: Blocks, S: sp.csr_array) -> None:
         super().__init__(blocks.source, blocks.weights, name=blocks.name)
@@ -354,7 +353,7 @@ class _Narrow(Blocks):
         return False
 
     def pieces(self, dtype: np.dtype[Any], size: int | None = None) -> list[slice]:
-        """Return all rows as parts that a thread may have, wide, in float64, of any `size`."""
+        """Return all rows as slices whose unprojected float64 rows fit a thread."""
         return self._cut(int(np.clip(WIDE_BYTES // (8 * self._wide.columns), 64, 1024)))
 
     def _block(self, part: slice, dtype: np.dtype[Any]) -> Any:
@@ -367,19 +366,19 @@ class _Narrow(Blocks):
 
 
 def project_columns(parts: list[Blocks], columns: int) -> list[Blocks]:
-    """Return the parts with their columns hashed, with random signs, to `columns` many.
+    """Hash the columns of all parts, with random signs, to `columns` many.
 
-    The same projection for the same width, always: scores of different calls compare.
+    The projection depends on the width alone, so that scores of different calls compare.
     """
     wide = parts[0].columns
     warnings.warn(
         f"rows of {wide:,} columns are scored on a random projection to {columns:,} columns, "
-        "since a Gram matrix of that width would not fit; the rows themselves are not changed.",
+        "because a Gram matrix of that width would not fit; the rows are kept unchanged.",
         OlssWarning,
         stacklevel=5,
     )
     rng = np.random.default_rng(wide)
-    bucket = rng.permutation(wide) % columns  # as many columns in each
+    bucket = rng.permutation(wide) % columns  # all of the same size
     sign = rng.choice([-1.0, 1.0], size=wide)
     S = sp.csr_array((sign, (np.arange(wide), bucket)), shape=(wide, columns))
     return [_Narrow(p, S) for p in parts]
@@ -416,10 +415,10 @@ def sum_weighted_squares(probes: NDArray[Any], blocks: Blocks, part: slice) -> F
 def multiply_blocks(
     blocks: Blocks, dtype: np.dtype[Any], W: Floats, V: Floats | None = None
 ) -> Callable[[Iterable[slice]], Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]]:
-    """Return what yields (rows, X W, X V) of pieces X, W upper triangular and V a few columns.
+    """Return a generator of (slice, X W, X V) for pieces X: W upper triangular, V a few columns.
 
-    The arrays are overwritten by the next piece. Where the data lie in host memory, V rides
-    in the triangular product as further columns, which costs next to nothing.
+    The arrays are overwritten by the next piece. In host memory, V is appended to the triangular
+    product as further columns at hardly any cost.
     """
     d = len(W)
     V = np.zeros((d, 0)) if V is None else V
@@ -442,7 +441,7 @@ def multiply_blocks(
 
 
 def matmul(block: Any, right: NDArray[Any]) -> Any:
-    """Return block @ right where the block lies."""
+    """Return block @ right, computed on the block's device."""
     if sp.issparse(block) or isinstance(block, np.ndarray):
         return block @ right
     xp = array_namespace(block)
@@ -450,7 +449,11 @@ def matmul(block: Any, right: NDArray[Any]) -> Any:
 
 
 def multiply_triangular(X: NDArray[Any], U: NDArray[Any]) -> None:
-    """Put X U in the place of X.
+    """Replace X by X U.
+
+    SciPy's wrappers of BLAS hold Python's lock while they multiply, and NumPy has no triangular
+    product. So BLAS is called through `ctypes`, which releases the lock, at the address that SciPy
+    exports for compiled code.
 
     Parameters
     ----------
@@ -460,10 +463,10 @@ def multiply_triangular(X: NDArray[Any], U: NDArray[Any]) -> None:
     n, d = X.shape
     for name, array, shape in (("X", X, (n, d)), ("U", U, (d, d))):
         if not array.flags.c_contiguous or array.dtype != X.dtype or array.shape != shape:
-            raise ValueError(f"{name}: {array.dtype} of shape {array.shape} is not to be had")
+            raise ValueError(f"{name}: {array.dtype} of shape {array.shape} is not supported")
     number = ctypes.c_float if X.dtype == np.float32 else ctypes.c_double
     rows, columns, one = ctypes.c_int(n), ctypes.c_int(d), number(1.0)
-    # BLAS counts by columns, so that it sees X' and U', which is lower triangular: X' <- U' X'.
+    # BLAS is column-major: it sees X' and U', which is lower triangular, X' <- U' X'.
     _trmm(X.dtype.char)(
         *(b"L", b"L", b"N", b"N", ctypes.byref(columns), ctypes.byref(rows)),
         *(ctypes.byref(one), U.ctypes.data, ctypes.byref(columns)),

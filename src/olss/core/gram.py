@@ -1,4 +1,4 @@
-"""The Gram matrix of a stream of rows, and the factor of it that scores rows.
+"""The Gram matrix of a stream of rows, and its factor that scores rows.
 
 For A (n, d) with row weights w, G = sum_i w_i x_i x_i' and the leverage of a row x is
 x' G^+ x, or x' (G + ridge I)^-1 x. Row leverage does not change when columns are rescaled, so
@@ -43,10 +43,10 @@ COLUMN_LIMIT = 4096
 
 
 class Gram:
-    """Gram matrix accumulated from blocks of rows, in float64.
+    """Accumulate the Gram matrix of blocks of rows, in float64.
 
-    For data that never fit in memory: one pass adds blocks (on as many machines as there
-    are, their Grams merge by addition), a second pass scores blocks.
+    For data that do not fit in memory: one pass adds blocks (on any number of machines, whose
+    Grams are merged), a second pass scores blocks.
 
     Examples
     --------
@@ -84,7 +84,7 @@ class Gram:
 
     @property
     def columns(self) -> int:
-        """Columns of the rows seen, 0 before the first."""
+        """Number of columns; 0 before the first rows."""
         return len(self.matrix)
 
     def update(self, rows: Any, weights: Any = None) -> Gram:
@@ -122,7 +122,7 @@ class Gram:
         The arguments choose the ridge as in `olss.leverage_scores`.
         """
         if not self.rows:
-            raise InputError("this Gram has seen no rows; add some before asking for a scorer.")
+            raise InputError("this Gram has no rows; call update first.")
         rule = RidgeRule(ridge, size, dimension, rank)
         return factor_gram(self.matrix, rule.of_gram(self.matrix), tolerance=1e-11)
 
@@ -137,14 +137,14 @@ class Gram:
 
 
 def gram_of(parts: Sequence[Blocks], dtype: np.dtype[Any]) -> Floats:
-    """Sum w x x' over all parts: products in `dtype`, added up in float64 in the order of rows."""
+    """Return the sum of w x x': products in `dtype`, added in float64 in the order of rows."""
     d = parts[0].columns
     total = np.zeros((d, d))
 
     def add(product: NDArray[Any]) -> None:
         np.add(total, product, out=total)
 
-    # An overflow or a NaN shows on the diagonal, where callers look for it.
+    # Overflow and NaN show on the diagonal, which callers check.
     with np.errstate(over="ignore", invalid="ignore"):
         for blocks in parts:
             work = partial(_squares, blocks, dtype)
@@ -159,7 +159,7 @@ def _squares(
     buffer = np.empty((0, blocks.columns), dtype=dtype)
     for part, block in blocks.read(dtype, pieces):
         w = None if blocks.weights is None else blocks.weights[part]
-        alike = w is not None and bool((w == w[0]).all())  # as of new rows: no need to scale them
+        alike = w is not None and bool((w == w[0]).all())  # as for new rows: no need to scale them
         if not isinstance(block, np.ndarray):
             yield _square(block if w is None else _scale_rows(block, np.sqrt(w)))
             continue
@@ -168,7 +168,7 @@ def _squares(
                 buffer = np.empty_like(block)
             roots = np.sqrt(w).astype(dtype)[:, None]
             block = np.multiply(block, roots, out=buffer[: len(block)])
-        product = block.T @ block  # is symmetric, and takes half the work of others
+        product = block.T @ block  # BLAS sees the symmetry and does half the work
         yield product if w is None or not alike else product * w[0]
 
 
@@ -189,16 +189,16 @@ def _square(block: Any) -> Floats:
 
 @dataclass(frozen=True)
 class Factor:
-    """Scores rows against a factored Gram: `factor(rows)` is x' (G + ridge I)^+ x for each.
+    """Score rows against a factored Gram matrix: `factor(rows)` is x' (G + ridge I)^+ x for each.
 
     Attributes
     ----------
-    W : (d, d) float64, upper triangular; rows and columns of left-out columns are zero
+    W : (d, d) float64, upper triangular; zero in rows and columns of dependent columns
     kept : (d,) bool, columns that span the column space
     null : (d,) float64 or None, a random vector that A maps to zero if the rank is right
     ridge : float
     dimension : float, the rank or, with a ridge, the effective dimension
-    growth : float, ||R^-1||_F: what rounding in a score is multiplied by at the most
+    growth : float, ||R^-1||_F, the largest factor by which rounding is amplified in a score
     """
 
     W: Floats
@@ -220,13 +220,13 @@ class Factor:
 
     @property
     def right(self) -> Floats:
-        """(d, k) M of which a row's score is ||x M||^2: W."""
+        """The (d, k) matrix M with score ||x M||^2: W."""
         return self.W
 
     def work_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the rows' own dtype, or float64.
+        """Return the dtype to score rows in: their own, or float64.
 
-        It is float64 where rounding in float32 would be above 1e-4 of a score, or W out of its
+        float64 is used if float32 would round by more than 1e-4 of a score, or if W is out of its
         range.
         """
         tops = abs(self.W).max(axis=1)
@@ -234,7 +234,7 @@ class Factor:
         return np.dtype(dtype if self.growth < 1e3 and fits else np.float64)
 
     def through(self, T: Floats, norms: Floats) -> Factor:
-        """Return the factor that scores z by what this one gives x = T z.
+        """Return the factor that scores z as this one scores x = T z.
 
         Parameters
         ----------
@@ -242,7 +242,7 @@ class Factor:
             ||(T z)' W||^2 = ||z' M||^2 with M = T' W, and an RQ factorisation M = U Q gives
             the upper triangular U (d, d) of the same norms.
         norms : (d,) array
-            Norms of the columns of all z: what they are multiplied with is the growth.
+            Norms of the columns of all z, for the growth.
         """
         M = T.T @ self.W[:, self.kept]
         U = rq(M, mode="r")[:, -len(M) :]  # (d, r) trapezoidal if r < d
@@ -254,16 +254,16 @@ class Factor:
 
 
 def factor_gram(G: Floats, ridge: float, tolerance: float) -> Factor:
-    """Factor G + ridge I, leaving out columns whose squared relative residual is in `tolerance`.
+    """Factor G + ridge I without columns whose squared relative residual is below `tolerance`.
 
     Parameters
     ----------
     G : (d, d) float64
     ridge : float
-        With a ridge above the tolerance no column depends on others.
+        With a ridge above the tolerance no column is dependent.
     tolerance : float
-        A column of which less than this share of the squared norm lies outside the span of
-        the others counts as dependent.
+        A column is dependent if less than this fraction of its squared norm is outside the span of
+        the others.
     """
     d = len(G)
     diagonal = G.diagonal() + ridge
@@ -271,7 +271,7 @@ def factor_gram(G: Floats, ridge: float, tolerance: float) -> Factor:
     s = np.divide(1, np.sqrt(diagonal), out=np.zeros(d), where=live)
     C = G * s[:, None]
     C *= s
-    C.flat[:: d + 1] = 1.0  # of a column of zeros, too, which touches no other
+    C.flat[:: d + 1] = 1.0  # for columns of zeros, too, which affect no other
     inverse, independent = _inverse_root(C, tolerance)
     W = s[:, None] * inverse
     kept = independent & live
@@ -283,19 +283,19 @@ def factor_gram(G: Floats, ridge: float, tolerance: float) -> Factor:
 
 
 def _inverse_root(C: Floats, tolerance: float) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return R^-1, C = R'R with R upper triangular, and which columns are independent.
+    """Return R^-1 for C = R'R, R upper triangular, and which columns are independent.
 
-    Rows and columns of R^-1 that belong to others are zero.
+    Rows and columns of R^-1 that belong to dependent ones are zero.
     """
-    # R' = L is what LAPACK, which counts by columns, calls lower triangular; and C' is C.
+    # LAPACK is column-major: R' = L is lower triangular for it, and C' = C.
     L, failed = lapack.dpotrf(C.T, lower=1, clean=1)
     if not failed and (L.diagonal() ** 2 > tolerance).all():
         return lapack.dtrtri(L, lower=1, overwrite_c=1)[0].T, np.ones(len(C), dtype=bool)
     _, pivots, rank, _ = lapack.dpstrf(C, tol=tolerance, lower=0)
     keep = np.sort(pivots[:rank] - 1)
     L, failed = lapack.dpotrf(C[np.ix_(keep, keep)].T, lower=1, clean=1)
-    if failed:  # cannot be: pivoting has just factored it with pivots above the tolerance
-        raise ArithmeticError("Cholesky factorisation failed after pivoting")
+    if failed:  # impossible: pivoting has just factored it with pivots above the tolerance
+        raise ArithmeticError("Cholesky factorization failed after pivoting")
     inverse, independent = np.zeros_like(C), np.zeros(len(C), dtype=bool)
     inverse[np.ix_(keep, keep)] = lapack.dtrtri(L, lower=1, overwrite_c=1)[0].T
     independent[keep] = True
@@ -303,7 +303,7 @@ def _inverse_root(C: Floats, tolerance: float) -> tuple[Floats, NDArray[np.bool_
 
 
 def _null_vector(G: Floats, W: Floats, dropped: NDArray[np.intp]) -> Floats:
-    """Return a random combination of what expresses each dropped column by the kept ones."""
+    """Return a random combination of the vectors that express dropped columns by kept ones."""
     mix = np.random.default_rng(0).standard_normal(len(dropped)) / np.sqrt(G[dropped, dropped])
     v = -(W @ (W.T @ (G[:, dropped] @ mix)))
     v[dropped] = mix
@@ -314,8 +314,8 @@ def _null_vector(G: Floats, W: Floats, dropped: NDArray[np.intp]) -> Floats:
 class RidgeRule:
     """How the ridge is set: a number, by effective dimension, or by rank.
 
-    `value="auto"` makes the effective dimension sum s/(s + ridge) equal to `dimension`, or to
-    size/20, and takes no ridge where the rank is below that. `rank=k` is the choice
+    `value="auto"` makes the effective dimension, sum s/(s + ridge), equal to `dimension`, or to
+    size/20; the ridge is 0 if the rank is below that. `rank=k` is the choice
     ||A - A_k||_F^2 / k of Cohen, Musco & Musco (2017), whose scores sum to at most 2k.
     """
 

@@ -1,13 +1,13 @@
-"""Statistical leverage: how much of what a table spans hangs on each of its rows.
+"""Statistical leverage scores: how much the span of a table depends on each of its rows.
 
 The leverage of row x of A is x' (A'A)^+ x = ||U_i||^2 with U the left singular vectors of A:
 a number in [0, 1]; all of them sum to rank(A). A row of score 1 is the only one in its
-direction. Algorithm 1 of the OLSS paper draws rows in proportion to it.
+direction. Algorithm 1 of the OLSS paper samples rows in proportion to it.
 
-No SVD is taken. `exact` forms the Gram matrix block by block and scores rows with a
-triangular factor of it, checks its own answer on every call and works with more digits where
-the check fails (`_exact` below, then `olss.core.qr`). `sketched` replaces the
-Gram matrix by that of a sparse sketch and the norm by a random projection (Drineas et al. 2012).
+No SVD is computed. The exact method forms the Gram matrix block by block, scores rows with a
+triangular factor of it, checks its own result on every call and uses more digits if the check
+fails (`_exact` below, then `olss.core.qr`). The sketched method replaces the Gram matrix by that of
+a sparse sketch and the norm by a random projection (Drineas et al. 2012).
 """
 
 from __future__ import annotations
@@ -50,10 +50,9 @@ __all__ = [
 Floats = NDArray[np.float64]
 Method = Literal["exact", "sketched", "bless"]
 
-# Scores are right to 1e-3 relative; a check that finds a larger defect asks for more digits.
+# Scores are correct to 1e-3 relative; a larger defect found by the check calls for more digits.
 TOLERANCE = 3e-4
-# Those of a sketch are right to 12%.
-SKETCH_TOLERANCE = 0.05
+SKETCH_TOLERANCE = 0.05  # scores of a sketch are correct to 12%
 PROBES = 8
 JL_COLUMNS = 64
 
@@ -71,31 +70,30 @@ def leverage_scores(
     gamma: float | None = None,
     seed: int | np.random.Generator | None = None,
 ) -> Any:
-    """Leverage score of each row of `A`.
+    """Return the leverage score of each row of `A`.
 
     Parameters
     ----------
     A : array-like of shape (n, ...), or SciPy sparse matrix
-        NumPy array, memory map, torch tensor on any device, sparse rows, or what
-        `numpy.asarray` takes; any real dtype. Rows of more than one dimension are flattened.
+        NumPy array, memory map, torch tensor on any device, sparse rows, or array-like; any real
+        dtype. Rows of more than one dimension are flattened.
     method : {"exact", "sketched", "bless"}
-        ``"exact"`` gives the numbers an SVD gives, for any rank, within 1e-3 relative for
-        float32 input. ``"sketched"`` is about four times faster; half of its scores are
-        within 12%, 99 of 100 within 50%, and their sum is right. ``"bless"`` approximates
+        ``"exact"`` equals an SVD, for any rank, within 1e-3 relative for float32 input.
+        ``"sketched"`` is about four times faster; half of its scores are within 12%, 99 of 100
+        within 50%, and their sum is correct. ``"bless"`` approximates
         kernel ridge leverage and needs `ridge`; `olss.core.kernel_leverage.bless` also returns its
         dictionary.
     ridge : float or "auto", optional
-        Score x' (A'A + ridge I)^-1 x. A ridge keeps scores informative where there are few
-        rows and many columns. ``"auto"`` chooses it so that the scores sum to `dimension`,
-        or to size/20.
+        Score x' (A'A + ridge I)^-1 x. A ridge keeps scores informative if there are few rows and
+        many columns. ``"auto"`` chooses it so that the scores sum to `dimension`, or to size/20.
     weights : array-like of shape (n,), optional
         Row weights w: the scores of diag(sqrt(w)) A, that is w x' (A' diag(w) A)^+ x.
     size : int, optional
-        Rows about to be kept; used by ``ridge="auto"``.
+        Number of rows to be kept; used by ``ridge="auto"``.
     dimension : float, optional
-        Effective dimension wanted; used by ``ridge="auto"``.
+        The effective dimension; used by ``ridge="auto"``.
     rank : int, optional
-        Take the ridge ||A - A_k||_F^2 / k of Cohen, Musco & Musco (2017) for k = rank.
+        Use the ridge ||A - A_k||_F^2 / k of Cohen, Musco & Musco (2017) with k = rank.
     kernel, gamma
         For ``method="bless"``: "linear" or "rbf", and the RBF's gamma.
     seed : int or numpy.random.Generator, optional
@@ -104,8 +102,8 @@ def leverage_scores(
     Returns
     -------
     array of shape (n,)
-        Of the kind, float family and device that came in (float32 for float32, float16 and
-        small integers).
+        Of the library, float family and device of `A` (float32 for float32, float16 and small
+        integers).
 
     Examples
     --------
@@ -140,7 +138,7 @@ def pool_scores(
     rank: int | None = None,
     seed: int | np.random.Generator | None = None,
 ) -> list[Floats]:
-    """Leverage of the rows of several tables taken as one, without stacking them.
+    """Return the leverage of the rows of several tables as one, without stacking them.
 
     The scores are x' (G + ridge I)^+ x with G = sum w x x' over all parts: not multiplied by
     the row's own weight, which must be above zero. The other arguments are those of
@@ -153,7 +151,7 @@ def pool_scores(
     rows = [None] * len(parts) if weights is None else weights
     blocks = [Blocks(part, w, name="X") for part, w in zip(parts, rows, strict=True)]
     if any(b.weights is not None and not b.weights.all() for b in blocks):
-        raise InputError("weights must be above zero, found 0: leave such rows out.")
+        raise InputError("weights must be above 0, found 0; leave such rows out.")
     columns = {b.columns for b in blocks}
     if len(columns) > 1:
         raise DataError(f"all parts must have the same number of columns, found {columns}.")
@@ -181,12 +179,11 @@ def _scores(
 
 
 def warn_uninformative(rows: int, columns: int, rule: RidgeRule) -> None:
-    """Warn where scores tell no row from another, unless a ridge mends that."""
+    """Warn that all scores are the same, unless there is a ridge."""
     if not rule.asks:
         warnings.warn(
-            f"{rows} rows of {columns} columns: where rows are independent every score is 1 "
-            "and carries no information. A ridge (ridge='auto'), fewer features or more rows "
-            "make scores tell rows apart.",
+            f"{rows} rows of {columns} columns: the score of every independent row is 1, which "
+            "carries no information. Use a ridge (ridge='auto'), fewer features or more rows.",
             OlssWarning,
             stacklevel=4,
         )
@@ -196,14 +193,14 @@ def _split(scores: Floats, parts: list[Blocks]) -> list[Floats]:
     return np.split(scores, np.cumsum([p.rows for p in parts])[:-1])
 
 
-# The rungs of the ladder: how Gram products are formed, and below which share of its squared
-# norm outside the span of the others a column counts as dependent.
+# Two levels of precision: the dtype of products, and the fraction of a column's squared norm
+# outside the span of the others below which it counts as dependent.
 _SINGLE = (np.dtype(np.float32), 1e-5)
 _DOUBLE = (np.dtype(np.float64), 1e-10)
 
 
 def _exact(parts: list[Blocks], rule: RidgeRule) -> list[Floats]:
-    """Climb the ladder until an answer passes its own check."""
+    """Increase the precision until a result passes its own check."""
     single = all(p.dtype == np.float32 for p in parts)
     for dtype, dependent in (_SINGLE, _DOUBLE) if single else (_DOUBLE,):
         G = gram_of(parts, dtype)
@@ -220,11 +217,11 @@ def _exact(parts: list[Blocks], rule: RidgeRule) -> list[Floats]:
 
 
 def _score(parts: list[Blocks], factor: Factor) -> tuple[list[Floats], float]:
-    """Return the scores and how far W'(G + ridge I)W is from the identity E it should be.
+    """Return the scores, and how far W'(G + ridge I)W is from the identity E.
 
-    A score is off by at most ||W'(G + ridge I)W - E||_2, relatively. With random normal z,
-    the variance of z'(...)z is twice the squared Frobenius norm, an upper bound of that; the
-    scores' own pass over the data gives z'W'GWz = ||A W z||^2 for a few z at no cost.
+    The relative error of a score is at most ||W'(G + ridge I)W - E||_2. For random normal z, the
+    variance of z'(...)z is twice the squared Frobenius norm, an upper bound of that; the pass that
+    scores the rows yields z'W'GWz = ||A W z||^2 for a few z at no cost.
     """
     z, V = _probes(factor)
     missing = (z**2).sum(axis=0) - factor.ridge * (V**2).sum(axis=0)
@@ -241,16 +238,16 @@ def _score(parts: list[Blocks], factor: Factor) -> tuple[list[Floats], float]:
 
 
 def _probes(factor: Factor) -> tuple[Floats, Floats]:
-    """Return a few random normal z, one a column, and W z."""
+    """Return a few random normal columns z, and W z."""
     z = np.random.default_rng(0).standard_normal((len(factor.W), PROBES)) * factor.kept[:, None]
     return z, factor.W @ z
 
 
 def product_defect(blocks: Blocks, factor: Factor, product: Floats) -> float:
-    """Return ||W'(P - A'A)W||_F, estimated, for the `product` P that should be A'A of the rows.
+    """Estimate ||W'(P - A'A)W||_F for the `product` P that should be A'A of the rows.
 
-    See `_score`; here for rows added to a Gram matrix: scores against the sum are off by no
-    more, relatively, now and whatever rows are added later.
+    See `_score`. When the rows are added to a Gram matrix, this bounds the relative error of scores
+    against the sum, now and after any later additions.
     """
     _, V = _probes(factor)
     missing = np.einsum("ij,ij->j", V, product @ V)
@@ -275,12 +272,12 @@ def annihilates(
     before: Floats | None = None,
     vanished: Callable[[Floats], bool] | None = None,
 ) -> bool:
-    """Tell whether the columns left out depend on the others in every single row.
+    """Return whether the columns left out depend on the others in every single row.
 
-    The null vector v is refined, v <- v - W W' A'(A v), until x v vanishes in each row x. One
-    row in which it does not makes a column independent, and would get a wrong score. `before`
-    is the Gram matrix of rows that are no longer there, and `vanished` says of them, as far as
-    that is known, whether x v is zero.
+    The null vector v is refined, v <- v - W W' A'(A v), until x v is zero in each row x. A single
+    row in which it is not makes a column independent, and would get a wrong score. `before` is the
+    Gram matrix of rows that are gone, and `vanished` tells whether x v is zero in them, as far as
+    is known.
     """
     assert factor.null is not None
     v = factor.null
@@ -299,7 +296,7 @@ def annihilates(
 
 
 def in_range(G: Floats, parts: Sequence[Blocks], dtype: np.dtype[Any]) -> bool:
-    """Tell whether squares neither overflowed nor vanished; raise if the data are not finite."""
+    """Return whether squares neither overflowed nor underflowed; raise if data are not finite."""
     squares = G.diagonal()
     if not np.isfinite(squares).all():
         for p in parts:
@@ -312,7 +309,7 @@ def in_range(G: Floats, parts: Sequence[Blocks], dtype: np.dtype[Any]) -> bool:
 
 
 def _rescale(parts: list[Blocks], rule: RidgeRule) -> RidgeRule:
-    """Bring values near 1 by powers of two; by column, or with a ridge all alike."""
+    """Scale values to about 1 by powers of two: by column, or all alike if there is a ridge."""
     scale = equilibrate(parts, alike=rule.asks)
     if rule.value and not isinstance(rule.value, str):
         with np.errstate(over="ignore"):  # beside it scores vanish
@@ -322,10 +319,10 @@ def _rescale(parts: list[Blocks], rule: RidgeRule) -> RidgeRule:
 
 
 def _dual(parts: list[Blocks], rule: RidgeRule) -> Floats:
-    """Scores from the (n, n) matrix K = AA' where rows are fewer than columns.
+    """Return scores from the (n, n) matrix K = AA', for fewer rows than columns.
 
-    With a ridge they are the diagonal of K (K + ridge I)^-1. Without, they are the diagonal
-    of the projection on the range of K: ones, if the rows are independent.
+    With a ridge they are the diagonal of K (K + ridge I)^-1, without one that of the projection on
+    the range of K: ones, if the rows are independent.
     """
     for p in parts:
         p.check_finite()
@@ -388,7 +385,7 @@ def _sketched(parts: list[Blocks], rule: RidgeRule, rng: np.random.Generator) ->
     """Score with the Gram matrix of a sparse sketch, and norms by a random projection.
 
     Drineas, Magdon-Ismail, Mahoney & Woodruff (2012), with a sparse sketch of 4 d rows (Nelson &
-    Nguyen 2013) for the first step. Scores are rescaled to the right sum.
+    Nguyen 2013) for the first step. Scores are rescaled to the correct sum.
     """
     S = Blocks(sparse_sketch(parts, 4 * parts[0].columns, rng, parts[0].dtype))
     factor = _factor_of_sketch(S, rule)
@@ -408,9 +405,9 @@ def _sketched(parts: list[Blocks], rule: RidgeRule, rng: np.random.Generator) ->
 
 
 def _factor_of_sketch(S: Blocks, rule: RidgeRule) -> Factor | None:
-    """Factor S'S, whose products are formed in float32 if that is found to do no harm.
+    """Factor S'S, with products in float32 if a check finds that harmless.
 
-    None where squares of its values overflow or vanish in float64, too, or are not numbers.
+    Return None if squares overflow or underflow even in float64, or are NaN.
     """
 
     def fits(G: Floats, dtype: np.dtype[Any]) -> bool:
@@ -428,7 +425,7 @@ def _factor_of_sketch(S: Blocks, rule: RidgeRule) -> Factor | None:
 
 @dataclass(frozen=True)
 class Projected:
-    """Scores rows by norms of a random projection: ||x V||^2 has mean ||x W||^2.
+    """Score rows by norms of a random projection: ||x V||^2 has mean ||x W||^2.
 
     Attributes
     ----------
@@ -442,22 +439,22 @@ class Projected:
 
     @classmethod
     def of(cls, factor: Factor, rng: np.random.Generator) -> Projected:
-        """Return a projection of what the factor does."""
+        """Return a random projection of a factor."""
         Z = rng.standard_normal((len(factor.W), JL_COLUMNS)) / np.sqrt(JL_COLUMNS)
         return cls(factor.W @ Z, factor)
 
     @property
     def dimension(self) -> float:
-        """What the scores of all rows sum to."""
+        """The sum of the scores of all rows."""
         return self.factor.dimension
 
     @property
     def right(self) -> Floats:
-        """(d, k) M of which a row's score is ||x M||^2: V."""
+        """The (d, k) matrix M with score ||x M||^2: V."""
         return self.V
 
     def work_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return what rows of this dtype are multiplied in."""
+        """Return the dtype to score rows in."""
         return self.factor.work_dtype(dtype)
 
     def __call__(self, rows: Any) -> Floats:

@@ -99,7 +99,7 @@ def _add_signed(
 
 
 def _add_from(sketch: NDArray[Any], rows: NDArray[Any], start: int) -> None:
-    """Add rows to consecutive rows of the sketch from `start` on, round the end."""
+    """Add rows to consecutive rows of the sketch from `start` on, cyclically."""
     fit = min(len(rows), len(sketch) - start)
     sketch[start : start + fit] += rows[:fit]
     sketch[: len(rows) - fit] += rows[fit:]
@@ -110,10 +110,10 @@ def _rows(part: slice) -> int:
 
 
 def preconditioned_scores(parts: Sequence[Blocks], ridge: float) -> list[Floats]:
-    """Return x' (G + ridge I)^+ x of every row, for the worst matrices.
+    """Return x' (G + ridge I)^+ x of every row, for ill-conditioned matrices.
 
-    Which columns are independent is decided on rows scaled to norm 1: the rank does not
-    depend on row scale, and one dominant row then cannot hide the rest.
+    Which columns are independent is decided on rows scaled to norm 1: the rank does not depend on
+    the scale of rows, and one dominant row then cannot hide the rest.
     """
     d = parts[0].columns
     rng = np.random.default_rng(0)
@@ -140,9 +140,9 @@ def preconditioned_scores(parts: Sequence[Blocks], ridge: float) -> list[Floats]
 def stacked_qr(parts: Sequence[Blocks]) -> Floats:
     """Return B of as few rows as the rank, and B'B = G of all rows, without forming squares.
 
-    It is R of a QR factorisation block by block (a sequential TSQR), the columns that depend on
-    others put last: what rounding of the input leaves in them beside the others is cleared.
-    Parts may be rows that stand for others (`Blocks.standing_for`).
+    It is R of a block-by-block QR factorization (a sequential TSQR) with dependent columns last, so
+    that what rounding of the input leaves in them is removed. Parts may be rows that stand for
+    others (`Blocks.standing_for`).
     """
     d = parts[0].columns
     scale = equilibrate(parts)
@@ -161,7 +161,7 @@ def stacked_qr(parts: Sequence[Blocks]) -> Floats:
 
 
 def equilibrate(parts: Sequence[Blocks], *, alike: bool = False) -> Floats:
-    """Bring values near 1, by a power of two for each column or one for all; return those."""
+    """Scale values to about 1, by a power of two for each column or one for all; return it."""
     top = np.max([p.max_abs() for p in parts], axis=0)
     top = np.where(top > 0, top, 1.0)
     if alike:
@@ -187,7 +187,7 @@ def independent_rows(B: Floats, noise: float) -> Floats:
 
 
 def factor_rows(B: Floats, ridge: float) -> Factor:
-    """Factor B'B + ridge I by a QR of B, for the worst matrices (see `olss.core.gram`)."""
+    """Factor B'B + ridge I by a QR of B, for ill-conditioned matrices (see `olss.core.gram`)."""
     d = B.shape[1]
     if ridge:
         B = np.vstack([B, np.sqrt(ridge) * np.eye(d)])
@@ -231,7 +231,7 @@ def _independent_columns(parts: Sequence[Blocks], rng: np.random.Generator) -> N
             S = np.vstack([S, B * (weight / np.linalg.norm(B))])
     norms = np.linalg.norm(S, axis=0)
     live = np.flatnonzero(norms > 0)
-    # Pivoting is slow on tall matrices: it goes into the small factor of a plain QR.
+    # Pivoting is slow on tall matrices, so it is done on the small factor of a plain QR.
     R, pivots = qr(_upper(S[:, live] / norms[live]), mode="r", pivoting=True)
     pivots = live[pivots]
     residuals = abs(R.diagonal())
@@ -308,13 +308,13 @@ def _correction(
             G += Y.T @ Y
     R: Floats
     R, failed = lapack.dpotrf(G, lower=0, clean=1)
-    if failed:  # cannot be for a sketch of 4 d rows; never return silently wrong scores
+    if failed:  # impossible for a sketch of 4 d rows; never return wrong scores silently
         raise ArithmeticError("leverage scores did not converge; rescale the data or add a ridge")
     return R
 
 
 def _upper(S: Floats) -> Floats:
-    """Return R of a QR factorisation of a tall matrix."""
+    """Return R of a QR factorization of a tall matrix."""
     R: Floats = qr(S, mode="r", overwrite_a=True)[0][: S.shape[1]]
     return R
 
