@@ -78,7 +78,8 @@ class AnalyticLearner:
     threads : int, optional
         As in `Training`.
     **settings
-        Of the feature map: `centres`, `cells`, `patch`, `threshold`, `images`; `width`, `kind`.
+        Of the feature map: `centres`, `cells`, `patch` (a size, or several), `threshold`,
+        `images`; `width`, `kind`.
 
     Attributes
     ----------
@@ -385,12 +386,11 @@ class AnalyticLearner:
     def _make_map(self, shape: tuple[int, ...]) -> FeatureMap:
         settings = dict(self.settings)
         if self.features == "auto":  # those of the map that is chosen
-            image = make_features("auto", shape, {})
-            settings = {k: v for k, v in settings.items() if k in _settings(type(image))}
-        made = make_features(self.features, shape, settings)
-        if isinstance(made, Patches):
-            made.precision = torch.bfloat16 if self.precision == "bfloat16" else torch.float32
-        return made
+            chosen = type(make_features("auto", shape, {}))
+            settings = {k: v for k, v in settings.items() if k in _settings(chosen)}
+        if self.features == "patches" or (self.features == "auto" and chosen is Patches):
+            settings["precision"] = self.precision
+        return make_features(self.features, shape, settings)
 
     # ------------------------------------------------------------------ on disk
 

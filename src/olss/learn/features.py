@@ -6,7 +6,7 @@ A linear model on frozen features, solved from moments, cannot forget; see `olss
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from olss.core.random_features import RandomFeatures
 from olss.errors import DataError, InputError
+from olss.learn.model import strip_prefix
 from olss.util import checks
 
-__all__ = ["FeatureMap", "Given", "Patches", "Random", "make_features"]
+__all__ = ["FeatureMap", "Given", "Patches", "Random", "Stack", "make_features"]
 
 SMALL_IMAGE = 6  # pixels below which rows are no images
 BUFFER_BYTES = 4_000_000  # responses worked on at a time: they stay in the processor's cache
@@ -166,6 +167,37 @@ class Patches(FeatureMap):
         self.size, self.softening = int(values["settings"][0]), float(values["settings"][1])
 
 
+class Stack(FeatureMap):
+    """Several maps side by side, such as dictionaries of patches of several sizes.
+
+    Parameters
+    ----------
+    maps : sequence of FeatureMap
+    """
+
+    def __init__(self, maps: Sequence[FeatureMap]) -> None:
+        self.maps = list(maps)
+
+    def fit(self, X: Tensor, seed: int) -> None:
+        """Fit every map."""
+        for map_ in self.maps:
+            map_.fit(X, seed)
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """Return the features of all maps."""
+        return torch.cat([map_(X) for map_ in self.maps], 1)
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """The states of all maps."""
+        return {f"{i}.{k}": v for i, map_ in enumerate(self.maps) for k, v in map_.state.items()}
+
+    @state.setter
+    def state(self, values: Mapping[str, Tensor]) -> None:
+        for i, map_ in enumerate(self.maps):
+            map_.state = strip_prefix(f"{i}.", dict(values))
+
+
 class Random(FeatureMap):
     """Random features of vectors, each column scaled by its spread in the first rows.
 
@@ -260,7 +292,8 @@ def make_features(features: Any, shape: tuple[int, ...], settings: Mapping[str, 
     shape : tuple of int
         Of a row.
     settings : mapping
-        Of the map's constructor; what it does not take is refused.
+        Of the map's constructor; what it does not take is refused. A list of sizes as `patch`
+        makes a dictionary of each, which share the `centres`.
     """
     if features == "auto":
         image = len(shape) in (2, 3) and min(shape[-2:]) >= SMALL_IMAGE
@@ -275,6 +308,9 @@ def make_features(features: Any, shape: tuple[int, ...], settings: Mapping[str, 
                 f"name as 'module:Name'; found {features!r}."
             )
         try:
+            sizes = settings.get("patch")
+            if features == "patches" and isinstance(sizes, Sequence) and len(sizes):
+                return Stack(_of_sizes(sizes, dict(settings)))
             return kinds[features](**settings)
         except TypeError as error:
             raise InputError(f"features={features!r} does not take it: {error}.") from error
@@ -283,6 +319,17 @@ def make_features(features: Any, shape: tuple[int, ...], settings: Mapping[str, 
     if not callable(features):
         raise InputError(f"features must be a name or a function, found {features!r}.")
     return Given(features)
+
+
+def _of_sizes(sizes: Sequence[int], settings: dict[str, Any]) -> list[Patches]:
+    """Return dictionaries of patches of several sizes that share the number of centres."""
+    whole = Patches(**settings | {"patch": sizes[0]})  # checks the settings
+    shares = [whole.centres * (i + 1) // len(sizes) for i in range(len(sizes))]
+    counts = np.diff([0, *shares]).tolist()
+    return [
+        Patches(**settings | {"patch": size, "centres": count})
+        for size, count in zip(sizes, counts, strict=True)
+    ]
 
 
 def _images(X: Tensor) -> Tensor:
