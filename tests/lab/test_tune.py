@@ -14,7 +14,7 @@ from rich.console import Console
 from olss.errors import InputError
 from olss.lab.executors import Event
 from olss.lab.experiment import RunSpec, load
-from olss.lab.tune import SettingsSearch, _search, find_edges, tune, tuned
+from olss.lab.tune import SettingsSearch, _search, find_edges, format_tuned, tune
 from olss.streams import from_config
 from olss.util.files import file_lock
 from tests.lab.small import small_experiment
@@ -74,7 +74,7 @@ def test_the_whole_way_from_grid_to_a_written_file_and_again(tmp_path: Path) -> 
     assert json.loads((tmp_path / "small-tune" / "tune.json").read_text())["sgd"] == found
 
     written = tmp_path / "tuned.toml"
-    written.write_text(tuned(experiment, {"sgd": found}), encoding="utf-8")
+    written.write_text(format_tuned(experiment, {"sgd": found}), encoding="utf-8")
     assert load(written).learner("sgd").settings["lr"] == 0.1
     assert load(written).name == "tuned"
 

@@ -177,8 +177,8 @@ def tune(
 ) -> None:
     """Choose settings on validation rows, with Optuna."""
     from olss.lab.experiment import load, safe_name
+    from olss.lab.tune import format_tuned
     from olss.lab.tune import tune as search
-    from olss.lab.tune import tuned
 
     experiment = load(file, changes or [])
     experiment = experiment.only(only) if only else experiment
@@ -201,7 +201,7 @@ def tune(
     if none:
         echo(f"Nothing was chosen for {', '.join(none)}.", err=True)
     if write is not None and len(none) < len(content):
-        write_atomic(write, tuned(experiment, content).encode())
+        write_atomic(write, format_tuned(experiment, content).encode())
         out.print(f"The choice is in {write}: olss run {write}", soft_wrap=True, highlight=False)
     if failed or none:
         raise typer.Exit(1)

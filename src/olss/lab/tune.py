@@ -24,20 +24,20 @@ from olss.util.files import file_lock
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["SettingsSearch", "tune", "tuned"]
+__all__ = ["format_tuned", "tune"]
 
 
 log = logging.getLogger(__name__)
 ENDED = ("COMPLETE", "PRUNED")
-UNKNOWN = (
-    "its score is not known, since R squared has no value where all held-out targets of a task are "
-    "the same: hold out more rows (tune.share)"
+NO_SCORE = (
+    "R squared is undefined, since all held-out targets of a task are the same: hold out more rows "
+    "(tune.share)"
 )
 
 
 @dataclass
 class _Trial:
-    """A trial under way: what Optuna knows it by, and the seeds still to be run."""
+    """A running trial: Optuna's handle, and the seeds still to be run."""
 
     optuna: Any
     params: dict[str, Any]
@@ -60,63 +60,60 @@ class SettingsSearch:
         self.experiment, self.learner = experiment, learner
         self.space = {**experiment.tune.space, **learner.tune}
         self.optuna: Any = import_module("optuna")
+        samplers, pruners = self.optuna.samplers, self.optuna.pruners
         self.study = self.optuna.create_study(
             study_name=learner.name,
             storage=storage,
             direction="maximize",
             load_if_exists=True,
-            sampler=self._sampler(len(_trials(storage, learner.name))),
-            pruner=self._pruner(),
+            pruner=pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=1)
+            if experiment.tune.prune
+            else pruners.NopPruner(),
         )
+        kind = samplers.TPESampler if experiment.tune.method == "tpe" else samplers.RandomSampler
+        # Another seed after a resumption, or the same values would be proposed again.
+        self.study.sampler = kind(seed=len(self.study.get_trials(deepcopy=False)))
         self.failed: list[int] = []  # trials of this call, to be tried again by the next
         self.grid: list[dict[str, Any]] | None = None  # points still to try
-        self._check_same()
-        self._take_up()
+        self._check_settings()
+        self._resume()
 
-    def _sampler(self, known: int) -> Any:
-        # Another seed after a resumption, else the same values would be proposed again.
-        if self.experiment.tune.method == "tpe":
-            return self.optuna.samplers.TPESampler(seed=known)
-        return self.optuna.samplers.RandomSampler(seed=known)
-
-    def _pruner(self) -> Any:
-        if self.experiment.tune.prune:
-            return self.optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=1)
-        return self.optuna.pruners.NopPruner()
-
-    def _check_same(self) -> None:
+    def _check_settings(self) -> None:
         """Never mix trials of two configurations."""
         now = self.run_spec({}, 0).content()
         if not any(t.state.name in ENDED for t in self.study.get_trials(deepcopy=False)):
             self.study.set_user_attr("settings", now)
         elif self.study.user_attrs["settings"] != now:
-            raise self._other("settings")
+            raise self._mismatch("settings")
 
-    def _other(self, what: str) -> InputError:
+    def _mismatch(self, what: str) -> InputError:
         return InputError(
             f"the trials of {self.learner.name!r} so far were made with other {what}: choose "
             f"another name (--set name=...) or delete {safe_name(self.experiment.name)}-tune."
         )
 
-    def _take_up(self) -> None:
-        """See what is left to try, with the trials that a process left behind when it ended."""
+    def _resume(self) -> None:
+        """Find what is left to try, including unfinished trials of a process that ended."""
         trials = self.study.get_trials(deepcopy=False)
         left = [trial for trial in trials if trial.state.name == "RUNNING"]
         for trial in left:
             self.study.tell(trial.number, state=self.optuna.trial.TrialState.FAIL)
         if self.experiment.tune.method == "grid":
-            done = [_settings(t) for t in trials if t.state.name in ENDED and self._belongs(t)]
-            self.grid = [point for point in self._points() if point not in done]
+            done = [_settings(t) for t in trials if t.state.name in ENDED and self._matches(t)]
+            self.grid = [point for point in self._grid_points() if point not in done]
             return
         made = self._distributions()
         for trial in trials:
-            if any(not _alike(was, made.get(key, was)) for key, was in trial.distributions.items()):
-                raise self._other("values to choose from")
+            if any(
+                not _same_choices(was, made.get(key, was))
+                for key, was in trial.distributions.items()
+            ):
+                raise self._mismatch("values to choose from")
         for trial in left:
-            if self._belongs(trial):
+            if self._matches(trial):
                 self.study.enqueue_trial(trial.params)
 
-    def _points(self) -> list[dict[str, Any]]:
+    def _grid_points(self) -> list[dict[str, Any]]:
         """Return the points of the grid."""
         for key, values in self.space.items():
             if not isinstance(values, list):
@@ -125,24 +122,24 @@ class SettingsSearch:
         points = [dict(zip(self.space, values, strict=True)) for values in products]
         return [point for i, point in enumerate(points) if point not in points[:i]]
 
-    def _belongs(self, trial: Any) -> bool:
-        """Whether a trial has the seeds of this search, and values of its space."""
+    def _matches(self, trial: Any) -> bool:
+        """Whether a trial has the seeds of this search, and values in its space."""
         seeds, settings = list(self.experiment.tune.seeds), _settings(trial)
         if trial.user_attrs.get("seeds", seeds) != seeds or settings.keys() != self.space.keys():
             return False
         return all(_within(settings[key], values) for key, values in self.space.items())
 
-    def unfinished(self) -> bool:
+    def has_more(self) -> bool:
         """Whether there is more to try."""
         if self.grid is not None:
             return bool(self.grid)
         trials = self.study.get_trials(deepcopy=False)
-        tried = sum(t.state.name in (*ENDED, "RUNNING") and self._belongs(t) for t in trials)
+        tried = sum(t.state.name in (*ENDED, "RUNNING") and self._matches(t) for t in trials)
         return tried + len(self.failed) < self.experiment.tune.trials
 
     def ask(self) -> _Trial | None:
         """Return the next trial, None when there are enough."""
-        if not self.unfinished():
+        if not self.has_more():
             return None
         # Optuna never lets the choices of a list change, and a grid has no need of it to choose.
         trial = self.study.ask(self._distributions() if self.grid is None else None)
@@ -195,7 +192,7 @@ class SettingsSearch:
                 **trial.user_attrs,
             }
             for trial in self.study.get_trials(deepcopy=False)
-            if (trial.state.name in ENDED and self._belongs(trial)) or trial.number in self.failed
+            if (trial.state.name in ENDED and self._matches(trial)) or trial.number in self.failed
         ]
         finished = [trial for trial in trials if trial["score"] is not None]
         best = max(finished, key=lambda trial: trial["score"], default=None)
@@ -205,16 +202,16 @@ class SettingsSearch:
 
 
 def tune(experiment: Experiment, root: Path, console: Console, jobs: int = 1) -> dict[str, Any]:
-    """Choose the settings of every learner; go on with what there is.
+    """Choose the settings of every learner, or continue doing so.
 
     Parameters
     ----------
     experiment : Experiment
-        Its `tune` says how.
+        With its search in `tune`.
     root : Path
         Folder of results; trials go to ``NAME-tune`` in it.
     console : rich.console.Console
-        Where to say how it goes.
+        Where to print progress.
     jobs : int
         Trials at the same time.
 
@@ -231,16 +228,18 @@ def tune(experiment: Experiment, root: Path, console: Console, jobs: int = 1) ->
     folder = root / f"{safe_name(experiment.name)}-tune"
     with contextlib.ExitStack() as stack:
         if not stack.enter_context(file_lock(folder / ".lock")):
-            raise InputError(f"another olss tune is at {folder}; --jobs N does several at a time.")
+            raise InputError(
+                f"another olss tune is using {folder}; --jobs N runs several trials at a time."
+            )
         backend = optuna.storages.journal.JournalFileBackend(str(folder / "optuna.journal"))
         storage = optuna.storages.JournalStorage(backend)
         searches = [SettingsSearch(experiment, learner, storage) for learner in experiment.learners]
-        if any(search.unfinished() for search in searches):
+        if any(search.has_more() for search in searches):
             workers = ProcessExecutor(root, jobs)
             stack.callback(workers.close)
             workers.check([search.run_spec(search.first_point(), 0) for search in searches])
             _search(searches, workers, folder, console)
-        return _write(searches, folder)
+        return _save(searches, folder)
 
 
 def find_edges(settings: dict[str, Any], space: dict[str, Any]) -> dict[str, str]:
@@ -274,8 +273,8 @@ def _sorted_numbers(values: list[Any]) -> list[float]:
     return sorted({value for value in values if type(value) in (int, float)})
 
 
-def tuned(experiment: Experiment, content: dict[str, Any]) -> str:
-    """Return an experiment file with the chosen settings; its runs have the new file's name."""
+def format_tuned(experiment: Experiment, content: dict[str, Any]) -> str:
+    """Return an experiment file with the chosen settings; its runs go by the new file's name."""
     learners = tuple(
         replace(learner, settings={**learner.settings, **chosen["settings"]})
         if (chosen := content[learner.name]["chosen"])
@@ -321,10 +320,12 @@ def _search(
                 submit(search, trial)
                 continue
             if math.isnan(statistics.fmean(trial.scores)):
-                event = replace(event, kind="failed", text=UNKNOWN)
-        _tell(search, trial, event, folder)
-        console.print(_line(search, trial, event), highlight=False, markup=False, soft_wrap=True)
-        _write(searches, folder)
+                event = replace(event, kind="failed", text=NO_SCORE)
+        _record_outcome(search, trial, event, folder)
+        console.print(
+            _describe_outcome(search, trial, event), highlight=False, markup=False, soft_wrap=True
+        )
+        _save(searches, folder)
         for pair in itertools.islice(proposals, 1):
             submit(*pair)
 
@@ -335,7 +336,7 @@ def _proposals(searches: list[SettingsSearch]) -> Iterator[tuple[SettingsSearch,
             yield search, trial
 
 
-def _tell(search: SettingsSearch, trial: _Trial, event: Event, folder: Path) -> None:
+def _record_outcome(search: SettingsSearch, trial: _Trial, event: Event, folder: Path) -> None:
     if event.kind == "done" and event.record is not None:
         trial.optuna.set_user_attr("metric", event.record.metric)
         search.study.tell(trial.optuna, statistics.fmean(trial.scores))
@@ -352,7 +353,7 @@ def _tell(search: SettingsSearch, trial: _Trial, event: Event, folder: Path) -> 
     shutil.rmtree(folder.parent / event.spec.folder / "checkpoint", ignore_errors=True)
 
 
-def _line(search: SettingsSearch, trial: _Trial, event: Event) -> str:
+def _describe_outcome(search: SettingsSearch, trial: _Trial, event: Event) -> str:
     values = ", ".join(f"{key}={value}" for key, value in trial.params.items())
     said = {"failed": f"failed: {event.text}", "stopped": "stopped early"}.get(event.kind)
     if said is None and event.record is not None:
@@ -360,7 +361,7 @@ def _line(search: SettingsSearch, trial: _Trial, event: Event) -> str:
     return f"{search.learner.name}, {values}: {said}"
 
 
-def _write(searches: list[SettingsSearch], folder: Path) -> dict[str, Any]:
+def _save(searches: list[SettingsSearch], folder: Path) -> dict[str, Any]:
     content = {search.learner.name: search.content() for search in searches}
     write_json(folder / "tune.json", content)
     return content
@@ -378,13 +379,6 @@ def _within(value: Any, values: Any) -> bool:
     return isinstance(value, (int, float)) and values["low"] <= value <= values["high"]
 
 
-def _alike(before: Any, now: Any) -> bool:
-    """Whether Optuna can learn from one distribution for another: ranges may change, lists not."""
+def _same_choices(before: Any, now: Any) -> bool:
+    """Whether Optuna accepts another distribution: ranges may change, lists may not."""
     return type(before) is type(now) and getattr(before, "choices", 0) == getattr(now, "choices", 0)
-
-
-def _trials(storage: Any, name: str) -> list[Any]:
-    try:
-        return list(storage.get_all_trials(storage.get_study_id_from_name(name)))
-    except KeyError:
-        return []

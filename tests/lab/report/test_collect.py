@@ -220,8 +220,8 @@ def test_task_names_that_depend_on_the_seed_become_numbers(tmp_path):
     ("spoil", "words"),
     [
         (lambda text: text[: len(text) // 2], "damaged"),
-        (lambda text: json.dumps(json.loads(text) | {"version": 99}), "update olss"),
-        (lambda text: '{"format": "other"}', "not a record"),
+        (lambda text: json.dumps(json.loads(text) | {"version": 99}), "format version 99"),
+        (lambda text: '{"format": "other"}', "not an olss record"),
         (lambda text: text.replace("0.9", "0.8", 1), "checksum"),
     ],
 )

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from olss.util.text import (
@@ -17,17 +18,21 @@ from olss.util.text import (
     format_seconds,
 )
 
-__all__ = [
-    "ReportTable",
-    "claim_table",
-    "stream_tables",
-    "tex",
-    "to_csv",
-    "to_latex",
-    "to_markdown",
-]
+__all__ = ["ReportTable", "claim_table", "stream_tables", "to_csv", "to_latex", "to_markdown"]
 
-PLAIN = ("mean", "low", "high", "least", "most", "sd", "count")
+Stream = dict[str, Any]
+Columns = dict[str, tuple[str, Callable[[dict[str, Any]], str]]]  # key to title and format
+ENDS = ("mean", "low", "high", "least", "most", "sd", "count")
+TIMES: Columns = {
+    "seconds": ("Select + train", format_seconds),
+    "ratio": ("Ratio to SGD", format_ratio),
+    "select": ("Select", format_seconds),
+    "train": ("Train", format_seconds),
+    "evaluate": ("Evaluate", format_seconds),
+    "steps": ("Steps", format_count),
+    "peak": ("Peak memory", format_bytes),
+}
+STORED: Columns = {"stored": ("Stored examples", format_count), "bytes": ("Stored", format_bytes)}
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class ReportTable:
     rows : list of list of str
         As shown; a missing value is an em dash.
     values : list of dict
-        One for each row, for CSV.
+        For CSV.
     note : str
         The protocol the numbers were made with.
     best : dict of int to int
@@ -59,68 +64,64 @@ class ReportTable:
     best: dict[int, int] = field(default_factory=dict)
 
 
-def stream_tables(stream: dict[str, Any]) -> list[ReportTable]:
+def stream_tables(stream: Stream) -> list[ReportTable]:
     """Return the tables of one stream."""
-    after = [f"After {i + 1}" for i in range(len(stream["tasks"]))]
-    each = [f"Task {i + 1}" for i in range(len(stream["tasks"]))]
+    score = partial(format_score, metric=stream["metric"])
+    unit = "accuracy, %" if stream["metric"] == "accuracy" else "R²"
+    numbers = range(1, len(stream["tasks"]) + 1)
+    after, each = [f"After {n}" for n in numbers], [f"Task {n}" for n in numbers]
+    costs: Columns = {
+        "average": ("Average", score),
+        "seconds": ("Seconds, select + train", format_seconds),
+    }
     return [
-        _results(stream),
-        _times(stream),
-        _costs(stream),
-        _curve_table(stream, "average", "average over tasks seen", "average", after),
-        _curve_table(stream, "first", "task 1", "first", after),
-        _curve_table(stream, "final", "each task after the last", "final", each),
+        _results_table(stream, unit, score),
+        _method_table(stream, "time", "seconds", TIMES),
+        _method_table(stream, "costs", "score against costs", costs | STORED),
+        _curve_table(stream, "average", f"average over tasks seen, {unit}", after, score),
+        _curve_table(stream, "first", f"task 1, {unit}", after, score),
+        _curve_table(stream, "final", f"each task after the last, {unit}", each, score),
         _matrix_table(
-            stream, "matrices", f"each task after each task, mean {_unit(stream)}", "accuracy",
-            lambda cell: format_score({"mean": cell}, stream["metric"]),
+            stream, "matrices", f"each task after each task, mean {unit}", "accuracy", score
         ),
         _matrix_table(
             stream, "memory", "rows of each task held after each task, mean", "memory_rows",
-            lambda cell: format_count({"mean": cell}),
+            format_count,
         ),
-        _settings(stream),
+        _settings_table(stream),
     ]  # fmt: skip
 
 
 def claim_table(content: dict[str, Any]) -> ReportTable:
     """Return all claims as one table."""
     titles = {stream["id"]: stream["title"] for stream in content["streams"]}
-    rows = [
-        [c["source"], titles[c["stream"]], c["claimed"], c["measured"], c["verdict"], c["setting"]]
-        for c in content["claims"]
-    ]
     columns = ["Source", "Stream", "Claimed", "Measured", "Verdict", "Setting"]
-    values = [
-        dict(zip(columns, row, strict=True))
-        | {"mean": c["value"]["mean"], "low": c["value"]["low"], "high": c["value"]["high"]}
-        | {"claimed low": c["low"], "claimed high": c["high"]}
-        for row, c in zip(rows, content["claims"], strict=True)
-    ]
+    rows, values = [], []
+    for claim in content["claims"]:
+        cells = claim | {"stream": titles[claim["stream"]]}
+        rows.append([cells[column.lower()] for column in columns])
+        values.append(
+            dict(zip(columns, rows[-1], strict=True))
+            | {end: claim["value"][end] for end in ("mean", "low", "high")}
+            | {"claimed low": claim["low"], "claimed high": claim["high"]}
+        )
     caption = "Claims, checked: 95% confidence intervals over seeds"
     return ReportTable("claims", caption, columns, rows, values)
 
 
-def _results(stream: dict[str, Any]) -> ReportTable:
-    metric = stream["metric"]
-
-    def points(value: dict[str, Any]) -> str:
-        return format_score(value, metric)
-
-    shown: list[tuple[str, str, Callable[[dict[str, Any]], str]]] = [
-        ("average", "Average", points),
-        ("first", "Task 1", points),
-        ("newest", "Newest task", points),
-        ("learned", "When learned", points),
-        ("forgetting", "Forgetting", points),
-        ("backward", "Backward transfer", points),
-        ("forward", "Forward transfer", points),
-        ("stored", "Stored examples", format_count),
-        ("bytes", "Stored", format_bytes),
-    ]
+def _results_table(
+    stream: Stream, unit: str, score: Callable[[dict[str, Any]], str]
+) -> ReportTable:
+    titles = {
+        "average": "Average", "first": "Task 1", "newest": "Newest task",
+        "learned": "When learned", "forgetting": "Forgetting", "backward": "Backward transfer",
+        "forward": "Forward transfer",
+    }  # fmt: skip
+    columns: Columns = {key: (title, score) for key, title in titles.items()} | STORED
     if any(m["values"]["disturbed"]["mean"] for m in stream["methods"]):
-        shown.append(("disturbed", "Noise held", lambda value: format_score(value, "accuracy")))
-    table = _by_method(stream, "results", f"{stream['title']}: {_unit(stream)}", shown)
-    for column, (key, _, _) in enumerate(shown[:7], start=2):
+        columns["disturbed"] = ("Noise held", format_score)
+    table = _method_table(stream, "results", unit, columns)
+    for column, key in enumerate(titles, start=2):
         sign = -1 if key == "forgetting" else 1
         means = [m["values"][key]["mean"] for m in stream["methods"]]
         known = [(sign * mean, row) for row, mean in enumerate(means) if mean is not None]
@@ -129,64 +130,42 @@ def _results(stream: dict[str, Any]) -> ReportTable:
     return table
 
 
-def _times(stream: dict[str, Any]) -> ReportTable:
-    shown: list[tuple[str, str, Callable[[dict[str, Any]], str]]] = [
-        ("seconds", "Select + train", format_seconds),
-        ("ratio", "Ratio to SGD", format_ratio),
-        ("select", "Select", format_seconds),
-        ("train", "Train", format_seconds),
-        ("evaluate", "Evaluate", format_seconds),
-        ("steps", "Steps", format_count),
-        ("peak", "Peak memory", format_bytes),
-    ]
-    return _by_method(stream, "time", f"{stream['title']}: seconds", shown)
-
-
-def _by_method(
-    stream: dict[str, Any], name: str, caption: str,
-    shown: Sequence[tuple[str, str, Callable[[dict[str, Any]], str]]],
-) -> ReportTable:  # fmt: skip
+def _method_table(stream: Stream, name: str, words: str, columns: Columns) -> ReportTable:
+    """Return a table with a row for each method."""
     rows, values = [], []
     for method in stream["methods"]:
-        cells = [write(method["values"][key]) for key, _, write in shown]
-        rows.append([method["label"], _seeds(method), *cells])
+        missing = f" ({len(method['missing'])} missing)" if method["missing"] else ""
+        cells = [write(method["values"][key]) for key, (_, write) in columns.items()]
+        rows.append([method["label"], f"{len(method['seeds'])}{missing}", *cells])
         values.append(
             {"method": method["label"], "seeds": len(method["seeds"])}
             | {"missing seeds": " ".join(method["missing"])}
-            | {f"{key} {end}": method["values"][key][end] for key, _, _ in shown for end in PLAIN}
+            | {f"{key} {end}": method["values"][key][end] for key in columns for end in ENDS}
         )
-    columns = ["Method", "Seeds", *(title for _, title, _ in shown)]
-    return ReportTable(name, caption, columns, rows, values, _note(stream, rows))
-
-
-def _costs(stream: dict[str, Any]) -> ReportTable:
-    shown: list[tuple[str, str, Callable[[dict[str, Any]], str]]] = [
-        ("average", "Average", lambda value: format_score(value, stream["metric"])),
-        ("seconds", "Seconds, select + train", format_seconds),
-        ("stored", "Stored examples", format_count),
-        ("bytes", "Stored", format_bytes),
-    ]
-    return _by_method(stream, "costs", f"{stream['title']}: score against costs", shown)
+    titles = ["Method", "Seeds", *(title for title, _ in columns.values())]
+    caption = f"{stream['title']}: {words}"
+    return ReportTable(name, caption, titles, rows, values, _note(stream, rows))
 
 
 def _curve_table(
-    stream: dict[str, Any], name: str, words: str, curve: str, columns: Sequence[str]
-) -> ReportTable:
+    stream: Stream, curve: str, words: str, columns: Sequence[str],
+    score: Callable[[dict[str, Any]], str],
+) -> ReportTable:  # fmt: skip
     rows, values = [], []
     for method in stream["methods"]:
         ends = {key: at for key, at in method["curves"][curve].items() if key != "runs"}
         points = [dict(zip(ends, point, strict=True)) for point in zip(*ends.values(), strict=True)]
-        rows.append([method["label"], *(format_score(point, stream["metric"]) for point in points)])
+        rows.append([method["label"], *map(score, points)])
         values += [
             {"method": method["label"], "task": i + 1, "name": stream["tasks"][i], **point}
             for i, point in enumerate(points)
         ]
-    caption = f"{stream['title']}: {words}, {_unit(stream)}"
-    return ReportTable(name, caption, ["Method", *columns], rows, values, _note(stream, rows))
+    caption = f"{stream['title']}: {words}"
+    return ReportTable(curve, caption, ["Method", *columns], rows, values, _note(stream, rows))
 
 
 def _matrix_table(
-    stream: dict[str, Any], name: str, words: str, key: str, write: Callable[[Any], str]
+    stream: Stream, name: str, words: str, key: str, write: Callable[[dict[str, Any]], str]
 ) -> ReportTable:
     rows, values = [], []
     numbers = [str(i + 1) for i in range(len(stream["tasks"]))]
@@ -194,7 +173,7 @@ def _matrix_table(
         if not any(any(row) for row in method[key]):
             continue
         for after, row in zip(numbers, method[key], strict=True):
-            rows.append([method["label"], after, *map(write, row)])
+            rows.append([method["label"], after, *(write({"mean": cell}) for cell in row)])
             values += [
                 {"method": method["label"], "after task": after, "task": task, key: cell}
                 for task, cell in zip(numbers, row, strict=True)
@@ -203,25 +182,15 @@ def _matrix_table(
     return ReportTable(name, f"{stream['title']}: {words}", columns, rows, values, _note(stream))
 
 
-def _settings(stream: dict[str, Any]) -> ReportTable:
+def _settings_table(stream: Stream) -> ReportTable:
     rows = [[m["label"], m["recipe"], m["settings"] or "—"] for m in stream["methods"]]
     columns = ["Method", "Recipe", "Settings of its own"]
     values = [dict(zip(columns, row, strict=True)) for row in rows]
-    return ReportTable(
-        "settings", f"{stream['title']}: settings", columns, rows, values, _note(stream)
-    )
+    caption = f"{stream['title']}: settings"
+    return ReportTable("settings", caption, columns, rows, values, _note(stream))
 
 
-def _seeds(method: dict[str, Any]) -> str:
-    missing = method["missing"]
-    return f"{len(method['seeds'])}" + (f" ({len(missing)} missing)" if missing else "")
-
-
-def _unit(stream: dict[str, Any]) -> str:
-    return "accuracy, %" if stream["metric"] == "accuracy" else "R²"
-
-
-def _note(stream: dict[str, Any], rows: Sequence[Sequence[str]] = ()) -> str:
+def _note(stream: Stream, rows: Sequence[Sequence[str]] = ()) -> str:
     """Return the protocol the numbers were made with, and what their spread means."""
     meaning = explain_spread(" ".join(cell for row in rows for cell in row))
     protocol = "Protocol: " + "; ".join(stream["protocol_words"]) + "."
@@ -261,19 +230,19 @@ def to_latex(table: ReportTable) -> str:
     """Return a table in LaTeX (booktabs), the best of a column in bold."""
     rows = [
         [
-            f"\\textbf{{{tex(cell)}}}" if table.best.get(j) == i else tex(cell)
+            f"\\textbf{{{_escape_tex(cell)}}}" if table.best.get(j) == i else _escape_tex(cell)
             for j, cell in enumerate(row)
         ]
         for i, row in enumerate(table.rows)
     ]
     numeric = all(len(row[-1]) < 40 for row in table.rows)
     form = "l" + ("r" if numeric else "l") * (len(table.columns) - 1)
-    lines = [" & ".join(map(tex, table.columns)), *(" & ".join(row) for row in rows)]
+    lines = [" & ".join(map(_escape_tex, table.columns)), *(" & ".join(row) for row in rows)]
     head, *body = (line + r" \\" for line in lines)
     return "\n".join(
         [
             r"\begin{table}", r"\centering",
-            f"\\caption{{{tex(table.caption)}. {tex(table.note)}}}",
+            f"\\caption{{{_escape_tex(table.caption)}. {_escape_tex(table.note)}}}",
             f"\\begin{{tabular}}{{{form}}}", r"\toprule", head, r"\midrule", *body,
             r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
         ]
@@ -288,6 +257,6 @@ TEX = {
 }  # fmt: skip
 
 
-def tex(text: str) -> str:
+def _escape_tex(text: str) -> str:
     """Return a text as LaTeX takes it."""
     return "".join(TEX.get(character, character) for character in text)
