@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -5,7 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from olss.errors import DataError, InputError
-from olss.streams import Dataset, incremental, load_dataset, permuted, rotated
+from olss.streams import Dataset, Stream, incremental, load_dataset, permuted, rotated
 from olss.streams.builders import rotate
 from tests.streams.conftest import real
 
@@ -383,3 +385,9 @@ def test_an_image_does_not_depend_on_its_neighbours() -> None:
 def test_what_cannot_be_rotated_is_named(images: np.ndarray, message: str) -> None:
     with pytest.raises(DataError, match=message):
         rotate(images, 10)
+
+
+@pytest.mark.parametrize("make", [permuted, rotated, incremental])
+def test_numbers_of_numpy_are_plain_numbers_in_the_config(make: Callable[..., Stream]) -> None:
+    stream = make("digits", tasks=np.array(2), train_rows=np.int64(50), seed=np.uint8(3))
+    assert stream.config == make("digits", tasks=2, train_rows=50, seed=3).config

@@ -68,7 +68,8 @@ def permuted(
     True
     """
     data, permute_first = _load(dataset), bool(permute_first)
-    names = [f"permutation {number}" for number in range(1, _check_tasks(tasks) + 1)]
+    tasks = _check_tasks(tasks)
+    names = [f"permutation {number}" for number in range(1, tasks + 1)]
     if not permute_first:
         names[0] = "as it is"
     options = {"name": "permuted", "dataset": _describe(dataset), "tasks": tasks}
