@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import Blocks, matmul, multiply_blocks, to_numpy
+from olss.core.frequent_directions import DirectionSum
 from olss.core.gram import gram_of
 from olss.core.leverage import TOLERANCE
-from olss.core.running_directions import DirectionSum
 from olss.core.running_gram import GramSum, RowSum
 from olss.errors import DataError, InputError
 from olss.memory.spectrum import Spectrum, row_count

@@ -4,7 +4,7 @@ Rows are scored by leverage in everything seen, x' (G + ridge I)^+ x with G = su
 sketch is compared with everything seen (`olss.memory.certificate`). G is held whole for up to
 4,096 columns, with the digits scores need (`olss.core.running_gram`). For more columns it is
 held between two bounds by Frequent Directions, whose shrinkage is then the ridge
-(`olss.core.running_directions`).
+(`olss.core.frequent_directions`).
 
 A spectrum is right for one way of making numbers of rows. Where a feature map may change, what
 was added before was of other features: keep none, and score the pool by itself
@@ -23,10 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import Blocks
-from olss.core.frequent_directions import DirectionsFactor
+from olss.core.frequent_directions import DirectionsFactor, DirectionSum
 from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule
 from olss.core.leverage import Projected, warn_uninformative
-from olss.core.running_directions import DirectionSum
 from olss.core.running_gram import GramSum, RowSum
 from olss.errors import DataError, FormatError, InputError
 from olss.util import checks
