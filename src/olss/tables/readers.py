@@ -21,7 +21,6 @@ from olss.errors import DataError, FormatError
 from olss.tables.arrow_types import is_number, plain_table, plain_type, value_type
 from olss.tables.schema import check_names, conform, unify_schemas
 from olss.tables.sources import Source, named
-from olss.util.text import empty_strings_to_null
 
 __all__ = ["Piece", "survey"]
 
@@ -259,7 +258,7 @@ def _with_leading_zeros(source: Source, schema: Any, known: Any) -> list[int]:
 def _read_csv(source: Source, group: int | None, schema: Any, columns: Names, most: int) -> Batches:
     with source.open() as file:
         for batch in _open_csv(file, source, schema):
-            yield from _sliced(empty_strings_to_null(batch), most)
+            yield from _sliced(_empty_strings_to_null(batch), most)
 
 
 def _json_blocks(source: Source, schema: Any) -> Batches:
@@ -368,6 +367,20 @@ def _whole_batch(reader: Any, number: int) -> Any:
     batch = reader.get_batch(number)
     batch.validate()
     return batch
+
+
+def _empty_strings_to_null(batch: Any) -> Any:
+    """Replace empty strings in a batch of a CSV file by nulls, as empty numbers are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = [
+        pc.if_else(pc.binary_length(column).cast(pa.bool_()), column, pa.nulls(1, column.type)[0])
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def _sliced(batch: Any, most: int) -> Batches:

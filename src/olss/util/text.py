@@ -15,9 +15,7 @@ from typing import Any
 
 __all__ = [
     "FEW",
-    "MISSING",
     "align_columns",
-    "empty_strings_to_null",
     "escape_controls",
     "escape_html",
     "explain_spread",
@@ -294,17 +292,3 @@ def html_table(
         for row in rows
     ]
     return f"<table><thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-
-
-def empty_strings_to_null(batch: Any) -> Any:
-    """Replace empty strings in a batch of a CSV file by nulls, as empty numbers are."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    columns = [
-        pc.if_else(pc.binary_length(column).cast(pa.bool_()), column, pa.nulls(1, column.type)[0])
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-        else column
-        for column in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
