@@ -23,7 +23,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
 from olss.adapters.sklearn import ContinualClassifier, ContinualRegressor, LeverageSampler
-from olss.errors import DataError, InputError
+from olss.errors import DataError, InputError, OlssWarning
 from olss.memory.sketch import Sketch
 
 
@@ -420,6 +420,11 @@ class TestSampler:
         assert rows.shape == (30, 64)
         assert target.shape == (30, 2)
         assert LeverageSampler(30).fit_resample(X).shape == (30, 64)
+
+    def test_a_sketch_decides_what_whole_floats_are(self):
+        sampler = LeverageSampler(100, policy="balanced", random_state=0)
+        with pytest.warns(OlssWarning, match="numbers to predict"):
+            sampler.fit(np.ones((300, 2)), np.arange(300.0))
 
     def test_it_fits_into_a_pipeline_of_imbalanced_learn(self):
         make = pytest.importorskip("imblearn.pipeline").make_pipeline

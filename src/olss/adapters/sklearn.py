@@ -11,6 +11,7 @@ import numpy as np
 from olss.errors import InputError, MissingExtraError
 from olss.memory.policies import Policy
 from olss.memory.sketch import Sketch
+from olss.tables.class_labels import classify_target
 
 try:
     from sklearn.base import (
@@ -599,5 +600,7 @@ class LeverageSampler(BaseEstimator):  # type: ignore[misc]
 def _to_target(y: Any) -> Array:
     """Return labels as labels, for policies that use classes, and other targets as numbers."""
     if type_of_target(y, input_name="y", raise_unknown=True) in ("binary", "multiclass"):
-        return to_labels(column_or_1d(y))
+        labels = column_or_1d(y)
+        if classify_target(labels).is_class:
+            return to_labels(labels)
     return np.asarray(y, dtype=np.float64)
