@@ -57,6 +57,18 @@ def test_figures_and_tables_are_there_without_scripts(page, report, content):
     assert page.count('<svg class="chart"') == len(PLOTS) * len(content["streams"])
 
 
+def test_what_figures_say_is_what_their_files_say(page, report, content):
+    text = re.compile(r"<text [^>]*>([^<]*)</text>")
+    embedded = text.findall(page)
+    for stream in content["streams"]:
+        for name in PLOTS:
+            file = report / "figures" / f"{stream['id']}-{name}.svg"
+            said = text.findall(file.read_text(encoding="utf-8"))
+            assert said == embedded[: len(said)], file
+            embedded = embedded[len(said) :]
+    assert not embedded
+
+
 def test_ids_of_the_page_are_unique(page):
     ids = [e["id"] for _, e in Elements(page).found if "id" in e]
     assert len(ids) == len(set(ids))

@@ -49,7 +49,6 @@ SHORTER = {
     r'<g id="[^"]*"': "<g",
     r" font-family: [^;\"]*;?": "",
     r' transform="rotate\(-0 [^"]*"': "",
-    r"(\d\.\d\d)\d+": r"\1",
     r"\s*\n\s*": "\n",
 }
 # Class of the style sheet and sign of each verdict: never shown by colour alone.
@@ -193,10 +192,16 @@ def _embed(svg: str, name: str, labels: Sequence[str]) -> Markup:
     )
     for pattern, short in SHORTER.items():
         svg = re.sub(pattern, short, svg, flags=re.DOTALL)
+    # Coordinates, but not the text between tags.
+    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"([1-9]\d*\.\d\d)\d+", r"\1", tag[0]), svg)
     svg = re.sub(r'(\bid="|href="#|url\(#)', lambda found: f"{found[1]}{name}-", svg)
     for colour, of_page in ((INK, "var(--ink)"), (GRID, "var(--grid)"), ("#ffffff", "none")):
         svg = svg.replace(colour.lower(), of_page)
-    return Markup(svg.replace("<svg ", '<svg class="chart" aria-hidden="true" ', 1))
+    found = re.search(r'viewBox="0 0 ([\d.]+)', svg)
+    width = float(found[1]) if found else 300.0
+    size = f"min-width:{width:.0f}px;max-width:{1.7 * width:.0f}px"  # readable, not overwhelming
+    opening = f'<svg class="chart" aria-hidden="true" style="{size}" '
+    return Markup(svg.replace("<svg ", opening, 1))
 
 
 def _drop_heavy(pictures: Mapping[str, Pictures]) -> dict[str, Pictures]:
