@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 HEAVY = ("torch", "sklearn", "pandas", "matplotlib", "pyarrow", "dask", "optuna", "jinja2")
+NUMERIC = ("scipy", "array_api_compat", "threadpoolctl", "distributed", "filelock")
 
 WITHOUT = """
 import sys
@@ -21,21 +22,27 @@ def python(code):
     return result.stdout
 
 
+def loaded(code, names):
+    return python(f"import sys\n{code}\nprint([m for m in {names} if m in sys.modules])").strip()
+
+
 def test_importing_olss_loads_nothing_heavy():
-    loaded = python(f"import sys, olss; print([m for m in {HEAVY} if m in sys.modules])")
-    assert loaded.strip() == "[]"
+    assert loaded("import olss", ("numpy", *HEAVY, *NUMERIC)) == "[]"
 
 
-def test_the_help_of_the_command_loads_nothing_heavy():
+def test_a_sketch_loads_no_command_line():
+    assert loaded("import olss; olss.Sketch", (*HEAVY, "typer", "rich")) == "[]"
+
+
+def test_help_loads_nothing_heavy():
     code = (
-        "import sys\n"
         "from typer.testing import CliRunner\n"
         "from olss.cli import app\n"
-        "result = CliRunner().invoke(app, ['--help'])\n"
-        "assert result.exit_code == 0, result.output\n"
-        "print([m for m in %r if m in sys.modules])"
+        "for words in (['--help'], ['run', '--help'], ['compress', '--help']):\n"
+        "    result = CliRunner().invoke(app, words)\n"
+        "    assert result.exit_code == 0, result.output"
     )
-    assert python(code % (HEAVY,)).strip() == "[]"
+    assert loaded(code, HEAVY + NUMERIC) == "[]"
 
 
 def test_a_sketch_works_without_torch_or_scikit_learn():
