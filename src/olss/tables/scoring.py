@@ -1,8 +1,8 @@
-"""Tables as numbers in blocks, and the map that takes back how they were shifted.
+"""Encoded tables in blocks: matrices, leverage scores, and the map that undoes the shift.
 
-A row is z = ((x - shift) / scale, 1), see `olss.tables.encoder`. The matrix kept, sum z z', holds
-that of x with and without an intercept: x / scale = T z for a matrix T, so that leverage of x is
-||W'T z||^2 with W the factor of T (sum z z') T'.
+A row is z = ((x - shift) / scale, 1), see `olss.tables.encoder`. The matrix kept, sum z z',
+determines that of x with and without an intercept: x / scale = T z for a matrix T, so that leverage
+of x is ||W'T z||^2 with W the factor of T (sum z z') T'.
 """
 
 from __future__ import annotations
@@ -39,79 +39,82 @@ STEP = 8192
 
 
 def blocks(
-    plan: TableEncoder, batch: Any, *, careful: bool = False, dtype: Any = None
+    encoder: TableEncoder, batch: Any, *, careful: bool = False, dtype: Any = None
 ) -> Iterator[tuple[slice, Any]]:
-    """Yield (rows, Z), Z (width + 1, rows), of the plan's dtype or another, reused by the next."""
-    yield from _filled(plan, plan.encode(batch, careful=careful), _pieces(plan, batch), dtype)
+    """Yield (rows, Z), Z (width + 1, rows) in a buffer that the next block reuses."""
+    yield from _filled(
+        encoder, encoder.encode(batch, careful=careful), _pieces(encoder, batch), dtype
+    )
 
 
-def _pieces(plan: TableEncoder, batch: Any) -> list[slice]:
-    step = min(STEP, max(256, 4_000_000 // (4 * plan.width + 4)))
+def _pieces(encoder: TableEncoder, batch: Any) -> list[slice]:
+    step = min(STEP, max(256, 4_000_000 // (4 * encoder.width + 4)))
     rows = batch.num_rows
     return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
 
 
 def _filled(
-    plan: TableEncoder, encoded: Encoded, pieces: Iterable[slice], dtype: Any
+    encoder: TableEncoder, encoded: Encoded, pieces: Iterable[slice], dtype: Any
 ) -> Iterator[tuple[slice, Any]]:
     """Yield (rows, Z) of some rows of an encoded batch; see `blocks`."""
-    out = np.empty((plan.width + 1, 0), dtype=dtype or plan.dtype)
-    # Infinite values are looked for in what comes out.
+    out = np.empty((encoder.width + 1, 0), dtype=dtype or encoder.dtype)
+    # The result is checked for infinite values.
     with np.errstate(over="ignore", invalid="ignore"):
         for part in pieces:
             rows = part.stop - part.start
             if out.shape[1] < rows:
-                out = np.empty((plan.width + 1, rows), dtype=out.dtype)
+                out = np.empty((encoder.width + 1, rows), dtype=out.dtype)
             Z = out[:, :rows]
-            plan.fill(encoded, part, Z)
+            encoder.fill(encoded, part, Z)
             yield part, Z
 
 
-def matrix(plan: TableEncoder, table: Any, place: str = "rows", start: int = 0) -> NDArray[Any]:
+def matrix(encoder: TableEncoder, table: Any, place: str = "rows", start: int = 0) -> NDArray[Any]:
     """Return the rows of a table, or of a record batch, as (n, width + 1) numbers z.
 
-    Raises `DataError` that names the first infinite value.
+    Raises `DataError` with the first infinite value.
     """
-    import pyarrow as pa
-
-    batch = table if isinstance(table, pa.RecordBatch) else one_batch(table)
-    numbers = np.empty((batch.num_rows, plan.width + 1), dtype=plan.dtype)
+    batch = one_batch(table)
+    numbers = np.empty((batch.num_rows, encoder.width + 1), dtype=encoder.dtype)
     for careful in (False, True):
-        for part, Z in blocks(plan, batch, careful=careful):
+        for part, Z in blocks(encoder, batch, careful=careful):
             numbers[part] = Z.T
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(np.sum(numbers)) or np.isfinite(numbers).all():
                 return numbers
-    raise plan.explain_not_finite(batch, place, start)
+    raise encoder.explain_not_finite(batch, place, start)
 
 
-def check_squares(plan: TableEncoder, table: Any) -> None:
-    """Raise `DataError` that names the first value that is infinite or too large to square."""
+def check_squares(encoder: TableEncoder, table: Any) -> None:
+    """Raise `DataError` with the first value that is infinite or too large to square."""
     batch = one_batch(table)
-    matrix(plan, batch)
-    if plan.row_beyond(batch, LARGEST) is not None:
-        raise plan.explain_not_finite(batch, "rows", 0)
+    matrix(encoder, batch)
+    if encoder.row_beyond(batch, LARGEST) is not None:
+        raise encoder.explain_not_finite(batch, "rows", 0)
 
 
 class TableRows(Blocks):
-    """The numbers z of the rows of a table, in float64, made a block at a time.
+    """The rows z of a table, encoded a block at a time.
 
-    Whatever the plan's dtype: rows are gone when their sum is used, and digits that float32 loses
-    could not be had back.
+    In float64 whatever the encoder's dtype: rows are gone when their sum is used, and digits lost
+    in float32 could not be restored.
 
     Parameters
     ----------
-    plan : TableEncoder
+    encoder : TableEncoder
     table : pyarrow.Table or RecordBatch
     weight : (n,) array, optional
-    place, start : what messages call the rows, and the number of the first
+    place : str
+        Name of the rows in messages.
+    start : int
+        Index of the first row.
     careful : bool
-        Whether NaN is looked for, as `TableEncoder.encode` has it.
+        See `TableEncoder.encode`.
     """
 
     def __init__(
         self,
-        plan: TableEncoder,
+        encoder: TableEncoder,
         table: Any,
         weight: Floats | None = None,
         place: str = "rows",
@@ -119,12 +122,10 @@ class TableRows(Blocks):
         *,
         careful: bool = False,
     ) -> None:
-        import pyarrow as pa
-
-        self._batch = table if isinstance(table, pa.RecordBatch) else one_batch(table)
-        self._plan, self._start = plan, start
-        self._encoded = plan.encode(self._batch, careful=careful)
-        self.name, self.rows, self.columns = place, self._batch.num_rows, plan.width + 1
+        self._batch = one_batch(table)
+        self._encoder, self._start = encoder, start
+        self._encoded = encoder.encode(self._batch, careful=careful)
+        self.name, self.rows, self.columns = place, self._batch.num_rows, encoder.width + 1
         self.dtype, self.weights = np.dtype(np.float64), weight
         self.sparse = self.remote = self.integers = False
         self.scale = self.noise = None
@@ -133,8 +134,8 @@ class TableRows(Blocks):
         return False
 
     def pieces(self, dtype: np.dtype[Any], size: int | None = None) -> list[slice]:
-        """Return all rows as parts, of any `size`, that are encoded at a time."""
-        return _pieces(self._plan, self._batch)
+        """Return the slices of rows that are encoded at a time, whatever `size`."""
+        return _pieces(self._encoder, self._batch)
 
     def _parts(self, dtype: np.dtype[Any]) -> Iterator[slice]:
         yield from self.pieces(dtype)
@@ -144,7 +145,7 @@ class TableRows(Blocks):
     ) -> Iterator[tuple[slice, Any]]:
         """Yield (slice of rows, block), overwritten by the next; see `Blocks.read`."""
         wanted = self.pieces(dtype) if parts is None else parts
-        for part, Z in _filled(self._plan, self._encoded, wanted, dtype):
+        for part, Z in _filled(self._encoder, self._encoded, wanted, dtype):
             yield part, Z.T if self.scale is None else Z.T * self.scale
 
     def _block(self, part: slice, dtype: np.dtype[Any]) -> Any:
@@ -152,44 +153,48 @@ class TableRows(Blocks):
         return block
 
     def check_finite(self) -> None:
-        """Raise `DataError` that names the first value that is infinite or too large to square."""
+        """Raise `DataError` with the first value that is infinite or too large to square."""
         with np.errstate(over="ignore", invalid="ignore"):
             if all(np.isfinite(np.vdot(Z, Z)) for _, Z in self.read(self.dtype)):
                 return
-        raise self._plan.explain_not_finite(self._batch, self.name, self._start)
+        raise self._encoder.explain_not_finite(self._batch, self.name, self._start)
 
 
 def leverage(
-    plan: TableEncoder, table: Any, factor: Factor | Projected, place: str = "rows", start: int = 0
+    encoder: TableEncoder,
+    table: Any,
+    factor: Factor | Projected,
+    place: str = "rows",
+    start: int = 0,
 ) -> Floats:
-    """Return the score of each row of a table by a factor of rows z.
+    """Return the leverage score of each row of a table from a factor of rows z.
 
-    Numbers are multiplied as they are made, column by column; rows are never put together.
+    Blocks are multiplied as they are encoded; the whole matrix is never formed.
 
-    Raises `DataError` that names the first infinite value.
+    Raises `DataError` with the first infinite value.
     """
-    import pyarrow as pa
-
-    batch = table if isinstance(table, pa.RecordBatch) else one_batch(table)
+    batch = one_batch(table)
     for careful in (False, True):
-        scores = _leverage(plan, plan.encode(batch, careful=careful), _pieces(plan, batch), factor)
+        scores = _leverage(
+            encoder, encoder.encode(batch, careful=careful), _pieces(encoder, batch), factor
+        )
         if np.isfinite(scores).all():
             return scores
-    raise plan.explain_not_finite(batch, place, start)
+    raise encoder.explain_not_finite(batch, place, start)
 
 
 def _leverage(
-    plan: TableEncoder, encoded: Encoded, pieces: list[slice], factor: Factor | Projected
+    encoder: TableEncoder, encoded: Encoded, pieces: list[slice], factor: Factor | Projected
 ) -> Floats:
-    dtype = factor.work_dtype(np.dtype(plan.dtype))
+    dtype = factor.work_dtype(np.dtype(encoder.dtype))
     left = factor.right.T.astype(dtype)
-    # A factor is triangular: in stretches, most of the zeros are not multiplied.
+    # A factor is triangular: multiplied in bands, most of its zeros are skipped.
     ends = np.linspace(0, len(left), 5 if isinstance(factor, Factor) else 2).astype(int)
     scores = np.empty(pieces[-1].stop if pieces else 0)
 
     def work(mine: Iterator[slice]) -> Iterator[None]:
         product = np.empty((len(left), 0), dtype=dtype)
-        for part, Z in _filled(plan, encoded, mine, dtype):
+        for part, Z in _filled(encoder, encoded, mine, dtype):
             if product.shape[1] != Z.shape[1]:
                 product = np.empty((len(left), Z.shape[1]), dtype=dtype)
             for low, high in pairwise(ends):
@@ -203,46 +208,49 @@ def _leverage(
     return scores
 
 
-def variable(plan: TableEncoder, diagonal: Floats, total: float) -> NDArray[np.bool_]:
-    """(width,) which numbers vary over rows: a constant one is all shift, or all ones.
+def variable(encoder: TableEncoder, diagonal: Floats, total: float) -> NDArray[np.bool_]:
+    """Return which numbers vary over rows, (width,): constant ones are all zero or all one.
 
     Parameters
     ----------
-    plan
-    diagonal : (width + 1,) of the Gram matrix of z
-    total : weight of all rows
+    encoder : TableEncoder
+    diagonal : (width + 1,) array
+        Of the Gram matrix of z.
+    total : float
+        Weight of all rows.
     """
     squares = diagonal[:-1]
     always_one = np.isclose(squares, total, rtol=1e-12, atol=0)
-    varies: NDArray[np.bool_] = (squares > 0) & ~(plan.is_indicator & always_one)
+    varies: NDArray[np.bool_] = (squares > 0) & ~(encoder.is_indicator & always_one)
     return varies
 
 
-def row_map(plan: TableEncoder, varies: NDArray[np.bool_], *, intercept: bool) -> Floats:
+def row_map(encoder: TableEncoder, varies: NDArray[np.bool_], *, intercept: bool) -> Floats:
     """Return T, (k, width + 1), with x / scale = T z for the k numbers that vary.
 
-    With an intercept, x has a further one; where its zero is then does not matter, and the shift
-    is left as it is.
+    With an intercept, x has a further 1 and the shift does not matter, so it is not undone.
     """
     live = np.flatnonzero(varies)
     if not len(live):
         raise DataError(
-            "no column can be scored: none holds numbers, dates or a few different texts that "
-            "vary. Use the policy 'reservoir', which needs no scores."
+            "no column can be scored: none holds numbers, dates or a few distinct strings that "
+            "vary. Use policy='reservoir', which needs no scores."
         )
-    T = np.zeros((len(live) + intercept, plan.width + 1))
+    T = np.zeros((len(live) + intercept, encoder.width + 1))
     T[np.arange(len(live)), live] = 1
     if intercept:
         T[-1, -1] = 1
     else:
-        T[: len(live), -1] = plan.offsets[live]
+        T[: len(live), -1] = encoder.offsets[live]
     return T
 
 
 def one_batch(table: Any) -> Any:
-    """Return a table as a single record batch."""
+    """Return a table as a single record batch; a record batch as it is."""
     import pyarrow as pa
 
+    if isinstance(table, pa.RecordBatch):
+        return table
     columns = [
         column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         for column in table.columns
