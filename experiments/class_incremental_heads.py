@@ -23,7 +23,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from olss.learn import heads, recipe
-from olss.learn.heads import HEADS, Head
+from olss.learn.heads import Head
+from olss.learn.model import score_answers
 from olss.streams import incremental
 
 
@@ -33,7 +34,7 @@ def by_leverage(name: str, power: float) -> Head:
     Classes go on counting alike.
     """
 
-    class Weighted(HEADS[name]):  # type: ignore[misc]
+    class Weighted(heads.HEADS[name]):  # type: ignore[misc]
         def learn(self, model: object, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
             rows = normalize(hidden)
             gram = rows.T @ rows
@@ -47,13 +48,13 @@ def by_leverage(name: str, power: float) -> Head:
     return Weighted()
 
 
-HEADS = {name: HEADS[name]() for name in ("seen", "nearest-mean", "ridge", "discriminant")}
-HEADS |= {name: HEADS[name]() for name in ("logistic", "weight-aligned", "bias-corrected")}
-HEADS["discriminant 0.3"] = HEADS["discriminant"](shrinkage=0.3)
-HEADS["product"] = HEADS["product"]()
-HEADS["discriminant, stages"] = HEADS["discriminant"](head_layers="stages")
-HEADS["product, stages"] = HEADS["product"](head_layers="stages")
-HEADS |= {
+COMPARED = {name: heads.HEADS[name]() for name in ("seen", "nearest-mean", "ridge", "discriminant")}
+COMPARED |= {name: heads.HEADS[name]() for name in ("logistic", "weight-aligned", "bias-corrected")}
+COMPARED["discriminant 0.3"] = heads.HEADS["discriminant"](shrinkage=0.3)
+COMPARED["product"] = heads.HEADS["product"]()
+COMPARED["discriminant, stages"] = heads.HEADS["discriminant"](head_layers="stages")
+COMPARED["product, stages"] = heads.HEADS["product"](head_layers="stages")
+COMPARED |= {
     f"{name}, leverage^{power}": by_leverage(name, power)
     for name in ("ridge", "discriminant", "logistic")
     for power in (1, -1)
@@ -82,10 +83,10 @@ def main() -> None:
         input_mean=[0.5071, 0.4865, 0.4409], input_std=[0.2673, 0.2564, 0.2762],
     )  # fmt: skip
     learner.start(stream.classes)
-    print("tasks", *HEADS, sep="\t")
+    print("tasks", *COMPARED, sep="\t")
     for number in range(options.tasks):
         learner.fit_task(stream[number])
-        scores = [accuracy(learner, head, stream, number + 1) for head in HEADS.values()]
+        scores = [accuracy(learner, head, stream, number + 1) for head in COMPARED.values()]
         print(number + 1, *(f"{100 * score:.1f}" for score in scores), sep="\t", flush=True)
 
 
@@ -97,7 +98,8 @@ def accuracy(learner: object, head: Head, stream: object, tasks: int) -> float:
     for number in range(tasks):
         task = stream[number]
         answers = head(model, model.tensor(task.X_test), None)
-        found.append(model.score(answers, model.tensor(model.targets(task.y_test))))
+        targets = model.tensor(model.targets(task.y_test))
+        found.append(score_answers(answers, targets, model.regression))
     return sum(found) / tasks
 
 

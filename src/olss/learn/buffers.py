@@ -31,21 +31,11 @@ Features = Callable[..., Tensor]
 
 
 class Buffer:
-    """A buffer that keeps nothing: the base of those that do.
+    """A buffer that keeps nothing: the base of those that do."""
 
-    Attributes
-    ----------
-    held : Examples or None
-        The rows it holds.
-    size : int or "task"
-        How many there may be; "task": as many as the newest task has.
-    keeps_all : bool
-        Whether no row is ever dropped.
-    """
-
-    held: Examples | None = None
-    size: int | Literal["task"] = "task"
-    keeps_all = False
+    held: Examples | None = None  # the rows it holds
+    size: int | Literal["task"] = "task"  # how many; "task": as many as the newest task has
+    keeps_all = False  # whether no row is ever dropped
 
     def start(self, seeds: Seeds, device: torch.device) -> None:
         """Drop everything and begin a run."""

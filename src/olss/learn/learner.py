@@ -23,7 +23,7 @@ from olss.learn.buffers import Buffer
 from olss.learn.checkpoint import check_replaceable, read_state, save_whole, write_state
 from olss.learn.heads import Head
 from olss.learn.losses import Loss
-from olss.learn.model import Labels, Model, labels_of, strip_prefix
+from olss.learn.model import Labels, Model, check_rows, labels_of, score_answers, strip_prefix
 from olss.learn.projections import Projection
 from olss.learn.regularizers import Regularizer
 from olss.learn.replay import ReplayStrategy, TrainingSet
@@ -319,7 +319,7 @@ class Learner:
                 f"y must have a label (or all targets) for each of the {len(answers)} rows of X, "
                 f"found shape {np.shape(y)}."
             )
-        return self.model.score(answers, targets)
+        return score_answers(answers, targets, self.model.regression)
 
     def score_ahead(self, task: Any) -> tuple[float, float]:
         """Score the test rows of a task not yet learned, its classes competing.
@@ -337,7 +337,8 @@ class Learner:
             model.mask.begin_task(present)
             ahead = self.score(task.X_test, task.y_test, model.tasks)
             model.params.load(model.first)
-            return ahead, model.score(model.mask.apply(model.outputs(X), model.tasks), y)
+            answers = model.mask.apply(model.outputs(X), model.tasks)
+            return ahead, score_answers(answers, y, model.regression)
         finally:
             model.load(learned)
 
@@ -348,7 +349,7 @@ class Learner:
         if not self._head_is_fitted:
             self.parts.head.fit(self.model, self.buffer.held)
             self._head_is_fitted = True
-        return self.parts.head(self.model, self.model.rows(X), task)
+        return self.parts.head(self.model, check_rows(X, self.model.device), task)
 
     # ------------------------------------------------------------------ what a run asks
 

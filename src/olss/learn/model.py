@@ -168,37 +168,16 @@ class ClassMask:
 class Model:
     """A net that is built when the first rows arrive, and everything needed to query it.
 
-    Parameters
-    ----------
-    training : Training
-    kind : str
-        The loss of a row, see `losses.ROW_LOSSES`: for classes or for regression.
-    compete : str
-        Which classes compete, see `ClassMask`.
-    classes : array-like or None
-        All labels that will ever occur. None: those of the first task.
-    seed : int
-    device : str
-
-    Attributes
-    ----------
-    net : nn.Module
-    params : ParameterVector
-    average : WeightAverage
-        The average of the weights, which predicts between tasks.
-    mask : ClassMask
-        The classes seen so far.
-    out : int
-        Number of classes, or of regression targets.
-    tasks : int
-        Tasks learned, which is the number of the one being learned.
-    seeds : Seeds
+    `kind` is the loss of a row, see `losses.ROW_LOSSES`; `compete` a key of `COMPETING`; `classes`
+    all labels that will ever occur, or None: those of the first task.
     """
 
     net: nn.Module
     params: ParameterVector
-    average: WeightAverage
-    mask: ClassMask
+    average: WeightAverage  # of the weights: it predicts between tasks
+    mask: ClassMask  # the classes seen so far
+    out: int  # number of classes, or of regression targets
+    tasks: int  # tasks learned, which is the number of the one being learned
 
     def __init__(
         self, training: Training, kind: str, compete: str, classes: Any, seed: int, device: str
@@ -260,7 +239,7 @@ class Model:
             If they cannot be learned, or are unlike those of earlier tasks; it names the argument
             with `suffix`.
         """
-        X, y = self.rows(X, suffix), np.asarray(y)
+        X, y = check_rows(X, self.device, suffix), np.asarray(y)
         if y.ndim == 0 or len(X) == 0 or len(X) != len(y):
             found = f"{len(X)} rows and y{suffix} of shape {y.shape}"
             raise DataError(
@@ -287,10 +266,6 @@ class Model:
         if self.regression:
             self.flat_targets = y.ndim == 1
         return X, self.tensor(targets), self.tensor(present)
-
-    def rows(self, X: Any, suffix: str = "") -> Tensor:
-        """Return rows as a tensor, or raise if the net cannot take them."""
-        return check_rows(X, self.device, suffix)
 
     def targets(self, y: Any, suffix: str = "") -> NDArray[Any]:
         """Return targets in the form of the net's outputs: class numbers, or floats (n, k)."""
@@ -369,12 +344,6 @@ class Model:
             for side in (error, wide)
         ]
         return (error @ signs[0]) * (wide @ signs[1]) / math.sqrt(GRADIENT_FEATURES)
-
-    # ------------------------------------------------------------------ scores
-
-    def score(self, answers: Tensor, targets: Tensor) -> float:
-        """Return the accuracy of answers (n, outputs), or R squared in regression."""
-        return score_answers(answers, targets, self.regression)
 
     # ------------------------------------------------------------------ state
 

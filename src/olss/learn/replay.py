@@ -18,24 +18,12 @@ __all__ = ["ReplayStrategy", "TrainingSet"]
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """What a task is trained on.
+    """What a task is trained on."""
 
-    Attributes
-    ----------
-    rows : Examples
-        Visited once an epoch.
-    batch : int
-        How many of them a step has.
-    replay : Examples, optional
-        Rows that every step samples from in addition.
-    replayed : int, optional
-        How many of those a step has; None: as many as it has of `rows`.
-    """
-
-    rows: Examples
-    batch: int
-    replay: Examples | None = None
-    replayed: int | None = None
+    rows: Examples  # visited once an epoch
+    batch: int  # how many of them a step has
+    replay: Examples | None = None  # rows that every step samples from in addition
+    replayed: int | None = None  # how many of those a step has; None: as many as of `rows`
 
     @property
     def steps(self) -> int:
