@@ -1,17 +1,17 @@
-"""Totals and means over everything drawn from, estimated from the rows drawn, with their errors.
+"""Estimate totals and means of everything seen from the rows kept, with standard errors.
 
-A row kept with inclusion probability pi, that counted a when it came, has the weight w = a / pi,
-and sum w f over the rows kept estimates the sum of a f over all rows without bias. Its variance
+A row kept with inclusion probability pi, whose own weight was a, has the weight w = a / pi, and the
+sum of w f over the rows kept is an unbiased estimate of the sum of a f over all rows. Its variance
 is estimated from the same rows (Hájek 1964, in Deville's form, 1999): with z = w f, k = 1 - pi and
 B = sum(k z) / sum(k),
 
     V = sum k (z - B)^2 / (1 - sum(k^2) / sum(k)^2) .
 
-The sums run over all rows kept, with f = 0 outside the group asked for. Rows certain to be kept
-(pi = 1) add nothing, and a uniform sample (all z alike for f = 1) knows the number of rows exactly.
-The estimator is that of draws of high entropy; a pivotal draw is one if the rows are shuffled
-first. If they are shuffled within strata, rows of a stratum compete first, and each stratum gets
-its share within a row or so: z then varies about the B_h of its own stratum, and
+The sums run over all rows kept, with f = 0 outside the group. Rows certain to be kept (pi = 1) add
+nothing, and a uniform sample (all z equal for f = 1) determines the number of rows exactly.
+The estimator is for designs of high entropy, such as a pivotal sample of shuffled rows. If rows are
+shuffled within strata, rows of a stratum compete first, and each stratum gets its share within a
+row or so: z then varies about the B_h of its own stratum, and
 
     V = sum_h sum k (z - B_h)^2 / (1 - H sum(k^2) / sum(k)^2) + sum_h B_h^2
 

@@ -1,12 +1,12 @@
-"""Kernel herding: an order of rows whose every prefix looks like the whole.
+"""Kernel herding: an order of rows in which every prefix resembles the whole.
 
-Chen, Welling & Smola (2010). Each step takes the row that brings the mean of the rows taken
-closest to the mean of all, in the feature space of the kernel k:
+Chen, Welling & Smola (2010). Each step takes the row that moves the mean of the rows taken closest
+to the mean of all, in the feature space of the kernel k:
 
     next = argmax_i  mean_j k(x_i, x_j) - 1/(t + 1) sum_{s taken} k(x_i, x_s).
 
-For prefixes of t rows the distance between the two means falls like 1/t, where rows drawn at
-random give 1/sqrt(t).
+For prefixes of t rows the distance between the two means falls like 1/t, for random rows like
+1/sqrt(t).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ __all__ = ["CANDIDATES", "REFERENCES", "greedy_herding", "herding_order"]
 
 Floats32: TypeAlias = NDArray[np.float32]
 
-# The greedy search chooses among so many rows, drawn at random, to match the mean of so many.
-# They bound time and memory for strata of any size. More references made no difference on MNIST.
+# The greedy search chooses among this many random rows to match the mean of this many, which bounds
+# time and memory for strata of any size. More references made no difference on MNIST.
 CANDIDATES = 1024
 REFERENCES = 2048
 BLOCK = 2048

@@ -1,8 +1,8 @@
-"""Pilot models: quick fits to a few weighted rows, by which one sees what rows surprise them.
+"""Pilot models: quick linear and logistic fits to a few weighted rows, for their residuals.
 
-A linear model for numbers, a logistic one for classes. Columns are centred, scaled and made
-orthogonal first: with Z = [1, (x - mean) / spread] and R'R = Z'WZ / sum(w) + ridge I, the rows
-U = Z R^-1 have U'WU / sum(w) near I, on which both fits are easy.
+Columns are centred, scaled and made orthogonal first: with Z = [1, (x - mean) / spread] and
+R'R = Z'WZ / sum(w) + ridge I, the rows U = Z R^-1 have U'WU / sum(w) near I, which makes both fits
+easy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["PilotModel", "fit_logistic", "fit_ridge"]
 
 Floats = NDArray[np.float64]
 
-RIDGE = 0.01  # of columns of variance 1
+RIDGE = 0.01  # for columns of variance 1
 STEPS = {"maxiter": 50, "ftol": 1e-6}  # a pilot need not be exact
 
 
@@ -28,11 +28,11 @@ class PilotModel:
     Attributes
     ----------
     mean, spread : (d,) arrays
-        By which columns are centred and scaled.
+        To centre and scale columns.
     coefficients : (d + 1, k) array B
-        The first line is that of the constant.
+        The first row is the intercept.
     classes : bool
-        Whether it says the probabilities of classes.
+        Whether it predicts probabilities of classes.
     """
 
     mean: NDArray[np.float32]
@@ -41,7 +41,7 @@ class PilotModel:
     classes: bool
 
     def residual_norms(self, X: NDArray[np.float32], y: NDArray[Any]) -> Floats:
-        """Return how far each prediction is from the truth: ||y - Z B|| or ||e_y - p(x)||."""
+        """Return the norm of each residual: ||y - Z B||, or ||e_y - p(x)|| for classes."""
         guess = ((X - self.mean) / self.spread) @ self.coefficients[1:] + self.coefficients[0]
         if self.classes:
             _to_probabilities(guess)
@@ -51,7 +51,7 @@ class PilotModel:
 
 
 def fit_ridge(X: NDArray[np.float32], y: Floats, weight: Floats) -> PilotModel:
-    """Return ridge regression of one number or several, (n, k), on weighted rows.
+    """Fit ridge regression of targets (n, k) on weighted rows.
 
     Examples
     --------
@@ -68,9 +68,9 @@ def fit_ridge(X: NDArray[np.float32], y: Floats, weight: Floats) -> PilotModel:
 def fit_logistic(
     X: NDArray[np.float32], y: NDArray[np.int64], weight: Floats, count: int
 ) -> PilotModel:
-    """Return multinomial logistic regression of classes 0, ..., count - 1 on weighted rows.
+    """Fit multinomial logistic regression of classes 0, ..., count - 1 on weighted rows.
 
-    The penalty on the coefficients of U is what one row weighs. By L-BFGS, in a few steps.
+    The penalty on the coefficients of U is the weight of one row; a few steps of L-BFGS.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def fit_logistic(
 
 
 def _orthogonal(X: NDArray[np.float32], weight: Floats) -> tuple[Any, Any, Any, Any, Any]:
-    """Return weights as shares, the rows U, and by which means, spreads and R they were made."""
+    """Return normalized weights, the rows U, and the means, spreads and R they were made with."""
     from scipy.linalg import solve_triangular
 
     share = (weight / weight.sum()).astype(np.float32)
@@ -122,7 +122,7 @@ def _solve(R: Floats, right: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _to_probabilities(guess: NDArray[np.float32]) -> None:
-    """Put exp(g) / sum exp(g) in the place of each row g."""
+    """Replace each row g by exp(g) / sum exp(g)."""
     guess -= guess.max(axis=1, keepdims=True)
     np.exp(guess, out=guess)
     guess /= guess.sum(axis=1, keepdims=True)
