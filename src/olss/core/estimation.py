@@ -32,12 +32,12 @@ __all__ = ["Calibration", "GroupEstimates", "WeightedSample"]
 Floats: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 
-SHORTEST = 0.25
+MIN_CORRECTION = 0.25  # of a variance, for samples of hardly more rows than strata
 
 
 @dataclass(frozen=True)
 class GroupEstimates:
-    """An estimated number for each group, and what its interval is made of.
+    """One estimate per group, with what its interval needs.
 
     Attributes
     ----------
@@ -63,20 +63,19 @@ class GroupEstimates:
     unseen: Floats
 
     def interval(self, level: float) -> tuple[Floats, Floats]:
-        """Return the ends of intervals that hold the true numbers with probability `level`.
+        """Return the ends of confidence intervals of a level.
 
-        A sum of terms of one sign has its interval on the logarithmic scale, value *
-        exp(± t se / value). All else has Hall's (1992), which takes the skewness s out of Student's
-        statistic T = (value - truth) / se: g(T) = T + s T^2 / 3 + s^2 T^3 / 27 + s / 6 is nearly
-        symmetric. t is the quantile of Student's law with `freedom` degrees.
+        For a sum of terms of one sign the interval is on the logarithmic scale, value *
+        exp(± t se / value). Otherwise it is Hall's (1992), which removes the skewness s from
+        Student's statistic T = (value - truth) / se: g(T) = T + s T^2 / 3 + s^2 T^3 / 27 + s / 6 is
+        nearly symmetric. t is the quantile of Student's distribution with `freedom` degrees.
 
-        Of a number of rows of which none was kept there is an upper bound. If the rows of a kind
-        counted a_i when they came, and a row kept stands for W at most, they are kept with
-        probabilities of at least a_i / W, and none of them is with a probability of at most
-        exp(-sum a_i / W): with probability `level`, sum a_i is at most -log(1 - level) W. (For 95%
-        it is the rule of three.)
+        For a number of rows of which none was kept there is an upper bound. If the rows had weights
+        a_i when they came, and a kept row stands for at most W, each is kept with probability at
+        least a_i / W, and none of them with probability at most exp(-sum a_i / W): at this level,
+        sum a_i is at most -log(1 - level) W. (For 95% it is the rule of three.)
         """
-        from scipy.special import stdtrit  # slow to load, and not needed before
+        from scipy.special import stdtrit  # slow to load
 
         t = stdtrit(self.freedom, 0.5 + level / 2)
         value, size = self.value, np.abs(self.value)
@@ -102,32 +101,32 @@ class GroupEstimates:
         return low + nothing, high + nothing
 
     def at(self, group: int) -> GroupEstimates:
-        """Return that of one group."""
+        """Return the estimate of one group."""
         return GroupEstimates(*(getattr(self, field.name)[group] for field in fields(self)))
 
 
 class Calibration:
-    """Weights moved so that some totals come out as they are known to be.
+    """Adjust weights so that some totals agree with their known values.
 
     The regression estimator (Deville & Särndal 1992): weights w (1 + q x'v) with the v that makes
     the weighted total of x the known one. The error of a total of f is then that of the residual
     f - x'b of the regression of f on x. Here q = k w, which gives the b of least variance
-    (Montanari 1987) and leaves rows alone that are certain to be kept.
+    (Montanari 1987) and does not change rows that are certain to be kept.
 
     Parameters
     ----------
     x : (n, p) array
         Of the rows kept.
     totals : (p,) array
-        Its totals over everything drawn from.
+        Its totals over everything seen.
     weight, pi : (n,) arrays
 
     Attributes
     ----------
     weight : (n,) array
-        The weights moved.
+        The adjusted weights.
     rank : int
-        How many of the columns say something of their own.
+        Number of independent columns.
     """
 
     def __init__(self, x: Floats, totals: Floats, weight: Floats, pi: Floats) -> None:
@@ -142,13 +141,13 @@ class Calibration:
         self.weight: Floats = weight + self._metric_x @ (self._inverse @ missing)
 
     def residual(self, f: Floats) -> Floats:
-        """Return what a regression on x leaves of f, (n,)."""
+        """Return the residual of f, (n,), after regression on x."""
         residual: Floats = f - self._x @ (self._inverse @ (self._metric_x.T @ f))
         return residual
 
 
 class WeightedSample:
-    """Rows kept, in groups, and what is known of how they were drawn.
+    """The rows kept, in groups, with their weights and inclusion probabilities.
 
     Parameters
     ----------
@@ -157,20 +156,19 @@ class WeightedSample:
     code : (n,) int array
         The group of each row, from 0; -1 for rows outside all groups.
     groups : int
-        How many groups there are.
+        Number of groups.
     strata : (n,) int array, optional
-        The stratum each row competed in first, from 0; all in one by default.
+        The stratum each row competed in first, from 0. Default: a single one.
     calibration : Calibration, optional
-        It costs a look at all rows for each group.
+        It takes a pass over all rows for each group.
     complete : bool
-        Whether all rows drawn are there. If some were removed afterwards, about what z varies is
-        not known any more, and B = 0 is taken: the variance of rows drawn independently, which is
-        no less.
+        Whether all sampled rows are there. If some were removed afterwards, B is unknown and 0 is
+        used: the variance of rows drawn independently, which is no less.
 
     Attributes
     ----------
     rows, drawn, effective : (g,) arrays
-        What `support` gives of all rows.
+        What `support` returns for all rows.
     """
 
     def __init__(
@@ -193,10 +191,10 @@ class WeightedSample:
         self.rows, self.drawn, self.effective = self.support(self._inside)
 
     def support(self, chosen: NDArray[np.bool_]) -> tuple[Indices, Floats, Floats]:
-        """Return on how many of some rows, (n,), a number rests, by group.
+        """Return by group how many of the chosen rows, (n,), an estimate rests on.
 
-        These are the rows kept, those of them that might have been missed (pi < 1), and how many
-        of equal weight tell as much: (sum u)^2 / sum u^2 for u = sqrt(k) w.
+        These are the rows kept, those that might have been missed (pi < 1), and the effective
+        number, (sum u)^2 / sum u^2 for u = sqrt(k) w.
         """
         u = np.where(chosen, np.sqrt(self._k) * np.abs(self._weight), 0)
         squares = self._sum(u**2)
@@ -207,7 +205,7 @@ class WeightedSample:
         )
 
     def differing(self, f: Floats) -> Indices:
-        """Return how many rows have another value of f, (n,), than most of their group."""
+        """Return by group how many rows do not have the most frequent value of f, (n,)."""
         values = f[self._inside]
         order = np.lexsort((values, self._code))
         code, values = self._code[order], values[order]
@@ -219,44 +217,44 @@ class WeightedSample:
         return self.rows - most
 
     def total(self, f: Floats) -> GroupEstimates:
-        """Return the totals of f, (n,), by group."""
+        """Estimate the totals of f, (n,), by group."""
         values = self._weight * f
         value = self._sum(values)
         one_sign = self._sum(np.abs(values)) <= np.abs(value) * (1 + 1e-12)
         kept, total_k = np.count_nonzero(self._k), self._k.sum()
         count = self._strata.max() + 1
-        short = 1 - count * (self._k**2).sum() / total_k**2 if total_k > 0 else 1.0
+        correction = 1 - count * (self._k**2).sum() / total_k**2 if total_k > 0 else 1.0
         # Strata of single rows have all their variance in the last sum.
-        short = max(short, SHORTEST) if count > 1 else short
-        return self._figure(value, f, kept, short, np.inf, one_sign)
+        correction = max(correction, MIN_CORRECTION) if count > 1 else correction
+        return self._estimates(value, f, kept, correction, np.inf, one_sign)
 
     def mean(self, f: Floats) -> GroupEstimates:
-        """Return the means of f, (n,), by group: linearised, (f - mean) / count.
+        """Estimate the means of f, (n,), by group: linearized, (f - mean) / count.
 
-        A residual from a mean of n rows is too short by (n - 1) / n in the square, and the mean of
-        a group can have no more degrees of freedom than its rows in effect, less one.
+        The squared residual from a mean of n rows is too small by (n - 1) / n, and the mean of a
+        group has at most as many degrees of freedom as effective rows, less one.
         """
         count = self._sum(self._weight)
         with np.errstate(divide="ignore", invalid="ignore"):
             mean = self._sum(self._weight * f) / count
             residual = np.zeros(len(f))
             residual[self._inside] = (f[self._inside] - mean[self._code]) / count[self._code]
-            short = np.where(self.drawn > 1, (self.drawn - 1) / self.drawn, 1)
-        return self._figure(mean, residual, self.drawn, short, self.effective - 1, False)
+            correction = np.where(self.drawn > 1, (self.drawn - 1) / self.drawn, 1)
+        return self._estimates(mean, residual, self.drawn, correction, self.effective - 1, False)
 
-    def _figure(
-        self, value: Floats, f: Floats, rows: Any, short: Any, most: Any, one_sign: Any
+    def _estimates(
+        self, value: Floats, f: Floats, rows: Any, correction: Any, most: Any, one_sign: Any
     ) -> GroupEstimates:
-        """Return the figure whose error is that of the total of f.
+        """Return estimates whose error is that of the total of f.
 
         Degrees of freedom after Satterthwaite: for contributions c = sqrt(k) (z - B) of n rows,
         2 (sum c^2)^2 / (sum c^4 - (sum c^2)^2 / n), which is n for normal ones; at most `most`.
-        The variance is sum c^2, which is too small by the factor `short`.
+        The variance is sum c^2 divided by `correction`.
         """
-        if self._calibration is not None:  # residuals of a regression are too short as well
+        if self._calibration is not None:  # residuals of a regression are too small as well
             kept = max(1, int(np.count_nonzero(self._k)))
-            short = short * max(1 - self._calibration.rank / kept, SHORTEST)
-        second, third, fourth = self._moments(f, short)
+            correction = correction * max(1 - self._calibration.rank / kept, MIN_CORRECTION)
+        second, third, fourth = self._moments(f, correction)
         with np.errstate(divide="ignore", invalid="ignore"):
             se = np.sqrt(np.where(second > 0, second, 0))
             skewness = np.nan_to_num(third / second**1.5)
@@ -266,25 +264,25 @@ class WeightedSample:
         flags, none = np.broadcast_to(one_sign, value.shape), np.zeros(value.shape, dtype=bool)
         return GroupEstimates(value, se, skewness, freedom, flags, none, np.zeros(value.shape))
 
-    def _moments(self, f: Floats, short: Any) -> list[Floats]:
+    def _moments(self, f: Floats, correction: Any) -> list[Floats]:
         """Return the sums of c^2, c^3 and c^4 by group, over all rows, f being 0 outside it."""
         k, strata = self._k, self._strata
         if self._calibration is None:
             z = (self._weight * f)[self._inside]
             if self._complete:
-                return _moments(z, k, strata, self._inside, self._code, self._groups, short)
+                return _moments(z, k, strata, self._inside, self._code, self._groups, correction)
             root = np.sqrt(k[self._inside])
             return [_sums(self._code, (root * z) ** power, self._groups) for power in (2, 3, 4)]
         everywhere = np.ones(len(f), dtype=bool)
         none = np.zeros(len(f), dtype=np.int64)
-        short = np.broadcast_to(short, self._groups)
+        correction = np.broadcast_to(correction, self._groups)
         columns = []
         for group in range(self._groups):
             part = np.zeros(len(f))
             mine = np.flatnonzero(self._inside)[self._code == group]
             part[mine] = f[mine]
             z = self._weight * self._calibration.residual(part)
-            columns.append(_moments(z, k, strata, everywhere, none, 1, short[group]))
+            columns.append(_moments(z, k, strata, everywhere, none, 1, correction[group]))
         return list(np.array(columns).reshape(self._groups, 3).T)
 
     def _sum(self, values: Floats) -> Floats:
@@ -298,7 +296,7 @@ def _moments(
     inside: NDArray[np.bool_],
     code: Indices,
     groups: int,
-    short: Any,
+    correction: Any,
 ) -> list[Floats]:
     """Return the sums of (sqrt(k) (z - B))^p, p = 2, 3, 4, by group; z is 0 where not inside.
 
@@ -318,7 +316,7 @@ def _moments(
         sums = _sums(group, within + (-B) ** power * np.maximum(rest, 0), groups)
         if power == 2:
             with np.errstate(divide="ignore", invalid="ignore"):
-                sums = np.where(sums > 0, sums / short, 0)
+                sums = np.where(sums > 0, sums / correction, 0)
         moments.append(sums + (_sums(group, B**power, groups) if count > 1 else 0))
     return moments
 
