@@ -1,8 +1,8 @@
 """Arrow types in the plain form in which tables are kept, and back.
 
-Not every Arrow type can be taken from, joined, written to Parquet: views of text and bytes cannot.
-Tables are kept with types that can. The original types are remembered elsewhere
-(`olss.tables.frames.FrameKind`), and rows handed out have them again.
+Some Arrow types, such as views of strings, cannot be concatenated or written to Parquet. Tables
+are kept with types that do. `olss.tables.frame_kind.FrameKind` records the original types, and rows
+handed out have them again.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = [
 
 
 def arrow_array(values: NDArray[Any]) -> Any:
-    """Return a (n,) NumPy array as an Arrow one.
+    """Convert a (n,) NumPy array to Arrow.
 
-    `pyarrow.array` does the same, but to see whether it got a Series it loads pandas wherever that
-    is installed, which takes longer than to sample a hundred megabytes.
+    `pyarrow.array` does the same, but imports pandas wherever it is installed, which takes longer
+    than sampling a hundred megabytes.
 
     Examples
     --------
@@ -60,10 +60,10 @@ def arrow_array(values: NDArray[Any]) -> Any:
 
 
 def numpy_array(array: Any) -> NDArray[Any]:
-    """Return an Arrow array, or a column, as a (n,) NumPy one, not to be written into.
+    """Convert an Arrow array or column to a (n,) NumPy array that must not be written to.
 
-    Null is NaN among numbers, and whole numbers with null are floats. `to_numpy` does the same, but
-    loads pandas wherever that is installed; here it does so for other than numbers only.
+    Null becomes NaN, and integers with null become floats. `to_numpy` does the same, but imports
+    pandas wherever it is installed; here that happens only for other types than numbers.
 
     Examples
     --------
@@ -92,31 +92,28 @@ def numpy_array(array: Any) -> NDArray[Any]:
 
 
 def taken(array: Any, rows: NDArray[np.int64]) -> Any:
-    """Return the entries of an Arrow array at `rows`.
-
-    `take` does the same; for numbers NumPy does it in half the time, and needs nothing loaded.
-    """
+    """Take rows of an Arrow array; for numbers NumPy does it in half the time of `take`."""
     if is_number(array.type) and not array.null_count:
         return arrow_array(numpy_array(array)[rows])
     return array.take(arrow_array(rows))
 
 
 def is_number(kind: Any) -> bool:
-    """Whether an Arrow type is of whole numbers or floats."""
+    """Whether an Arrow type is of integers or floats."""
     import pyarrow.types as kinds
 
     return bool(kinds.is_integer(kind) or kinds.is_floating(kind))
 
 
 def value_type(kind: Any) -> Any:
-    """Return the Arrow type of plain values, that of the values for categories."""
+    """Return the type of the values: for categories that of their dictionary."""
     import pyarrow.types as kinds
 
     return kind.value_type if kinds.is_dictionary(kind) else kind
 
 
 def is_text(kind: Any) -> bool:
-    """Whether an Arrow type is one of text."""
+    """Whether an Arrow type is of strings."""
     import pyarrow.types as kinds
 
     return bool(kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind))
@@ -133,7 +130,7 @@ def check_kept(array: Any, values: Any) -> None:
 
     kind = value_type(array.type)
     if getattr(kind, "extension_name", "") == "arrow.uuid":
-        raise TypeError("UUIDs would come back as bytes; make them text")
+        raise TypeError("UUIDs would come back as bytes; convert them to strings")
     objects = isinstance(values, list | tuple) or str(getattr(values, "dtype", "")) == "object"
     if not objects or is_text(kind) or (kinds.is_primitive(kind) and not kinds.is_temporal(kind)):
         return
@@ -143,7 +140,7 @@ def check_kept(array: Any, values: Any) -> None:
 
 
 def _is_same(kept: Any, given: Any) -> bool:
-    """Whether Arrow gives an object back as it was."""
+    """Whether Arrow returns an object unchanged."""
     if isinstance(given, Mapping):
         return (
             isinstance(kept, dict)
@@ -160,7 +157,7 @@ def _is_same(kept: Any, given: Any) -> bool:
 
 
 def have_same_keys(one: Any, other: Any) -> bool:
-    """Whether the structs in two Arrow types, if both have some in a place, have the same names."""
+    """Whether structs at the same place in two Arrow types have the same field names."""
     import pyarrow.types as kinds
 
     if not (kinds.is_nested(one) and kinds.is_nested(other)):
@@ -179,7 +176,7 @@ def _inside(kind: Any) -> list[Any]:
 
 
 def has_empty_lists(kind: Any) -> bool:
-    """Whether an Arrow type is, or has inside, one of lists of the fixed length 0."""
+    """Whether an Arrow type is or contains a list of fixed length 0."""
     import pyarrow.types as kinds
 
     if kinds.is_fixed_size_list(kind) and kind.list_size == 0:
@@ -190,8 +187,8 @@ def has_empty_lists(kind: Any) -> bool:
 def plain_type(kind: Any) -> Any:
     """Return the type in which values of an Arrow type are kept.
 
-    Text and bytes by views become large text and bytes, categories get 32-bit codes, extension
-    types become what they are stored as, runs and views of lists become lists.
+    Views of strings and bytes become large strings and bytes, categories get 32-bit codes,
+    extension types become their storage, run-end encodings and list views are decoded.
 
     Examples
     --------
@@ -230,9 +227,9 @@ def _plain_field(field: Any) -> Any:
 
 
 def plain_table(table: Any) -> Any:
-    """Return a table, or a record batch, with its columns in plain form.
+    """Convert the columns of a table, or a record batch, to plain form.
 
-    Fields lose their metadata and may all be null, so that it does not matter which table said so.
+    Fields lose their metadata and are nullable, so that schemas of equal tables are equal.
     """
     import pyarrow as pa
 
@@ -245,10 +242,7 @@ def plain_table(table: Any) -> Any:
 
 
 def as_type(column: Any, kind: Any) -> Any:
-    """Return a column, or an array, as another type, or raise `pyarrow.ArrowException`.
-
-    Values that the type cannot hold exactly are an error.
-    """
+    """Cast a column or an array, or raise `pyarrow.ArrowException` if a value would change."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.types as kinds
@@ -281,7 +275,7 @@ def as_type(column: Any, kind: Any) -> Any:
 
 
 def as_numbers(column: Any) -> NDArray[np.float64] | None:
-    """Return a column of numbers, or of true and false, as floats, NaN where missing; else None."""
+    """Convert a column of numbers or booleans to floats, NaN where missing; None for others."""
     import pyarrow as pa
     import pyarrow.types as kinds
 
