@@ -17,7 +17,7 @@ from torch import Tensor
 from olss.errors import DamagedCheckpointError, FormatError, InputError
 from olss.streams.record import write_json
 
-__all__ = ["check_replaceable", "read_state", "save_whole", "verify", "write_state"]
+__all__ = ["save_whole", "verify"]
 
 FORMAT = "olss-learner"
 VERSION = 3

@@ -21,18 +21,7 @@ from olss.learn.nets import (
 )
 from olss.learn.training import Seeds, Training, as_tensor, check_images
 
-__all__ = [
-    "COMPETING",
-    "ClassMask",
-    "Labels",
-    "Model",
-    "check_numbers",
-    "check_rows",
-    "labels_of",
-    "score_answers",
-    "strip_prefix",
-    "unique_labels",
-]
+__all__ = ["Model", "score_answers"]
 
 BLOCK = 1000  # rows in a forward pass outside training
 GRADIENT_FEATURES = 256
