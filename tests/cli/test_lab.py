@@ -150,7 +150,7 @@ def test_ctrl_c_is_130_and_says_how_to_go_on(folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr("olss.lab.runner.create_executor", interrupted)
     result = call("run", "small.toml")
     assert result.exit_code == 130
-    assert "the same command goes on" in result.stderr
+    assert "the same command resumes" in result.stderr
 
 
 def test_more_jobs_than_cores_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

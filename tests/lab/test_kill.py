@@ -89,7 +89,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on_and_two_commands_share_the_work(
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
     told = process.communicate(timeout=60)[0].decode()
     assert process.returncode == 130, told
-    assert "Every task learned is saved: the same command goes on" in told
+    assert "Every task learned is saved: the same command resumes" in told
     assert "Traceback" not in told
 
     both = [start(tmp_path), start(tmp_path)]

@@ -36,10 +36,10 @@ DATA_EXAMPLES = """\
 
 `olss data get mnist`  fetch one into the cache folder
 
-`olss data get mnist --into data`  or into a folder of your own: set OLSS_DATA=data to use it
+`olss data get mnist --into data`  into a folder of your own; set OLSS_DATA=data to use it
 """
 
-data = typer.Typer(no_args_is_help=True, help="Data sets: where they are, fetch them.")
+data = typer.Typer(no_args_is_help=True, help="List and fetch data sets.")
 
 
 def register(app: typer.Typer) -> None:
@@ -125,7 +125,7 @@ LISTS: dict[Kind, Callable[[], list[tuple[str, str]]]] = {
 @data.command("list", epilog=DATA_EXAMPLES)
 @report_errors
 def data_list() -> None:
-    """Say which data sets olss knows and where each was found."""
+    """List the data sets olss knows and where each was found."""
     from rich.console import Console
     from rich.table import Table
 

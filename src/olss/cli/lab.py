@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,15 +21,15 @@ __all__ = ["register"]
 EXAMPLES = """\
 **First steps**
 
-`olss demo`  see forgetting, and not forgetting, in under a minute
+`olss demo`  see what a net forgets, and how a memory prevents it, in under a minute
 
-`olss run FILE.toml`  run an experiment, or go on with it; `olss report runs/NAME`  a page of it
+`olss run FILE.toml`  run an experiment, or resume it; `olss report runs/NAME`  a page of it
 
 `olss compress big.parquet --into small.parquet --size 10000`  a training set that fits
 
-`olss list recipes`  what there is: policies, recipes, streams, datasets
+`olss list recipes`  what to choose from: policies, recipes, streams, datasets
 
-`olss COMMAND --help`  all about a command, with examples
+`olss COMMAND --help`  a command's options, with examples
 """
 
 RUN_EXAMPLES = """\
@@ -38,16 +39,16 @@ RUN_EXAMPLES = """\
 
 `olss run FILE --jobs 2 --seeds 0-4`  two runs at a time, five seeds
 
-`olss run FILE --only olss --only sgd --set train.epochs=1`  a part of it, quicker
+`olss run FILE --only olss --only sgd --set train.epochs=1`  two learners, one epoch
 
-`olss run FILE --set learner.olss.lr=0.3 --set name=try`  an idea, beside the rest
+`olss run FILE --set learner.olss.lr=0.3 --set name=try`  a variant, in a folder of its own
 
-`olss run FILE --tensorboard`  and `tensorboard --logdir runs` beside it: curves while they grow
+`olss run FILE --tensorboard`  log scores; `tensorboard --logdir runs` shows them
 
-`olss --verbose run FILE`  say what happens inside
+`olss --verbose run FILE`  log what happens
 
-The same command again goes on where it was: finished runs are kept, a killed one continues
-after its last task and ends with the same record.
+The same command resumes: finished runs are kept, a killed one continues after its last task
+and ends with the same record.
 """
 
 DEMO_EXAMPLES = """\
@@ -55,7 +56,7 @@ DEMO_EXAMPLES = """\
 
 `olss demo`  results, picture and page go to olss-demo
 
-`olss demo --into /tmp/demo`  go elsewhere
+`olss demo --into /tmp/demo`  another folder
 """
 
 TUNE_EXAMPLES = """\
@@ -67,18 +68,18 @@ TUNE_EXAMPLES = """\
 
 `olss tune FILE --set tune.method=tpe --set tune.trials=40`  let Optuna propose
 
-Scored on held-out training rows only; test rows are never looked at. The same command again
-goes on. The search space is in the file's `[tune]` table.
+Trials are scored on held-out training rows; test rows are never used. The same command resumes.
+The search space is in the file's `[tune]` table.
 """
 
-STOPPED = "Stopped. Every task learned is saved: the same command goes on from there."
-STOPPED_THERE = "Stopped. Finished runs are saved: the same command does the others."
+STOPPED = "Stopped. Every task learned is saved: the same command resumes."
+STOPPED_THERE = "Stopped. Finished runs are saved: the same command runs the others."
 
 File = Annotated[Path, typer.Argument(help="Experiment file (.toml).", show_default=False)]
 Only = Annotated[
     list[str] | None,
     typer.Option(
-        help="This learner alone, or all of its sweep; may be repeated.", show_default=False
+        help="Run this learner only, or all of its sweep; may be repeated.", show_default=False
     ),
 ]
 Set = Annotated[
@@ -87,7 +88,7 @@ Set = Annotated[
 ]
 Into = Annotated[Path, typer.Option("--into", help="Folder of results.")]
 Jobs = Annotated[
-    int, typer.Option(min=0, help="Runs at a time; 0: as many as there are cores for.")
+    int, typer.Option(min=0, help="Number of runs at a time; 0: as many as the cores allow.")
 ]
 
 
@@ -103,7 +104,7 @@ def register(app: typer.Typer) -> None:
 def demo(
     into: Annotated[Path, typer.Option("--into", help="Folder of results.")] = Path("olss-demo"),
 ) -> None:
-    """See forgetting, and not forgetting: under a minute, no download."""
+    """See what a net forgets, and how a memory prevents it: under a minute, no download."""
     from olss.lab.demo import demo as show
 
     try:
@@ -120,21 +121,22 @@ def run(
     jobs: Jobs = 1,
     only: Only = None,
     seeds: Annotated[
-        str | None, typer.Option(help="Instead of those in the file: 3, 0-4 or 0,2,5-7.")
+        str | None, typer.Option(help="Seeds to use instead of the file's: 3, 0-4 or 0,2,5-7.")
     ] = None,
     changes: Set = None,
     device: Annotated[
-        str | None, typer.Option(help="Where nets are trained: cpu, cuda, cuda:1.")
+        str | None, typer.Option(help="Device to train on: cpu, cuda, cuda:1.")
     ] = None,
     into: Into = Path("runs"),
     scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Run on this Dask cluster instead.")
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Run on the cluster of this Dask scheduler."),
     ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Log for TensorBoard, beside the results.")
     ] = False,
 ) -> None:
-    """Run an experiment, or go on with it."""
+    """Run an experiment, or resume it."""
     from olss.lab.experiment import load, safe_name
     from olss.lab.runner import TensorBoardLog, run_experiment
 
@@ -172,10 +174,10 @@ def tune(
     into: Into = Path("runs"),
     write: Annotated[
         Path | None,
-        typer.Option(help="Write an experiment file with the choice.", show_default=False),
+        typer.Option(help="Write an experiment file with the chosen settings.", show_default=False),
     ] = None,
 ) -> None:
-    """Choose settings on validation rows, with Optuna."""
+    """Choose settings on held-out training rows, with Optuna."""
     from olss.lab.experiment import load, safe_name
     from olss.lab.tune import format_tuned
     from olss.lab.tune import tune as search
@@ -186,11 +188,11 @@ def tune(
     try:
         content = search(experiment, into, out, _processes(jobs, experiment))
     except KeyboardInterrupt:
-        raise Interrupted("Stopped. Every trial is saved: the same command goes on.") from None
+        raise Interrupted("Stopped. Every trial is saved: the same command resumes.") from None
     out.print()
     out.print(_choices(content))
     out.print()
-    for text in _edges(content):
+    for text in _edges(experiment, content):
         out.print(text, style="yellow", soft_wrap=True, highlight=False, markup=False)
     folder = into / f"{safe_name(experiment.name)}-tune"
     out.print(f"Every trial is in {folder / 'tune.json'}", soft_wrap=True, highlight=False)
@@ -207,14 +209,18 @@ def tune(
         raise typer.Exit(1)
 
 
-def _edges(content: dict[str, Any]) -> list[str]:
-    """Return a sentence for each choice that lies at the edge of what was tried."""
-    return [
-        f"{key}={one['chosen']['settings'][key]} of {name} is the {edge} value tried: a better one "
-        f"may lie beyond. Widen the search: --set 'tune.space.{key}=[...]'"
-        for name, one in content.items()
-        for key, edge in one["edges"].items()
-    ]
+def _edges(experiment: Experiment, content: dict[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each choice that lies at the edge of what was tried."""
+    for learner in experiment.learners:
+        one = content[learner.name]
+        for key, edge in one["edges"].items():
+            value = f"{key}={one['chosen']['settings'][key]} of {learner.name}"
+            own = key in learner.tune
+            place = f"learner.{learner.name}.tune.{key}" if own else f"tune.space.{key}"
+            yield (
+                f"{value} is the {edge} value tried: a better one may lie beyond. Widen the search "
+                f"(--set '{place}=[...]')."
+            )
 
 
 def _choices(content: dict[str, Any]) -> Any:

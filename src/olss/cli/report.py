@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 @report_errors
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders that hold records.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders with records.")],
     out: Annotated[Path, typer.Option(help="Folder to write the report into.")] = Path("report"),
 ) -> None:
     """Make a page, figures, tables and checked claims from the records of runs."""

@@ -1,7 +1,7 @@
-"""Images that stay in a memory and images that go, from what a run left behind.
+"""Images that a memory keeps and images that it does not.
 
-A finished run with a memory has ``memory.npz``: task and row, within the task's training rows,
-of all it holds. The images come from the stream the record describes, if its data are here.
+A finished run with a memory has ``memory.npz``: task and row, within the task's training rows, of
+everything held. The images come from the stream that the record describes, if its data are here.
 """
 
 from __future__ import annotations

@@ -9,27 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from olss.streams.record import Record
 
-__all__ = [
-    "LEVEL",
-    "MEASURES",
-    "Interval",
-    "Measure",
-    "backward",
-    "difference",
-    "forgetting",
-    "forward",
-    "interval",
-    "log_ratio",
-    "phase_seconds",
-    "seconds",
-]
+__all__ = ["MEASURES", "Interval", "difference", "interval", "log_ratio", "seconds"]
 
 
 LEVEL = 0.95
@@ -155,12 +143,11 @@ def _quantile(freedom: float) -> float:
 
 
 # ------------------------------------------------------------------ measures
+# R is the matrix of scores, R[i, j] the score on task j after task i, and T the number of tasks.
 
 
 def forgetting(record: Record) -> float:
-    """Mean over all tasks but the last of the best score a task ever had minus its last.
-
-    Chaudhry et al. (2018), "Riemannian walk for incremental learning".
+    """Return the forgetting of Chaudhry et al. (2018), "Riemannian walk for incremental learning".
 
     Examples
     --------
@@ -168,54 +155,45 @@ def forgetting(record: Record) -> float:
     0.4
     """
     R = record.accuracy
-    if len(R) < 2:
-        return math.nan
-    return float((np.fmax.reduce(R[:-1, :-1], axis=0) - R[-1, :-1]).mean())
+    return _mean(np.fmax.reduce(R[:-1, :-1], axis=0) - R[-1, :-1]) if len(R) > 1 else NAN
 
 
 def backward(record: Record) -> float:
-    """Mean over all tasks but the last of R[T, j] - R[j, j].
-
-    Lopez-Paz and Ranzato (2017), "Gradient episodic memory"; divided by T - 1 as written there.
-    """
+    """Return the backward transfer of Lopez-Paz and Ranzato (2017), "Gradient episodic memory"."""
     R = record.accuracy
-    if len(R) < 2:
-        return math.nan
-    return float((R[-1] - R.diagonal())[:-1].mean())
+    return _mean((R[-1] - R.diagonal())[:-1]) if len(R) > 1 else NAN
 
 
 def forward(record: Record) -> float:
-    """Mean over all tasks but the first of the score just before learning minus at the start.
+    """Return the forward transfer of Lopez-Paz and Ranzato (2017)."""
+    return _mean((record.ahead - record.initial)[1:]) if len(record.accuracy) > 1 else NAN
 
-    Lopez-Paz and Ranzato (2017); the start is the net as initialised.
-    """
-    if len(record.accuracy) < 2:
-        return math.nan
-    return float((record.ahead - record.initial)[1:].mean())
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean())
 
 
 def phase_seconds(record: Record) -> dict[str, float]:
     """Return the seconds spent in "select", "train" and "evaluate".
 
-    Of the processor where the run had one thread, since other work on the machine does not
-    lengthen those; of the clock otherwise, or where a record has no others.
+    Processor time where the run had one thread, since other work on the machine does not lengthen
+    it; wall-clock time otherwise, or where a record has no other.
     """
     clock, cpu = (
         {phase: float(values.sum()) for phase, values in spent.items()}
         for spent in (record.task_seconds, record.task_cpu_seconds)
     )
-    one = record.config.get("training", {}).get("threads") == 1
-    return cpu if one and not any(map(math.isnan, cpu.values())) else clock
+    one_thread = record.config.get("training", {}).get("threads") == 1
+    return cpu if one_thread and not any(map(math.isnan, cpu.values())) else clock
 
 
 def seconds(record: Record) -> float:
-    """Seconds of selecting and training; evaluation is not a method's doing."""
+    """Return the seconds of selecting and training; a method has no part in evaluation."""
     spent = phase_seconds(record)
     return spent["select"] + spent["train"]
 
 
-@dataclass(frozen=True)
-class Measure:
+class Measure(NamedTuple):
     """A number of a record: its short title, its definition in words, and how to get it."""
 
     title: str
@@ -223,7 +201,7 @@ class Measure:
     of: Callable[[Record], float]
 
 
-MEASURES: dict[str, Measure] = {
+MEASURES = {
     "average": Measure(
         "Average",
         "mean score over all tasks after the last one",
@@ -242,7 +220,7 @@ MEASURES: dict[str, Measure] = {
     "learned": Measure(
         "When learned",
         "mean over tasks of the score right after learning the task",
-        lambda record: float(record.accuracy.diagonal().mean()),
+        lambda record: _mean(record.accuracy.diagonal()),
     ),
     "forgetting": Measure(
         "Forgetting",
