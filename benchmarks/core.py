@@ -30,7 +30,7 @@ from scipy.linalg import blas
 
 import olss
 from olss.core.sampling import inclusion_probabilities, pivotal_sample, successive_sample
-from olss.memory.spectrum import Spectrum
+from olss.memory.moments import SeenMoments
 from olss.streams import load_dataset
 
 ROWS, COLUMNS = 120_000, 784
@@ -78,7 +78,7 @@ def products(new: np.ndarray[Any, Any], pool: np.ndarray[Any, Any]) -> None:
         blas.strmm(1.0, lower, block.T, side=0, lower=1, overwrite_b=1)
 
 
-def update(seen: Spectrum, pool: np.ndarray[Any, Any], scores: str) -> None:
+def update(seen: SeenMoments, pool: np.ndarray[Any, Any], scores: str) -> None:
     """Take the second half of the pool into the spectrum and score all of it."""
     half = len(pool) // 2
     seen.plus(pool[half:]).leverage([pool[:half], pool[half:]], scores=scores, seed=0)
@@ -164,14 +164,14 @@ def main() -> None:
     measure("sketched, Gaussian", lambda: olss.leverage_scores(A, method="sketched", seed=0))
     measure("ridge='auto', Gaussian", lambda: olss.leverage_scores(A, ridge="auto", size=2000))
     measure("update, Gaussian: products alone", lambda: products(A[60_000:], A))
-    seen = Spectrum().plus(A[:60_000])
+    seen = SeenMoments().plus(A[:60_000])
     measure("update, Gaussian: exact", lambda: update(seen, A, "exact"))
     measure("update, Gaussian: sketched", lambda: update(seen, A, "sketched"))
     try:
         M = permuted_mnist()
         F = M.astype(np.float32) / 255
         measure("exact, permuted MNIST uint8", lambda: olss.leverage_scores(M))
-        digits = Spectrum().plus(M[:60_000])
+        digits = SeenMoments().plus(M[:60_000])
         measure("update, permuted MNIST uint8: exact", lambda: update(digits, M, "exact"))
         measure("update, permuted MNIST uint8: sketched", lambda: update(digits, M, "sketched"))
         measure("exact, permuted MNIST float32", lambda: olss.leverage_scores(F))

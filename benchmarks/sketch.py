@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from olss.memory.sketch import Sketch
+from olss.sketch import Sketch
 
 ROWS, COLUMNS, CLASSES = 60_000, 784, 10
 CASES = [

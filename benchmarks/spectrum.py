@@ -21,9 +21,9 @@ from rich.table import Table
 
 from olss.core.leverage import pool_scores
 from olss.core.sampling import inclusion_probabilities, pivotal_sample
-from olss.memory.certificate import Certificate, certify
+from olss.diagnostics.certificate import Certificate, certify
+from olss.memory.moments import SeenMoments
 from olss.memory.policies import Weighted
-from olss.memory.spectrum import Spectrum
 from olss.streams import rotated
 
 WAYS = ("spectrum", "pool", "uniform")
@@ -32,7 +32,7 @@ WAYS = ("spectrum", "pool", "uniform")
 def sketch(tasks: list[NDArray[np.uint8]], size: int, way: str, seed: int) -> Certificate:
     """Return the certificate of a sketch that saw all tasks, one after the other."""
     rng = np.random.default_rng(seed)
-    seen = Spectrum()
+    seen = SeenMoments()
     kept, weight = tasks[0][:0], np.ones(0)
     for X in tasks:
         seen = seen.plus(X)

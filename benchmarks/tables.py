@@ -25,8 +25,8 @@ from threadpoolctl import threadpool_limits
 
 from olss import Sketch
 from olss.files import compress
-from olss.memory.numbers import Numbers
-from olss.memory.spectrum import Spectrum
+from olss.memory.encoder import Encoder
+from olss.memory.moments import SeenMoments
 from olss.tables.encoder import fit_encoder
 from olss.tables.frames import from_arrow, to_arrow
 from olss.tables.schema import conform, unify_schemas
@@ -71,8 +71,8 @@ def main() -> None:
     pq.write_table(table, file)
     turned = table.select(table.schema.names[::-1])
     plan = fit_encoder(table.slice(0, SAMPLE))
-    batch, numbers = one_batch(table), Numbers(plan=plan)
-    seen = numbers.added(Spectrum(), batch, np.ones(ROWS))
+    batch, numbers = one_batch(table), Encoder(plan=plan)
+    seen = numbers.accumulate(SeenMoments(), batch, np.ones(ROWS))
     scorer = numbers.scorer(seen, "exact", KEPT, 0)
     rows = np.sort(np.random.default_rng(1).choice(ROWS, KEPT, replace=False))
     kept = table.take(rows)
@@ -88,7 +88,7 @@ def main() -> None:
         f"plan, decided on {SAMPLE:,} rows": lambda: fit_encoder(table.slice(0, SAMPLE)),
         "columns as NumPy arrays": lambda: plan.encode(batch),
         f"... as {plan.width} numbers a row": lambda: [None for _ in blocks(plan, batch)],
-        "... and their Gram matrix": lambda: Spectrum().plus(TableRows(plan, batch)),
+        "... and their Gram matrix": lambda: SeenMoments().plus(TableRows(plan, batch)),
         "... or their scores": lambda: scorer(batch),
         f"{KEPT:,} rows taken": lambda: table.take(rows),
         f"{KEPT:,} rows back to pandas": lambda: from_arrow(kept, kind),

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from olss import Sketch
-from olss.memory.estimates import estimate
+from olss.diagnostics.estimates import estimate
 
 RESULTS = Path(__file__).resolve().parent / "results" / "coverage"
 N, SIZE = 10_000, 500

@@ -18,7 +18,7 @@ from experiments.leverage_pays.__main__ import write
 from experiments.leverage_pays.tables import Floats, _csv
 
 from olss import Sketch
-from olss.memory.drift import drift
+from olss.diagnostics.drift import drift
 
 ROWS = 1_000
 BATCHES = (100, 1_000)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from olss.memory.sketch import Sketch
+from olss.sketch import Sketch
 
 
 def stream(tasks: int = 5, rows: int = 60, seed: int = 3) -> list[dict[str, Any]]:
@@ -38,9 +38,16 @@ def fed(sketch: Sketch, updates: list[dict[str, Any]]) -> Sketch:
     return sketch
 
 
+def sample_pending(sketch: Sketch) -> None:
+    """Have rows that wait for more sampled now: another size does that."""
+    size = sketch.size
+    sketch.size = 2 * size
+    sketch.size = size
+
+
 def fingerprint(sketch: Sketch) -> dict[str, Any]:
     """Everything an update may change, as bytes and plain values."""
-    state = sketch._settled
+    state = sketch._state
     return {
         "columns": {name: as_bytes(state.rows[name]) for name in state.rows},
         "seen": state.seen,

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from olss.memory.absorbing import WAITING_ROWS
+from olss.memory.engine import BUFFER_ROWS
 from olss.memory.policies import POLICIES
-from olss.memory.sketch import Sketch
-from tests.sketches import as_torch, fed, fingerprint, stream
+from olss.sketch import Sketch
+from tests.sketches import as_torch, fed, fingerprint, sample_pending, stream
 
 SIZE = 50
 KIND = {"numpy": lambda update: update, "torch": as_torch}
@@ -72,9 +72,9 @@ def test_never_more_rows_than_size_and_never_fewer_than_there_are(policy, kind):
 @every_policy
 def test_memory_is_bounded_by_the_size(policy):
     sketch = fed(Sketch(SIZE, policy, seed=0), updates(tasks=15))
-    rows = sketch._settled.rows
+    rows = sketch._state.rows
     assert all(len(rows[name]) == SIZE for name in rows)
-    assert sketch._state.waiting_rows < WAITING_ROWS
+    assert sketch._buffered.pending_rows < BUFFER_ROWS
 
 
 @every_policy
@@ -142,6 +142,7 @@ def test_a_feature_map_is_what_is_scored(policy):
         sketch = Sketch(SIZE, policy, seed=0, **options)
         for update in data:
             assert len(sketch.update(**update)) == min(SIZE, sketch.seen)
+            sample_pending(sketch)  # rows with a feature map are never pending
         return sketch.index
 
     mapped = kept(updates(), features=features)

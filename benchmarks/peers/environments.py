@@ -31,7 +31,7 @@ class Peer:
 
 
 PEERS = {
-    "olss": Peer("olss", "", ("olss", "olss.files", "olss.files.steps", "olss.files.engines")),
+    "olss": Peer("olss", "", ("olss", "olss.files", "olss.files.compress", "olss.files.engines")),
     "duckdb": Peer("duckdb", "2.0.0", ("duckdb",)),
     "polars": Peer("polars", "2.1.0", ("polars",)),
     "pandas": Peer("pandas", "3.1.1", ("pandas",)),

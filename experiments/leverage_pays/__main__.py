@@ -14,7 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from olss import Sketch
-from olss.memory.estimates import estimate
+from olss.diagnostics.estimates import estimate
 from olss.memory.policies import Weighted
 
 from .models import certificate, fitted_losses

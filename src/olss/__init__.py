@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from olss.core.frequent_directions import FrequentDirections
     from olss.core.gram import Gram
     from olss.core.leverage import leverage_scores
-    from olss.memory.sketch import Sketch
+    from olss.sketch import Sketch
 
 # A library logs, and leaves it to the program whether anybody sees it.
 logging.getLogger("olss").addHandler(logging.NullHandler())
@@ -54,7 +54,7 @@ __getattr__ = lazy_getattr(
     {
         "FrequentDirections": "olss.core.frequent_directions",
         "Gram": "olss.core.gram",
-        "Sketch": "olss.memory.sketch",
+        "Sketch": "olss.sketch",
         "leverage_scores": "olss.core.leverage",
     },
 )

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from olss.memory.policies import POLICIES
-from olss.memory.sketch import Sketch
+from olss.sketch import Sketch
 from olss.streams import permuted
 
 with warnings.catch_warnings():

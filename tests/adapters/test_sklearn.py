@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from olss.adapters.sklearn import ContinualClassifier, ContinualRegressor, LeverageSampler
 from olss.errors import DataError, InputError, OlssWarning
-from olss.memory.sketch import Sketch
+from olss.sketch import Sketch
 
 
 def known_to_fail(estimator):
@@ -275,7 +275,7 @@ def test_rows_removed_are_forgotten_by_the_estimator_too():
     stay = KNeighborsClassifier(1).fit(X[person != 3], y[person != 3])
     np.testing.assert_array_equal(model.predict(X), stay.predict(X))
     assert model.remove([0, 1, 3]) == 2  # person 3 is not there any more
-    with pytest.raises(DataError, match=r"came with extra\['person'\]"):
+    with pytest.raises(DataError, match="person"):
         model.partial_fit(X, y)
     with pytest.raises(NotFittedError):
         clone(model).remove(0)

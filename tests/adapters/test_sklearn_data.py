@@ -388,7 +388,7 @@ def test_text_is_remembered_as_sparse_rows():
     assert isinstance(held, sp.csr_array)
     assert (held != tfidf.transform(texts)[model.sketch_.index]).nnz == 0
     assert model.score(tfidf.transform(texts), y) > 0.8
-    with pytest.raises(DataError, match="sparse rows so far"):
+    with pytest.raises(DataError, match="X must be sparse rows"):
         model.partial_fit(tfidf.transform(texts[:9]).toarray(), y[:9])
 
 

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from olss.adapters.torch import SketchDataset, SketchStream, replay_loader
 from olss.errors import DataError, InputError
-from olss.memory.sketch import Sketch
+from olss.sketch import Sketch
 
 # On a machine with one core torch warns of two.
 two_workers = pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker:UserWarning")
@@ -20,6 +20,12 @@ NOW = -np.arange(1, 101, dtype=np.float32)
 def remembering(size=40, kind=np.asarray, **options):
     rows = kind(np.column_stack([PAST, PAST]))
     return Sketch(size, seed=0, **options).update(rows, kind(PAST.astype(np.int64)))
+
+
+def weighing():
+    """Return a sketch of eight rows of different weights."""
+    rows, weight = np.column_stack([PAST, PAST])[:8], np.arange(1, 9)
+    return Sketch(8, seed=0).update(rows, PAST[:8].astype(np.int64), weight=weight)
 
 
 def now(kind=np.asarray):
@@ -84,8 +90,7 @@ def frequencies(draw, sketch, draws):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_stream_draws_rows_alike_or_by_weight(weighted):
-    sketch = remembering(8)
-    sketch.weight[:] = np.arange(1, 9)
+    sketch = weighing()
     rows = iter(SketchStream(sketch, weighted=weighted, seed=0))
     draws = 8_000
     found = frequencies((next(rows)[1] for _ in range(draws)), sketch, draws)
@@ -138,8 +143,7 @@ def test_remembered_rows_take_turns():
 
 
 def test_weights_as_sampler():
-    sketch = remembering(8)
-    sketch.weight[:] = np.arange(1, 9)
+    sketch = weighing()
     loader = replay_loader(now(), sketch, batch_size=20, weights="sampler", seed=0)
     past = [y for epoch in range(60) for batch in labels(loader) for y in batch if y > 0]
     expected = sketch.weight / sketch.weight.sum()
@@ -148,8 +152,7 @@ def test_weights_as_sampler():
 
 
 def test_weights_for_the_loss_are_those_of_the_rows():
-    sketch = remembering(8)
-    sketch.weight[:] = np.arange(1, 9)
+    sketch = weighing()
     scaled = dict(zip(sketch.y.tolist(), sketch.weight / 4.5, strict=True))
     for _, y, weight in replay_loader(now(), sketch, batch_size=20, weights="loss", seed=0):
         expected = [scaled.get(label, 1.0) for label in y.tolist()]

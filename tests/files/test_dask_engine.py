@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import olss.files.parts
+import olss.files.chunks
 from olss.errors import InputError
 from olss.files import compress, inspect
 
@@ -46,7 +46,7 @@ def cluster():
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setattr(olss.files.parts, "PART_BYTES", 300_000)
+    monkeypatch.setattr(olss.files.chunks, "LARGE_BYTES", 300_000)
 
 
 def rows(path):

@@ -10,8 +10,8 @@ import pytest
 from olss import Sketch
 from olss.errors import InputError, OlssError
 from olss.files import compress, forget
-from olss.files.result_lock import written_alone
 from olss.memory import sketch_file
+from olss.memory.sketch_file import lock
 from olss.util.files import file_lock
 
 
@@ -52,29 +52,29 @@ def test_the_spectrum_is_left_without_their_own_part(tmp_path):
     who = rng.integers(0, 10, 2_000)
     path = tmp_path / "s.parquet"
     Sketch(500, seed=0).update(X, extra={"who": who}).save(path)
-    held = Sketch.load(path)
+    held = Sketch.load(path, frame="arrow")
     gone = held.index[held.extra["who"] == 3]
     assert forget(path, {"who": "3"}).removed == len(gone)
     rest = np.delete(X, gone, axis=0)
-    after = Sketch.load(path)._settled.spectrum
+    after = Sketch.load(path, frame="arrow")._state.moments
     np.testing.assert_allclose(after.matrix, rest.T @ rest, rtol=1e-6, atol=1e-6)
     assert after.rows == len(rest)
 
 
 def test_the_text_says_what_remains(made):
-    kept = Sketch.load(made)._settled.spectrum is not None
+    kept = Sketch.load(made, frame="arrow")._state.moments is not None
     rows = pd.read_parquet(made)
     one = rows[rows["person"].isin(["person-1", "person-2"])].iloc[0]
     match = rows["person"].isin(["person-1", "person-2"]) & (rows["age"] == one["age"])
     text = str(forget(made, {"person": ["person-1", "person-2"], "age": str(one["age"])}))
-    went = "1 row is" if match.sum() == 1 else f"{match.sum()} rows are"
-    assert f"{went} gone, {600 - match.sum()} of 3,000 seen are left." in text
+    went = "1 row" if match.sum() == 1 else f"{match.sum()} rows"
+    assert f"{went} removed, {600 - match.sum()} of 3,000 seen are left." in text
     text = str(forget(made, {"person": "person-3"}))
     assert text.startswith(f"{made}: ")
-    assert "rows are gone" in text
-    assert ("their own part is taken off" in text) == kept
-    assert ("No spectrum is kept" in text) != kept
-    assert str(forget(made, {"person": "person-3"})).endswith("the file is as it was.")
+    assert "rows removed" in text
+    assert ("are subtracted from the Gram matrix" in text) == kept
+    assert ("No Gram matrix is kept" in text) != kept
+    assert str(forget(made, {"person": "person-3"})).endswith("the file is unchanged.")
 
 
 def test_a_value_that_stays_known_is_said(tmp_path):
@@ -84,15 +84,15 @@ def test_a_value_that_stays_known_is_said(tmp_path):
     for given, policy in ((frame, "weighted"), (frame.astype({"who": "category"}), "reservoir")):
         Sketch(80, policy, seed=0).update(given).save(path)
         text = str(forget(path, {"who": "ann"}))
-        assert "The value 'ann' stays known as one that column 'who' can have." in text
+        assert "The value 'ann' stays listed among the values of column 'who'." in text
     Sketch(80, "reservoir").update(frame).save(path)
-    assert "stays known" not in str(forget(path, {"who": "ann"}))
+    assert "stays listed" not in str(forget(path, {"who": "ann"}))
     assert "ann" not in pq.read_table(path)["who"].to_pylist()
 
 
 def test_the_file_goes_on_after(made, tmp_path):
     forget(made, {"day": "2026-01-03"})
-    left = len(Sketch.load(made))
+    left = len(Sketch.load(made, frame="arrow"))
     table(2_000, seed=1).to_parquet(tmp_path / "two.parquet")
     summary = compress([tmp_path / "one.parquet", tmp_path / "two.parquet"], into=made)
     assert (summary.seen, summary.new) == (5_000, 2_000)
@@ -117,9 +117,9 @@ def test_weights_stay_unbiased_for_the_rest():
 
 
 def test_everything_may_go(made):
-    found = forget(made, {"task": Sketch.load(made).task[0]})
+    found = forget(made, {"task": Sketch.load(made, frame="arrow").task[0]})
     assert (found.rows, found.removed) == (0, 600)
-    assert len(Sketch.load(made)) == 0
+    assert len(Sketch.load(made, frame="arrow")) == 0
 
 
 def test_a_link_to_a_file_being_written_is_held_as_the_file_is(tmp_path):
@@ -128,11 +128,11 @@ def test_a_link_to_a_file_being_written_is_held_as_the_file_is(tmp_path):
     Sketch(10).update({"x": [1.0, 2.0]}).save(path)
     link.symlink_to(path)
     for held, other in ((path, link), (link, path)):
-        with written_alone(held), pytest.raises(OlssError, match=f"{other.name} is being written"):
+        with lock(held), pytest.raises(OlssError, match=f"{other.name} is being written"):
             forget(other, {"x": 1.0})
     assert forget(link, {"x": 1.0}).removed == 1
     assert link.is_symlink()
-    assert len(Sketch.load(path)) == 1
+    assert len(Sketch.load(path, frame="arrow")) == 1
 
 
 def test_what_fails_leaves_the_file_as_it_was(made, monkeypatch):
@@ -140,7 +140,7 @@ def test_what_fails_leaves_the_file_as_it_was(made, monkeypatch):
     for where in ({"nobody": 1}, {"age": "old"}, {}, None, "person=7"):
         with pytest.raises(InputError):
             forget(made, where)
-    monkeypatch.setattr(sketch_file, "table_of", lambda state: 1 / 0)
+    monkeypatch.setattr(sketch_file, "to_table", lambda state: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         forget(made, {"person": "person-7"})
     monkeypatch.undo()

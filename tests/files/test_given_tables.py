@@ -56,7 +56,7 @@ def test_rows_are_those_of_the_tables(kind, policy, tmp_path, monkeypatch):
     out = tmp_path / "out.parquet"
     summary = compress(GIVEN[kind](), into=out, size=50, policy=policy, seed=0)
     assert (summary.rows, summary.seen) == (50, 500)
-    kept = Sketch.load(out)
+    kept = Sketch.load(out, frame="arrow")
     assert kept.X.column("a").to_pylist() == TABLE["a"].take(kept.index).to_pylist()
     assert not list(temporary.iterdir())
 
@@ -68,14 +68,16 @@ def test_tables_are_called_by_their_places_and_give_the_same_bytes(tmp_path):
     files = [tmp_path / f"{name}.parquet" for name in "xy"]
     for out in files:
         summary = compress([tmp_path / "in.parquet", TABLE, TABLE], into=out, size=50, seed=0)
-        assert "table-2 has been taken in already; passed over" in str(summary)
+        assert "1 file already ingested, 2 new" in str(summary)
         summary = compress(other, into=out)  # another one than any before
         assert (summary.new, summary.notes) == (500, [])
     names = ["table-1", "table-2"]
     assert files[0].read_bytes() == files[1].read_bytes()
     kept = pq.read_table(files[0])
     assert set(names) <= set(kept["olss_task"].to_pylist())
-    assert [line["address"] for line in Sketch.load(files[0])._settled.files][1:] == names
+    assert [line["address"] for line in Sketch.load(files[0], frame="arrow")._state.files][
+        1:
+    ] == names
     wrong = TABLE.rename_columns(["a", "u"])
     with pytest.raises(DataError, match=r"^table-3 lacks the column 't'"):
         compress(wrong, into=files[0])
@@ -88,7 +90,7 @@ def test_a_file_is_continued_with_a_frame_and_a_saved_sketch_with_a_file(tmp_pat
     sketch.save(tmp_path / "sketch.parquet")
     summary = compress(tmp_path / "in.parquet", into=tmp_path / "sketch.parquet")
     assert (summary.rows, summary.seen) == (60, 1_000)
-    loaded = Sketch.load(tmp_path / "sketch.parquet")
+    loaded = Sketch.load(tmp_path / "sketch.parquet", frame="arrow")
     assert isinstance(loaded.X, pd.DataFrame)
     both = pd.concat([frame, frame], ignore_index=True)
     pd.testing.assert_frame_equal(loaded.X, both.iloc[loaded.index].reset_index(drop=True))
@@ -109,6 +111,9 @@ def test_categories_that_differ_in_parts_of_a_table_are_united_and_in_an_iterato
     )
     both = pa.concat_tables([first, second])
     compress(both, into=tmp_path / "out.parquet", size=len(both), policy="reservoir")
-    assert Sketch.load(tmp_path / "out.parquet").X["c"].to_pylist() == both["c"].to_pylist()
+    assert (
+        Sketch.load(tmp_path / "out.parquet", frame="arrow").X["c"].to_pylist()
+        == both["c"].to_pylist()
+    )
     with pytest.raises(InputError, match="the same categories, in one order"):
         compress(iter([[first, second]]), into=tmp_path / "other.parquet", size=9)

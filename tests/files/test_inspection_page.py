@@ -14,7 +14,7 @@ from olss import Sketch
 from olss.errors import InputError
 from olss.files import compress, inspect
 from olss.files.inspection_page import render_page, write_page
-from olss.memory.policies import POLICIES, says
+from olss.memory.policies import POLICIES
 from tests.browser import Browser, find_chromium
 from tests.page_elements import Elements
 
@@ -114,11 +114,11 @@ def _drawn(text, title):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_has_its_page_and_text(folder, policy):
     """Issue 20.14: results of some policies could not be looked at."""
-    for options in ({}, {"spectrum": True}):
+    for options in ({}, {"moments": True}):
         found = inspect(made(folder, policy, **options))
         assert f"policy {policy}" in str(found)
         assert headings(render_page(found)) == TITLES
-        assert (found.error is None) == (not options and says(POLICIES[policy], "scored") != "seen")
+        assert (found.error is None) == (not options and POLICIES[policy].leverage_scope != "seen")
         assert _drawn(str(found), "rows by task") == 400
         if "rows by weight" in str(found):
             assert _drawn(str(found), "rows by weight") == 400
@@ -172,7 +172,7 @@ def test_policies_without_weights_promise_nothing_of_them(folder):
     assert "stand for" not in re.sub("<style>.*</style>", "", page, flags=re.S)
     assert "weights do not say" in page
     assert "stand for" in render_page(inspect(made(folder, "balanced")))
-    assert "needs the probability with which each row was kept" in page
+    assert "needs known inclusion probabilities" in page
 
 
 @in_browser
@@ -220,7 +220,7 @@ def test_a_direction_that_is_missing_is_no_guarantee_and_named(tmp_path):
     X = np.random.default_rng(0).standard_normal((2_000, 4))
     X[:, 3] = 0
     X[0, 3] = 1.0
-    sketch = Sketch(100, policy="reservoir", spectrum=True, seed=0).update(X)
+    sketch = Sketch(100, policy="reservoir", moments=True, seed=0).update(X)
     assert 0 not in sketch.index
     sketch.save(tmp_path / "some.sketch.parquet")
     found = inspect(tmp_path / "some.sketch.parquet")

@@ -9,7 +9,7 @@ import pytest
 from olss import Sketch
 from olss.errors import DataError, InputError
 from olss.files import compress, inspect
-from olss.files.new_rows import SAMPLE_ROWS, sampled_rows
+from olss.files.inspection import SAMPLE_ROWS, sample_new_rows
 
 
 def table(rows, seed, shift=0.0):
@@ -72,7 +72,7 @@ def test_the_sample_is_bounded_and_uniform(made, tmp_path):
     frame = pd.concat([table(rows, 4)])
     frame["a"] = np.arange(rows) / rows
     frame.to_parquet(tmp_path / "large.parquet", row_group_size=7_000)
-    sample = sampled_rows(Sketch.load(made), [tmp_path / "large.parquet"])
+    sample = sample_new_rows(Sketch.load(made, frame="arrow"), [tmp_path / "large.parquet"])
     assert sample.num_rows == SAMPLE_ROWS
     mean = np.mean(sample["a"].to_numpy())
     assert abs(mean - 0.5) < 4 * np.sqrt(1 / 12 / SAMPLE_ROWS)

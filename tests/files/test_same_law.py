@@ -12,6 +12,7 @@ from olss.errors import InputError
 from olss.files import compress
 from olss.memory import Choice
 from olss.memory.policies import POLICIES
+from tests.sketches import sample_pending
 
 ROWS, SIZE, REPEATS = 60, 12, 150
 
@@ -32,7 +33,7 @@ def table():
 @pytest.fixture
 def small_parts(monkeypatch):
     """Cut even a small file into parts, and parts into blocks."""
-    monkeypatch.setattr("olss.files.parts.SMALL_PART_BYTES", 1)
+    monkeypatch.setattr("olss.files.chunks.SMALL_BYTES", 1)
 
 
 def frequencies(draw):
@@ -47,7 +48,7 @@ def frequencies(draw):
 
 def compressed(path, into, seed, **options):
     compress(path, into=into, size=SIZE, target="label", seed=seed, fresh=True, **options)
-    sketch = Sketch.load(into)
+    sketch = Sketch.load(into, frame="arrow")
     return sketch.index, sketch.weight
 
 
@@ -82,11 +83,12 @@ def test_rows_stay_as_often_from_files_as_from_memory(policy, table, tmp_path, s
 def test_without_a_spectrum_a_second_run_is_as_a_second_update(table, tmp_path):
     """Rows seen before are known by those held; weights say by which probabilities rows stayed."""
     out = tmp_path / "out.parquet"
-    sketch = Sketch(25, scores="exact", spectrum=False, seed=0)
+    sketch = Sketch(25, scores="exact", moments=False, seed=0)
     sketch.update(table.slice(0, 45), y="label", task="table-1").save(out)
+    sample_pending(sketch)  # as compress will
     sketch.update(table.slice(45), y="label", task="table-2")
     compress(table.slice(45), into=out)
-    loaded = Sketch.load(out)
+    loaded = Sketch.load(out, frame="arrow")
     both, here, there = np.intersect1d(sketch.index, loaded.index, return_indices=True)
     assert (both < 45).any()
     assert (both >= 45).any()
@@ -94,13 +96,13 @@ def test_without_a_spectrum_a_second_run_is_as_a_second_update(table, tmp_path):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("options", [{}, {"spectrum": False}, {"spectrum": True}, {"last": 40}])
+@pytest.mark.parametrize("options", [{}, {"moments": False}, {"moments": True}, {"window": 40}])
 def test_a_spectrum_is_kept_where_a_sketch_keeps_one(policy, options, table, tmp_path):
     out = tmp_path / "out.parquet"
     summary = compress(table, into=out, size=SIZE, policy=policy, **options)
-    kept = Sketch.load(out)._settled.spectrum is not None
+    kept = Sketch.load(out, frame="arrow")._state.moments is not None
     sketch = Sketch(SIZE, policy, **options).update(table)
-    assert kept == (sketch._settled.spectrum is not None)
+    assert kept == (sketch._state.moments is not None)
     if policy in ("weighted", "paper"):
         assert "one-hot (3 values" in str(summary)
 
@@ -109,7 +111,7 @@ def test_the_last_rows_are_the_same_bytes(table, tmp_path, small_parts):
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=7)
     compressed(tmp_path / "in.parquet", tmp_path / "out.parquet", 0, policy="recent")
     sketch = Sketch(SIZE, "recent").update(table, y="label")
-    loaded = Sketch.load(tmp_path / "out.parquet")
+    loaded = Sketch.load(tmp_path / "out.parquet", frame="arrow")
     assert loaded.X.equals(sketch.X)
     assert loaded.y.equals(sketch.y)
     assert loaded.index.tobytes() == sketch.index.tobytes()
@@ -123,7 +125,7 @@ def test_a_policy_of_ones_own_goes_over_files_block_by_block(table, tmp_path, sm
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=7)
     out = tmp_path / "out.parquet"
     compress(tmp_path / "in.parquet", into=out, size=SIZE, target="label", policy=largest)
-    kept = np.sort(Sketch.load(out, policy=largest).X.column("a").to_numpy())
+    kept = np.sort(Sketch.load(out, policy=largest, frame="arrow").X.column("a").to_numpy())
     np.testing.assert_array_equal(kept, np.sort(table.column("a").to_numpy())[-SIZE:])
     with pytest.raises(InputError, match=r"load\(path, policy=...\)"):
         compress([table.slice(0, 3)], into=out)
@@ -140,7 +142,7 @@ def test_weighted_over_files_in_several_runs_stays_unbiased(table, tmp_path, blo
         for i in range(blocks):
             path = tmp_path / f"{i}.parquet"
             compress(path, into=out, size=SIZE, target="label", seed=seed if not i else None)
-        sketch = Sketch.load(out)
+        sketch = Sketch.load(out, frame="arrow")
         totals.append([sketch.weight.sum(), sketch.weight @ sketch.X.column("a").to_numpy()])
     truth = [ROWS, table.column("a").to_numpy().sum()]
     error = np.std(totals, axis=0, ddof=1) / np.sqrt(len(totals))

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import olss
-from olss.memory.certificate import certify
-from olss.memory.spectrum import Spectrum
-from olss.memory.state_holder import state_of
+from olss.diagnostics.certificate import certify
+from olss.memory.moments import SeenMoments
+from olss.sketch import state_of
 from olss.tables.scoring import row_map
 
 
@@ -32,7 +32,7 @@ def true_error(A, rows, weight, rank=None):
 def encoded(sketch, table):
     """Return the numbers of all rows of a table in float64, as the sketch's own plan makes them."""
     X = pa.Table.from_pandas(table, preserve_index=False)
-    rows = state_of(sketch).numbers.rows(X, careful=True)
+    rows = state_of(sketch).encoder.rows(X, careful=True)
     return np.vstack([block.copy() for _, block in rows.read(np.dtype(np.float64))])
 
 
@@ -204,12 +204,12 @@ def test_no_guarantee_names_the_columns_of_the_missing_direction():
     A = np.random.default_rng(0).standard_normal((500, 5))
     A[:, 3] = 0
     A[0, 3] = 1.0
-    found = certify(Spectrum().plus(A), [A[1:]], names=list("abcde"))
+    found = certify(SeenMoments().plus(A), [A[1:]], names=list("abcde"))
     assert not found.guaranteed
     assert found.columns == ("d",)
     assert found.promise.startswith("No guarantee")
     assert "spanned by d" in found.promise
-    twice = certify(Spectrum().plus(A), [A], [np.where(np.arange(500) == 0, 3.0, 1.0)])
+    twice = certify(SeenMoments().plus(A), [A], [np.where(np.arange(500) == 0, 3.0, 1.0)])
     assert twice.relative == pytest.approx(2)
     assert twice.columns == ("column 3",)
     assert "3 times" in twice.promise
@@ -220,7 +220,7 @@ def test_a_poor_error_is_shown_with_the_digits_it_needs():
     A = np.random.default_rng(0).standard_normal((500, 3))
     A[:, 2] = 0
     A[:2, 2] = [1.0, 0.05]
-    found = certify(Spectrum().plus(A), [A[1:]])
+    found = certify(SeenMoments().plus(A), [A[1:]])
     assert 0.99 < found.relative < 1
     assert f"{100 * found.relative:.6g}%" in found.promise
     assert "e+02" not in str(found)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from olss.memory.sketch import Sketch
+from olss.sketch import Sketch
 
 
 def test_it_counts_rows_and_adds_weights():

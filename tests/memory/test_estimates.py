@@ -9,9 +9,9 @@ import pytest
 from scipy.stats import hypergeom
 
 from olss.core.sampling import inclusion_probabilities, pivotal_sample
+from olss.diagnostics.estimates import LEAST_ROWS, estimate
 from olss.errors import InputError
-from olss.memory.estimates import LEAST_ROWS, estimate
-from olss.memory.sketch import Sketch
+from olss.sketch import Sketch
 
 REPETITIONS = 1_000
 # Four standard errors of a share of 95% over the repetitions.
@@ -216,7 +216,7 @@ def test_what_is_asked_for_must_exist():
 
 
 @pytest.mark.parametrize("policy", ["weighted", "reservoir"])
-@pytest.mark.parametrize("way", ["remove", "last"])
+@pytest.mark.parametrize("way", ["remove", "window"])
 def test_intervals_hold_when_rows_of_the_draw_are_gone(policy, way):
     # 120 streams: a true 95% falls below 0.88 in one of a thousand such tests.
     held = {"count": 0, "total": 0, "mean": 0}
@@ -228,7 +228,7 @@ def test_intervals_hold_when_rows_of_the_draw_are_gone(policy, way):
             sketch.remove(where={"p": list(range(10))})
             left = table.x[table.p >= 10]
         else:
-            sketch = Sketch(200, policy, seed=seed, exclude=["p"], last=1000)
+            sketch = Sketch(200, policy, seed=seed, exclude=["p"], window=1000)
             for start in range(0, 3000, 500):
                 sketch.update(table[start : start + 500])
             left = table.x[2000:]

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_info
 
 import olss
 from olss.errors import DataError
-from olss.memory.sketch import Sketch
+from olss.sketch import Sketch
 from tests.sketches import fed, fingerprint, stream
 
 *BEFORE, LAST = stream(rows=300)
@@ -96,10 +96,13 @@ def test_an_interrupted_operation_changes_nothing(name):
     while True:
         sketch = start.copy()
         came, raised = interrupted_at(event, lambda sketch=sketch: operation(sketch))
-        assert fingerprint(sketch) == (before if raised else after), f"at event {event}"
+        found = fingerprint(sketch)
+        # Once removed rows are being overwritten, there is no way back: it is done.
+        is_done = name.startswith("remove") and raised and found == after
+        assert found == (before if raised and not is_done else after), f"at event {event}"
         if not came:
             break
-        if raised:
+        if raised and not is_done:
             operation(sketch)
             assert fingerprint(sketch) == after
         # Every instant of a short operation, a hundred or so of a long one, other ones each time.
@@ -109,7 +112,9 @@ def test_an_interrupted_operation_changes_nothing(name):
     for last in range(max(1, event - stride), event):
         sketch = start.copy()
         _, raised = interrupted_at(last, lambda sketch=sketch: operation(sketch))
-        assert fingerprint(sketch) == (before if raised else after), f"at event {last}"
+        found = fingerprint(sketch)
+        is_done = name.startswith("remove") and raised and found == after
+        assert found == (before if raised and not is_done else after), f"at event {last}"
     assert blas_threads() == threads
 
 

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from scipy.stats import betabinom, kstest
 
+from olss.core.novelty import NoveltyScorer, _beta_binomial_tail
 from olss.errors import InputError
-from olss.memory.novelty import Familiar, _beta_binomial_tail
-from olss.memory.sketch import Sketch
+from olss.sketch import Sketch
 
 
 def rows(rng, n, d=8):
@@ -17,7 +17,7 @@ def rows(rng, n, d=8):
 def test_scores_are_those_of_the_rows_left_out():
     rng = np.random.default_rng(0)
     X, w = rows(rng, 40), rng.uniform(1, 5, 40)
-    familiar = Familiar.of(X, w)
+    familiar = NoveltyScorer.fit(X, w)
     ridge = familiar.factor.ridge * np.eye(8)
     left_out = []
     for i, x in enumerate(X):
@@ -79,7 +79,7 @@ def test_novelty_can_be_asked_of_one_task_and_uses_features():
 
 def test_novelty_follows_updates_and_checks_rows():
     rng = np.random.default_rng(5)
-    sketch = Sketch(100, "reservoir", last=100).update(rows(rng, 100))
+    sketch = Sketch(100, "reservoir", window=100).update(rows(rng, 100))
     fresh = 20 * rows(rng, 100)
     assert np.mean(sketch.novelty(fresh)) > 0.9
     sketch.update(fresh)

@@ -7,23 +7,23 @@ import pytest
 from scipy.stats import chisquare
 
 from olss.errors import InputError
-from olss.memory.policies import POLICIES, Choice, named
-from olss.memory.pool import Pool
-from olss.memory.sketch import Sketch
-from olss.memory.store import RowStore
+from olss.memory.policies import POLICIES, resolve_policy
+from olss.memory.pool import Choice, Pool
+from olss.memory.rows import RowStore
+from olss.sketch import Sketch
 
 # Chance of a false alarm of one chi-square test; z-scores are bounded to match.
 ALPHA = 1e-4
 
 
-def pool_of(held, new, size, weight=None, scores="auto"):
+def pool_of(held, new, size, weight=None, scores="exact"):
     n, m = len(held), len(new)
     weight = np.ones(n + m) if weight is None else weight
     parts = [
         {
             "X": X,
             "weight": w,
-            "order": np.full(len(X), np.nan),
+            "priority": np.full(len(X), np.nan),
             "task": np.zeros(len(X), dtype=np.int64),
             "index": index,
         }
@@ -36,7 +36,7 @@ def pool_of(held, new, size, weight=None, scores="auto"):
     ]
     rng = np.random.default_rng(0)
     parts = map(RowStore, parts)
-    return Pool(*parts, size=size, scores=scores, auto="exact", features=lambda X: X, rng=rng)
+    return Pool(*parts, size=size, scores=scores, encode=lambda X: X, rng=rng)
 
 
 def svd_scores(A):
@@ -248,7 +248,7 @@ def test_recent_keeps_the_last_rows():
 
 def test_a_policy_of_ones_own_can_remember_numbers_and_weigh():
     def steady(pool, rng):
-        order = np.where(np.isnan(pool.order), pool.index % 7, pool.order)
+        order = np.where(np.isnan(pool.priority), pool.index % 7, pool.priority)
         rows = np.argsort(order, kind="stable")[: pool.size]
         return Choice(rows, np.full(len(rows), 2.0), order[rows])
 
@@ -275,7 +275,7 @@ def test_a_policy_of_ones_own_can_look_at_all_columns():
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (np.arange(3), "must return a Choice of olss.memory"),
+        (np.arange(3), "policy"),
         (Choice(np.arange(9)), "at most 3 different rows"),
         (Choice(np.array([1, 1])), "at most 3 different rows"),
         (Choice(np.array([-1])), "from 0 to 9"),
@@ -292,5 +292,5 @@ def test_what_a_policy_must_not_answer(answer, says):
 
 def test_unknown_policies_are_named():
     with pytest.raises(InputError, match="found 'wieghted'"):
-        named("wieghted")
-    assert named(POLICIES["paper"]) is POLICIES["paper"]
+        resolve_policy("wieghted")
+    assert resolve_policy(POLICIES["paper"]) is POLICIES["paper"]

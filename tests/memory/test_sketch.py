@@ -13,9 +13,9 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from olss.errors import InputError
-from olss.memory.absorbing import WAITING_ROWS
+from olss.memory.engine import BUFFER_ROWS
 from olss.memory.policies import POLICIES
-from olss.memory.sketch import Sketch
+from olss.sketch import Sketch
 from tests.sketches import fed, fingerprint, stream
 
 
@@ -110,9 +110,9 @@ def test_attributes_are_the_rows_and_batches_are_copies():
         assert not np.shares_memory(X, sketch.X)
     in_order = np.concatenate([y for _, y in sketch.batches(4, shuffle=False)])
     np.testing.assert_array_equal(in_order, sketch.y)
-    state = sketch._settled.generator
+    state = sketch._state.generator
     assert [y for _, y in Sketch(6).update(np.eye(3)).batches(2)] == [None, None]
-    assert sketch._settled.generator == state
+    assert sketch._state.generator == state
     with pytest.raises(InputError, match="size must be a positive"):
         next(sketch.batches(0))
 
@@ -178,7 +178,7 @@ def test_policies_without_account_do_not_merge(policy):
 
 def test_only_like_sketches_merge():
     a = Sketch(9, "weighted").update(np.eye(3))
-    with pytest.raises(InputError, match="different policies"):
+    with pytest.raises(InputError, match="other"):
         a.merge(Sketch(9, "reservoir").update(np.eye(3)))
     with pytest.raises(InputError, match="rows of shape"):
         a.merge(Sketch(9, "weighted").update(np.eye(4)))
@@ -249,14 +249,14 @@ def test_many_tasks_cost_no_memory_beyond_the_rows():
     rng = np.random.default_rng(0)
     for task in range(60):
         sketch.update(rng.standard_normal((5, 2)), task=f"task {task}")
-    assert sketch._state.waiting_rows < WAITING_ROWS
+    assert sketch._buffered.pending_rows < BUFFER_ROWS
     sketch.size = 20  # no row waits any more
     assert len(pickle.dumps(sketch)) < 5_000
 
 
 def test_importing_sketch_loads_nothing_heavy():
     code = (
-        "import sys, olss.memory.sketch; heavy = {'torch', 'sklearn', 'pandas', 'matplotlib', "
+        "import sys, olss.sketch; heavy = {'torch', 'sklearn', 'pandas', 'matplotlib', "
         "'pyarrow', 'scipy.stats'}; sys.exit(len(heavy & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -266,7 +266,7 @@ def test_importing_sketch_loads_nothing_heavy():
 @pytest.mark.parametrize("scores", ["exact", "sketched", "ridge"])
 def test_the_same_rows_are_kept_on_any_number_of_threads(policy, scores, monkeypatch):
     monkeypatch.setattr("olss.core.blocks.PIECE_BYTES", 20_000)
-    monkeypatch.setattr("olss.memory.store.PIECE_BYTES", 5_000)
+    monkeypatch.setattr("olss.memory.rows.COPY_BYTES", 5_000)
     rng = np.random.default_rng(0)
     updates = [{"rows": rng.standard_normal((2_000, 30), dtype=np.float32)} for _ in range(3)]
     found = []

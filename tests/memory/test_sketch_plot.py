@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from olss import InputError, MissingExtraError, Sketch
-from olss.memory.along_stream import along_stream
+from olss.diagnostics.describe import along_stream
 from olss.memory.policies import POLICIES
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -59,15 +59,15 @@ def test_an_empty_sketch_and_no_matplotlib_are_said(monkeypatch):
 
 def test_shares_along_the_stream_are_those_counted():
     sketch = made("recent")
-    found = along_stream(sketch._settled, 6)
+    found = along_stream(sketch._state, 6)
     np.testing.assert_allclose(found.kept, [0, 0, 0, 0, 0, 1])
     np.testing.assert_allclose(found.seen, 1 / 6)
     sketch = made()
-    found = along_stream(sketch._settled, 7)
+    found = along_stream(sketch._state, 7)
     for a, b, kept, stands in zip(
         found.edges[:-1], found.edges[1:], found.kept, found.stands, strict=True
     ):
         here = (sketch.index >= a) & (sketch.index < b)
         assert kept == pytest.approx(here.mean())
         assert stands == pytest.approx(sketch.weight[here].sum() / sketch.weight.sum())
-    assert len(along_stream(Sketch(9).update(np.eye(3))._settled).kept) == 3
+    assert len(along_stream(Sketch(9).update(np.eye(3))._state).kept) == 3

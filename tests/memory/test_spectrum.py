@@ -12,12 +12,12 @@ import olss
 import olss.core.running_gram
 from olss.core.running_gram import GramSum, RowSum
 from olss.errors import DataError, FormatError, InputError, OlssWarning
-from olss.memory.spectrum import Spectrum
+from olss.memory.moments import SeenMoments
 from tests.core.test_leverage import FLOAT64, UGLY, D, N, relative_error, rng, svd_scores
 
 
 def spectrum_of(A, cuts=1, weights=None):
-    seen = Spectrum()
+    seen = SeenMoments()
     for rows in np.array_split(np.arange(len(A)), cuts):
         seen = seen.plus(A[rows], None if weights is None else weights[rows])
     return seen
@@ -55,7 +55,7 @@ def test_directions_that_come_later_count_at_once(new, dtype):
     """Rank 20 at first; then a direction more with each update, in few rows or faintly."""
     base = rng(1).standard_normal((20, D))
     base[:, -6:] = 0
-    seen, everything = Spectrum(), []
+    seen, everything = SeenMoments(), []
     for step in range(6):
         rows = rng(10 + step).standard_normal((200, 20)) @ base
         if step and new == "a column":
@@ -127,7 +127,7 @@ def test_a_wrong_product_is_noticed(A, monkeypatch):
         return G
 
     monkeypatch.setattr(olss.core.running_gram, "gram_of", damaged)
-    (scores,) = Spectrum().plus(A).leverage([A])
+    (scores,) = SeenMoments().plus(A).leverage([A])
     assert relative_error(scores, svd_scores(A)) < 1e-3
     assert tried == ["float32", "float64"]
 
@@ -142,9 +142,9 @@ def test_weights_ridges_and_kinds_of_arrays(A):
         (found,) = spectrum_of(A, 3).leverage([A], scores=scores, size=200)
         np.testing.assert_allclose(found, olss.leverage_scores(A, **options), rtol=1e-3)
     assert len(spectrum_of(A).leverage([A[:3], A[3:]])) == 2
-    sparse = Spectrum().plus(sp.csr_array(A)).leverage([sp.csr_array(A)])[0]
+    sparse = SeenMoments().plus(sp.csr_array(A)).leverage([sp.csr_array(A)])[0]
     np.testing.assert_allclose(sparse, olss.leverage_scores(A), rtol=1e-3)
-    images = Spectrum().plus(A.reshape(N, 3, 4, 5))
+    images = SeenMoments().plus(A.reshape(N, 3, 4, 5))
     assert images.columns == D
 
 
@@ -155,7 +155,7 @@ def test_arrays_of_other_devices_and_tensors(name):
     A = A.astype(np.float32)
     for kind in (array_api_strict.asarray, torch.from_numpy):
         X = kind(A)
-        seen = Spectrum().plus(X[:700, ...]).plus(X[700:, ...])
+        seen = SeenMoments().plus(X[:700, ...]).plus(X[700:, ...])
         scores, none = seen.leverage([X, X[:0, ...]])
         assert relative_error(scores, svd_scores(A, rank)) < 1e-3
         assert none.shape == (0,)
@@ -234,21 +234,21 @@ def test_merging_is_seeing_all(name):
     A = A.astype(np.float32)
     parts = [spectrum_of(A[:500]), spectrum_of(A[500:900], 3), spectrum_of(A[900:], 40)]
     for order in ([0, 1, 2], [2, 0, 1]):
-        seen = Spectrum()
+        seen = SeenMoments()
         for k in order:
             seen = seen.merged(parts[k])
         assert (seen.rows, seen.weight) == (N, N)
         assert relative_error(seen.leverage([A])[0], svd_scores(A, rank)) < 1e-3
-    assert Spectrum().merged(Spectrum()) == Spectrum()
+    assert SeenMoments().merged(SeenMoments()) == SeenMoments()
     with pytest.raises(InputError, match="60 columns, found 3"):
-        parts[0].merged(Spectrum().plus(np.ones((4, 3))))
+        parts[0].merged(SeenMoments().plus(np.ones((4, 3))))
 
 
 def test_a_direction_that_only_one_of_two_has_survives_a_merge():
     A = np.hstack([rng().standard_normal((N, D - 1))] * 2)[:, : D + 10]
     B = A.copy()
     B[3, -1] += 1e-4
-    seen = Spectrum().plus(A).merged(Spectrum().plus(B))
+    seen = SeenMoments().plus(A).merged(SeenMoments().plus(B))
     both = np.vstack([A, B])
     assert relative_error(seen.leverage([both])[0], svd_scores(both, D)) < 1e-3
 
@@ -296,11 +296,11 @@ def test_removing_nearly_all_of_a_direction_says_that_digits_are_gone():
     A[7, 5] = 30.0
     with pytest.warns(OlssWarning, match="known to about"):
         spectrum_of(A).minus(A[7:8])
-    assert spectrum_of(A).minus(A) == Spectrum()
+    assert spectrum_of(A).minus(A) == SeenMoments()
     with pytest.raises(InputError, match="among the 1,200 seen, found 2,400"):
         spectrum_of(A).minus(np.vstack([A, A]))
     with pytest.raises(InputError, match="nothing has been seen"):
-        Spectrum().minus(A)
+        SeenMoments().minus(A)
 
 
 # More columns than a Gram matrix takes
@@ -309,7 +309,7 @@ def test_removing_nearly_all_of_a_direction_says_that_digits_are_gone():
 @pytest.fixture
 def wide(monkeypatch):
     """Rows of more columns than allowed, near a space of 12 dimensions."""
-    monkeypatch.setattr("olss.memory.spectrum.COLUMN_LIMIT", 80)
+    monkeypatch.setattr("olss.memory.moments.COLUMN_LIMIT", 80)
     monkeypatch.setattr("olss.core.frequent_directions.COLUMN_LIMIT", 160)
     A = rng().standard_normal((700, 12)) @ rng(1).standard_normal((12, 200))
     return A + 0.05 * rng(2).standard_normal((700, 200))
@@ -330,8 +330,8 @@ def test_wide_rows_are_held_by_frequent_directions(wide):
     halves = spectrum_of(wide[:300]).merged(spectrum_of(wide[300:]))
     assert halves.rows == 700
     assert np.linalg.eigvalsh(G - halves.sum.as_rows().T @ halves.sum.as_rows())[0] > -1e-6
-    assert Spectrum.from_bytes(seen.to_bytes()) == seen
-    more = Spectrum.from_bytes(seen.to_bytes()).plus(wide)
+    assert SeenMoments.from_bytes(seen.to_bytes()) == seen
+    more = SeenMoments.from_bytes(seen.to_bytes()).plus(wide)
     assert more == seen.plus(wide)
     assert seen.scaled(0.5).sum.shed == pytest.approx(shed / 2)
 
@@ -347,7 +347,7 @@ def test_wide_rows_removed_leave_bounds_that_hold(wide):
 
 def test_few_wide_rows_are_known_exactly(wide):
     few = wide[:15]
-    seen = Spectrum().plus(few)
+    seen = SeenMoments().plus(few)
     assert seen.sum.shed == 0
     with pytest.warns(OlssWarning, match="carries no information"):
         np.testing.assert_allclose(seen.leverage([few])[0], 1.0, rtol=1e-6)
@@ -360,13 +360,13 @@ def test_few_wide_rows_are_known_exactly(wide):
 def test_bytes_bring_back_the_same_spectrum(name):
     A = UGLY[name][0].astype(np.float32)
     seen = spectrum_of(A, 2)
-    again = Spectrum.from_bytes(seen.to_bytes())
+    again = SeenMoments.from_bytes(seen.to_bytes())
     assert again == seen
     assert again != seen.plus(A[:1])
     assert again.plus(A).to_bytes() == seen.plus(A).to_bytes()
     np.testing.assert_array_equal(again.leverage([A])[0], seen.leverage([A])[0])
-    assert Spectrum.from_bytes(Spectrum().to_bytes()) == Spectrum()
-    assert repr(again) == "Spectrum(rows=1,200, columns=60)"
+    assert SeenMoments.from_bytes(SeenMoments().to_bytes()) == SeenMoments()
+    assert repr(again) == "SeenMoments(rows=1,200, columns=60)"
 
 
 @pytest.mark.parametrize(
@@ -385,13 +385,13 @@ def test_bytes_bring_back_the_same_spectrum(name):
     ],
 )
 def test_damaged_bytes_are_refused(A, damage):
-    with pytest.raises(FormatError, match="the spectrum is damaged"):
-        Spectrum.from_bytes(damage(spectrum_of(A).to_bytes()))
+    with pytest.raises(FormatError, match="moments"):
+        SeenMoments.from_bytes(damage(spectrum_of(A).to_bytes()))
 
 
 def test_questions_that_have_no_answer_say_why(A):
     with pytest.raises(InputError, match="no row can be scored"):
-        Spectrum().leverage([A])
+        SeenMoments().leverage([A])
     with pytest.raises(InputError, match="there is no 'exakt'"):
         spectrum_of(A).leverage([A], scores="exakt")
     with pytest.raises(InputError, match="needs size"):

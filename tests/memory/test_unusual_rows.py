@@ -7,7 +7,6 @@ import scipy.sparse as sp
 
 from olss import Sketch
 from olss.errors import InputError
-from olss.memory.unusual_rows import unusual_rows
 
 
 def test_leverage_is_that_of_everything_seen_and_its_parts_sum_to_it():
@@ -19,7 +18,7 @@ def test_leverage_is_that_of_everything_seen_and_its_parts_sum_to_it():
         sketch.update(part)
     inverse = np.linalg.inv(X.T @ X)
     h = np.einsum("ij,jk,ik->i", X, inverse, X)
-    found = unusual_rows(sketch, 20)
+    found = sketch.unusual(20)
     assert sketch.index[found[0].row] == 17
     for one in found:
         x = X[sketch.index[one.row]]
@@ -39,7 +38,7 @@ def test_of_a_table_the_odd_column_is_named():
     frame.loc[5, "b"] = 1_100.0
     frame.loc[6, "kind"] = "rare"
     sketch = Sketch(300, seed=0, intercept=True).update(frame)
-    by_row = {int(sketch.index[one.row]): one for one in unusual_rows(sketch, 5)}
+    by_row = {int(sketch.index[one.row]): one for one in sketch.unusual(5)}
     assert by_row[5].parts[0][0] == "b"
     assert by_row[5].parts[0][1] > 0.9
     assert by_row[6].parts[0][0] == "kind"
@@ -54,7 +53,7 @@ def test_other_rows(kind):
         X = sp.random_array((500, 30), density=0.1, rng=rng, format="csr")
     else:
         X = rng.standard_normal((300, 4_200))
-    found = unusual_rows(Sketch(200, seed=0).update(X), 3)
+    found = Sketch(200, seed=0).update(X).unusual(3)
     assert len(found) == 3
     for one in found:
         assert sum(share for _, share in one.parts) == pytest.approx(1)
@@ -63,7 +62,7 @@ def test_other_rows(kind):
 
 
 def test_without_a_spectrum_it_says_so():
-    with pytest.raises(InputError, match="no spectrum is kept"):
-        unusual_rows(Sketch(5, "reservoir").update(np.eye(3)))
+    with pytest.raises(InputError, match="unusual"):
+        Sketch(5, "reservoir").update(np.eye(3)).unusual()
     with pytest.raises(InputError):
-        unusual_rows(Sketch(5))
+        Sketch(5).unusual()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from olss import leverage_scores
 from olss.errors import DataError, InputError
-from olss.memory.numbers import Numbers
-from olss.memory.spectrum import Spectrum
+from olss.memory.encoder import Encoder
+from olss.memory.moments import SeenMoments
 from olss.tables.encoder import NumberBlock, TableEncoder, fit_encoder
 from olss.tables.frames import to_arrow
 from olss.tables.scoring import TableRows, blocks, one_batch
@@ -29,10 +29,10 @@ def uses(plan):
 
 
 def scores_of(table, plan, intercept=False, batch=300):
-    numbers, seen = Numbers(plan=plan, intercept=intercept), Spectrum()
+    numbers, seen = Encoder(plan=plan, intercept=intercept), SeenMoments()
     batches = table.to_batches(max_chunksize=batch)
     for part in batches:
-        seen = numbers.added(seen, part, np.ones(len(part)), "file", 0)
+        seen = numbers.accumulate(seen, part, np.ones(len(part)), "file", 0)
     scorer = numbers.scorer(seen, "exact", 10**6, 0)
     return np.concatenate([scorer(part, "file", 0) for part in batches])
 
@@ -128,9 +128,9 @@ def test_infinity_is_named_with_its_place():
     plan = plan_of(table)
     bad = pa.record_batch({"x": [1.0, 2.0, np.inf], "y": [1.0, 5.0, 2.0]})
     with pytest.raises(DataError, match=r"f\.csv: column 'x' holds an infinite value in row 12"):
-        Numbers(plan=plan).added(Spectrum(), bad, np.ones(3), "f.csv", 10)
-    numbers = Numbers(plan=plan)
-    seen = numbers.added(Spectrum(), table, np.ones(3))
+        Encoder(plan=plan).accumulate(SeenMoments(), bad, np.ones(3), "f.csv", 10)
+    numbers = Encoder(plan=plan)
+    seen = numbers.accumulate(SeenMoments(), table, np.ones(3))
     scorer = numbers.scorer(seen, "exact", 10, 0)
     with pytest.raises(DataError, match="infinite value in row 2"):
         scorer(bad, "f.csv", 0)
@@ -216,8 +216,8 @@ def test_weighted_gram_is_that_of_repeated_rows():
     plan = plan_of(table)
     times = rng.integers(1, 4, 20)
     repeated = table.take(np.repeat(np.arange(20), times))
-    weighted = Spectrum().plus(TableRows(plan, table, times.astype(float)))
-    every = Spectrum().plus(TableRows(plan, repeated))
+    weighted = SeenMoments().plus(TableRows(plan, table, times.astype(float)))
+    every = SeenMoments().plus(TableRows(plan, repeated))
     np.testing.assert_allclose(weighted.matrix, every.matrix, atol=1e-12)
 
 
@@ -225,8 +225,8 @@ def test_ridge_for_sketches_smaller_than_twice_the_columns():
     rng = np.random.default_rng(7)
     A = rng.standard_normal((200, 30))
     table = pa.table({f"x{i}": A[:, i] for i in range(30)})
-    numbers = Numbers(plan=plan_of(table))
-    seen = numbers.added(Spectrum(), table, np.ones(200))
+    numbers = Encoder(plan=plan_of(table))
+    seen = numbers.accumulate(SeenMoments(), table, np.ones(200))
     auto = numbers.scorer(seen, "auto", 40, 0)
     assert auto.dimension == pytest.approx(2, rel=1e-3)
     exact = numbers.scorer(seen, "auto", 60, 0)

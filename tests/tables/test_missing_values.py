@@ -8,8 +8,8 @@ import pytest
 
 from olss import leverage_scores
 from olss.errors import DataError
-from olss.memory.numbers import Numbers
-from olss.memory.spectrum import Spectrum
+from olss.memory.encoder import Encoder
+from olss.memory.moments import SeenMoments
 from olss.tables.encoder import fit_encoder
 from olss.tables.missing_values import MissingIndicator
 
@@ -25,8 +25,8 @@ def gappy(n=300, d=4, seed=0, dtype=np.float64):
 def test_scores_are_those_of_the_same_columns_in_a_table():
     A = gappy()
     table = pa.table({f"x{i}": A[:, i] for i in range(A.shape[1])})
-    numbers = Numbers(plan=fit_encoder(table))
-    seen = numbers.added(Spectrum(), table, np.ones(len(A)))
+    numbers = Encoder(plan=fit_encoder(table))
+    seen = numbers.accumulate(SeenMoments(), table, np.ones(len(A)))
     found = leverage_scores(MissingIndicator.fit(A).transform(A))
     np.testing.assert_allclose(found, numbers.scorer(seen, "exact", 10**6, 0)(table), rtol=1e-8)
 

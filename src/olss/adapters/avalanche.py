@@ -9,8 +9,8 @@ import numpy as np
 
 from olss.errors import MissingExtraError
 from olss.memory.policies import Policy
-from olss.memory.sketch import Sketch
-from olss.memory.store import Array, Indices
+from olss.memory.rows import Array, Indices
+from olss.sketch import Sketch
 from olss.util import checks
 
 try:
@@ -87,13 +87,9 @@ class SketchBuffer(ExemplarsBuffer):  # type: ignore[misc]
         self._show(new_data.concat(self.buffer), np.concatenate([new, before]))
 
     def resize(self, strategy: Any, new_size: int) -> None:
-        """Change the number of rows to keep; of too many, some go at random."""
+        """Change the number of rows to keep; of too many, the policy keeps some."""
         before = self._index()
         self.max_size = self.sketch.size = new_size
-        if len(before) <= new_size:
-            return
-        self.sketch.remove(self._rng.choice(before, len(before) - new_size, replace=False))
-        self.sketch.weight[:] *= len(before) / new_size
         self._show(self.buffer, before)
 
     def _index(self) -> Indices:

@@ -10,7 +10,7 @@ import numpy as np
 
 from olss.errors import InputError, MissingExtraError
 from olss.memory.policies import Policy
-from olss.memory.sketch import Sketch
+from olss.sketch import Sketch
 from olss.tables.class_labels import classify_target
 
 try:
@@ -220,9 +220,6 @@ def _new_sketch(model: BaseEstimator) -> Sketch:
     """Return an empty sketch with the settings of an estimator."""
     parameters = model.get_params(deep=False)
     given = {name: parameters[name] for name in SETTINGS if name in parameters}
-    if "window" in given:
-        given["last"] = given.pop("window")
-        given["new_columns"] = given["new_columns"] == "keep"
     seed = check_random_state(parameters["random_state"]).randint(np.iinfo(np.int32).max)
     return Sketch(parameters["size"], seed=seed, **given)
 

@@ -29,7 +29,7 @@ from sklearn.utils.validation import (
 
 from olss.core.blocks import dense_array, to_numpy
 from olss.errors import DataError, InputError
-from olss.memory.sketch import Sketch
+from olss.sketch import Sketch
 from olss.tables.frames import is_table
 
 __all__ = [

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import DataError, InputError, MissingExtraError
-from olss.memory.sketch import Sketch
-from olss.memory.store import Indices, take
+from olss.memory.rows import Indices, take
+from olss.sketch import Sketch
 from olss.util import checks
 
 try:

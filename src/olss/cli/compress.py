@@ -1,12 +1,15 @@
-"""The command ``olss compress``."""
+"""The command ``olss compress``; its options for settings come from `olss.memory.config`."""
 
 from __future__ import annotations
 
+import inspect
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,22 +25,63 @@ COMPRESS_EXAMPLES = """\
 
 `olss compress logs/*.parquet --into small.parquet --size 100000 --target label --seed 0`
 
-`olss compress logs/ --into small.parquet`  goes on: takes in the files that are new
+`olss compress logs/ --into small.parquet`  continues: ingests the files that are new
 
 `olss compress a.csv b.jsonl.gz c.orc --into small.parquet --size 5000 --policy reservoir`
 
 `olss compress logs/ --into small.parquet --size 5000 --half-life 30d --time date`
 
 Then: `olss inspect`, `olss estimate`, `olss forget`; policies: `olss list policies`
+
+Exit codes: 0 done; 1 failed, nothing was written; 3 written, but --skip-bad skipped something.
 """
+SKIPPED = 3  # exit code when bad files were skipped
+PYTHON_ONLY = ("size", "features", "keep_index", "pad", "pad_y")
 
 
 def register(app: typer.Typer) -> None:
     """Register ``olss compress``."""
-    app.command("compress", epilog=COMPRESS_EXAMPLES)(report_errors(_compress))
+    parameters = [
+        parameter
+        for parameter in inspect.signature(_compress, eval_str=True).parameters.values()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+
+    def command(**options: Any) -> None:
+        _compress(**options)
+
+    command.__doc__ = _compress.__doc__
+    signature = inspect.Signature([*parameters, *_setting_options()])
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    app.command("compress", epilog=COMPRESS_EXAMPLES)(report_errors(command))
+
+
+def _setting_options() -> Iterator[inspect.Parameter]:
+    """Yield an option for each setting that can be given on the command line."""
+    from olss.memory.config import settings
+
+    for setting in settings():
+        if setting.name in PYTHON_ONLY:
+            continue
+        name = setting.name.replace("_", "-")
+        is_flag = str(setting.type).startswith("bool")
+        declared = f"--{name}/--no-{name}" if is_flag else f"--{name}"
+        option = typer.Option(
+            declared,
+            metavar=setting.metadata["metavar"] or None,
+            help=setting.metadata["help"],
+        )
+        kind: Any = bool | None if is_flag else str | None
+        yield inspect.Parameter(
+            setting.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[kind, option],
+        )
 
 
 def _compress(
+    *,
     inputs: Annotated[
         list[str],
         typer.Argument(
@@ -46,117 +90,70 @@ def _compress(
         ),
     ],
     into: Annotated[
-        Path, typer.Option(metavar="OUT.parquet", help="The file to make or to continue.")
+        Path, typer.Option(metavar="OUT.parquet", help="The file to create or to continue.")
     ],
-    size: Annotated[
-        int | None, typer.Option(help="Rows to keep. Needed for a new file only.")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(metavar="COL", help="The column to be predicted.")
-    ] = None,
+    size: Annotated[int | None, typer.Option(help="Rows to keep. Required for a new file.")] = None,
+    target: Annotated[str | None, typer.Option(metavar="COL", help="The target column.")] = None,
     task: Annotated[
         str | None,
-        typer.Option(metavar="COL", help="The column that says the task. Default: the file."),
+        typer.Option(metavar="COL", help="The column with the task. Default: each file is one."),
     ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(help="weighted (default), paper, reservoir, balanced or recent."),
-    ] = None,
-    scores: Annotated[
-        str | None, typer.Option(help="auto (default), exact, ridge, or a number: the ridge.")
-    ] = None,
-    columns: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Columns to score. Default: all.")
-    ] = None,
-    exclude: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Columns not to score.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Where the randomness comes from.")] = None,
-    intercept: Annotated[
-        bool | None,
-        typer.Option("--intercept/--no-intercept", help="Score rows with a constant added."),
-    ] = None,
-    half_life: Annotated[
-        str | None,
-        typer.Option(
-            "--half-life",
-            metavar="ROWS|TIME",
-            help="Rows count half after so many rows or, with --time, after so long (30d, 12h).",
-        ),
-    ] = None,
-    last: Annotated[
-        str | None,
-        typer.Option(
-            "--last",
-            metavar="ROWS|TIME",
-            help="Forget all that is older than so many rows, or so long.",
-        ),
-    ] = None,
-    time: Annotated[
-        str | None,
-        typer.Option("--time", metavar="COL", help="The column that says how old a row is."),
-    ] = None,
-    spectrum: Annotated[
-        bool | None,
-        typer.Option(
-            "--spectrum/--no-spectrum",
-            help="Keep what says how good the result is, whatever the policy.",
-        ),
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the random numbers.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over if OUT exists.")] = False,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Pass over what cannot be read, and say so.")
+        bool,
+        typer.Option("--skip-bad", help="Skip what cannot be read, report it, and exit with 3."),
     ] = False,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDR", help="Work on this Dask cluster.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Start so many Dask workers here and work on them.")
+        int | None, typer.Option(help="Start this many Dask workers here and work on them.")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
+    **settings: Any,
 ) -> None:
-    """Compress tables to a few rows that stand for all of them, or go on with new ones.
+    """Compress tables to a few rows that stand for all of them, or continue with new ones.
 
-    Files already taken in are passed over, so the same command with tomorrow's file in the folder
-    takes in that file alone. Stopped at any moment, OUT is as it was before.
+    Files ingested before are skipped, so the same command with tomorrow's file in the folder
+    ingests that file alone. Stopped at any moment, OUT is unchanged.
     """
-    from olss.files import compress
+    from olss.files.compress import compress
 
+    for name in ("scores", "half_life", "window"):
+        settings[name] = _parse_number(settings[name])
+    for name in ("columns", "exclude"):
+        settings[name] = _parse_names(settings[name])
     try:
-        with _shown(quiet) as progress:
+        with _show_progress(quiet) as progress:
             summary = compress(
                 inputs,
                 into=into,
                 size=size,
                 target=target,
                 task=task,
-                policy=policy,
-                scores=_number_or_name(scores),
-                columns=_names(columns),
-                exclude=_names(exclude),
-                intercept=intercept,
-                half_life=_number_or_name(half_life),
-                last=_number_or_name(last),
-                time=time,
-                spectrum=spectrum,
                 seed=seed,
                 fresh=fresh,
                 skip_bad=skip_bad,
                 scheduler=scheduler,
                 workers=workers,
                 progress=progress,
+                **settings,
             )
     except KeyboardInterrupt as stop:
-        raise Interrupted(
-            f"Stopped. {into} is as it was before; the same command starts again."
-        ) from stop
-    if not quiet:
+        raise Interrupted(f"Stopped. {into} is unchanged; the same command starts again.") from stop
+    if as_json:
+        echo(json.dumps(asdict(summary) | {"path": str(summary.path)}))
+    elif not quiet:
         echo(summary)
+    if summary.skipped:
+        raise typer.Exit(SKIPPED)
 
 
 @contextmanager
-def _shown(quiet: bool) -> Iterator[Progress | None]:
-    """Show on a terminal how far the work is; where nobody looks, load nothing for it."""
+def _show_progress(quiet: bool) -> Iterator[Progress | None]:
+    """Show a progress bar on a terminal; elsewhere load nothing for it."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -174,17 +171,17 @@ def _shown(quiet: bool) -> Iterator[Progress | None]:
         transient=True,
     )
     with shown:
-        line = shown.add_task("looking", total=None)
+        line = shown.add_task("scanning", total=None)
         yield lambda what, done, total: shown.update(
             line, description=what, completed=done, total=total
         )
 
 
-def _names(text: str | None) -> list[str] | None:
+def _parse_names(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _number_or_name(text: str | None) -> str | float | None:
+def _parse_number(text: str | None) -> str | float | None:
     try:
         return None if text is None else float(text)
     except ValueError:

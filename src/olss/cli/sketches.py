@@ -12,8 +12,8 @@ from olss.errors import InputError
 from olss.util.terminal import echo, report_errors
 
 if TYPE_CHECKING:
-    from olss.memory.estimates import Estimate
-    from olss.memory.sketch import Sketch
+    from olss.diagnostics.estimates import Estimate
+    from olss.sketch import Sketch
 
 __all__ = ["register"]
 
@@ -129,9 +129,8 @@ def _estimate(
 
     Of files made with the policy weighted or reservoir: their weights say what rows stand for.
     """
-    from olss.memory.selecting import names_of
-    from olss.memory.sketch import Sketch
-    from olss.memory.state_holder import state_of
+    from olss.diagnostics.select import names_of
+    from olss.sketch import Sketch, state_of
     from olss.util import checks
 
     asked = [("mean", name) for name in mean or ()] + [("total", name) for name in total or ()]
@@ -156,15 +155,15 @@ def _forget(
     Says how many rows went, and what of them is left in the sums kept.
     """
     from olss.files import forget
-    from olss.memory.sketch import Sketch
+    from olss.sketch import Sketch
 
     echo(forget(path, _conditions(Sketch.load(path), where) or {}))
 
 
 def _conditions(sketch: Sketch, where: Sequence[str] | None) -> dict[str, list[str | None]] | None:
     """Return columns and the values wanted, of texts COL=VALUE."""
-    from olss.memory.selecting import names_of
-    from olss.memory.state_holder import state_of
+    from olss.diagnostics.select import names_of
+    from olss.sketch import state_of
 
     if not where:
         return None
@@ -186,8 +185,8 @@ def _answer(
     calibrate: bool,
 ) -> str:  # fmt: skip
     """Return a table of estimates: a line each, or a line a group."""
-    from olss.memory.estimate_results import Estimate
-    from olss.memory.state_holder import settings_of
+    from olss.diagnostics.estimate_results import Estimate
+    from olss.sketch import config_of
     from olss.util.text import align_columns
 
     found = [
@@ -214,7 +213,7 @@ def _answer(
         for (_, name), one in zip(asked, found, strict=True)
         if one.missing
     ]
-    half_life = settings_of(sketch).half_life
+    half_life = config_of(sketch).half_life
     if half_life is not None:
         missing.append("Rows count by their age: half after the half-life the file was made with.")
     return "\n".join(lines + list(dict.fromkeys(missing)))
@@ -247,7 +246,7 @@ def _by_group(
 
 def _named(estimates: Any) -> dict[tuple[str, ...], Estimate]:
     """Return the estimate of each group, by what the group is called."""
-    from olss.memory.estimate_results import label_text
+    from olss.diagnostics.estimate_results import label_text
 
     return {
         tuple(map(label_text, name if isinstance(name, tuple) else (name,))): one

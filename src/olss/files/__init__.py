@@ -1,4 +1,4 @@
-"""The memory for files larger than the machine's."""
+"""Sketches of files larger than memory."""
 
 from olss.files.compress import compress
 from olss.files.forget import forget

@@ -1,25 +1,151 @@
-"""Compress tables larger than memory to a few rows that stand for all of them."""
+"""Compress tables larger than memory to a few rows that stand for all of them.
+
+`compress` reads top to bottom: open or create the sketch, scan the inputs, fit the encoder,
+accumulate moments, sample every partition, merge, write.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from olss.errors import InputError, OlssWarning
-from olss.files.compress_summary import Summary
-from olss.files.result_lock import written_alone
-from olss.memory.pool import Policy
+import numpy as np
+
+from olss.errors import DataError, FormatError, InputError, OlssWarning
+from olss.files.chunks import (
+    PIECE_STEP,
+    ChunkContext,
+    ChunkSample,
+    ChunkStats,
+    Partition,
+    partition_pieces,
+)
+from olss.files.engines import Engine, create_engine
+from olss.files.spool import as_paths
+from olss.memory import engine, sketch_file
+from olss.memory.config import Config, settings
+from olss.memory.decay import decay_held
+from olss.memory.encoder import NOTHING_TO_SCORE, Encoder, SeenScorer
+from olss.memory.intake import TableKind, conform_store, read_tasks
+from olss.memory.moments import SeenMoments
+from olss.memory.policies import ThresholdPolicy, resolve_policy
+from olss.memory.rows import EXTRA, FILE_NAMES, ORIGIN, RowStore
+from olss.memory.state import State, create_generator, restore_generator
+from olss.tables.class_labels import classify_target
+from olss.tables.encoder import fit_encoder
+from olss.tables.frames import FrameKind
+from olss.tables.readers import Piece, survey
+from olss.tables.sources import Source, find
 from olss.util import checks
 
 __all__ = ["Progress", "Summary", "compress"]
 
 Progress = Callable[[str, int, int], None]
 
+# Strings need more places than numbers to show their values.
+SAMPLE_ROWS = 16_384
+SAMPLE_PIECES, SAMPLE_PIECES_TEXT = 4, 16
+
 log = logging.getLogger(__name__)
+
+
+@dataclass
+class Summary:
+    """What `compress` did; its `str` is a text to read.
+
+    Attributes
+    ----------
+    path : Path
+    rows, seen, new : int
+        Rows held, rows seen in all runs, rows seen in this one.
+    files, known : int
+        Files ingested in this run, and files skipped because they had been ingested before.
+    skipped : list of str
+        Files and row groups that could not be read, with the reason (``skip_bad``).
+    notes : list of str
+        Anything else worth knowing.
+    columns : list of (name, use, reason)
+        How each column is used.
+    """
+
+    path: Path
+    rows: int
+    seen: int
+    new: int
+    files: int = 0
+    known: int = 0
+    skipped: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    columns: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"{self.path}: {self.rows:,} rows of {self.seen:,} seen, {self.new:,} of them new"]
+        if self.known:
+            lines.append(
+                f"{self.known:,} file{_s(self.known)} already ingested, {self.files:,} new"
+            )
+        lines += [f"skipped: {reason}" for reason in self.skipped]
+        lines += [f"note: {note}" for note in self.notes]
+        width = max((len(name) for name, _, _ in self.columns), default=0)
+        for name, use, why in self.columns:
+            lines.append(f"  {name:{width}}  {use}{f' ({why})' if why else ''}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """The sketch file to create or to continue.
+
+    Attributes
+    ----------
+    path : Path
+    config, state : Config, State
+    target, task : str or None
+        Columns.
+    schema : pyarrow.Schema or None
+        Schema of the rows held.
+    notes, skipped : list of str
+        For the summary.
+    """
+
+    path: Path
+    config: Config
+    state: State
+    target: str | None
+    task: str | None
+    schema: Any = None
+    notes: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        """Add a line to the summary, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """New files, their pieces and the schema in which all rows can be read.
+
+    `known` counts the files that were ingested before.
+    """
+
+    schema: Any
+    sources: tuple[tuple[Source, str], ...]
+    pieces: tuple[Piece, ...]
+    known: int
+
+    @property
+    def bytes(self) -> int:
+        """Size of all pieces."""
+        return sum(piece.bytes for piece in self.pieces)
 
 
 def compress(
@@ -29,75 +155,59 @@ def compress(
     size: int | None = None,
     target: str | None = None,
     task: str | None = None,
-    policy: str | Policy | None = None,
-    scores: str | float | None = None,
-    columns: Sequence[str] | None = None,
-    exclude: Sequence[str] | None = None,
-    intercept: bool | None = None,
-    half_life: Any = None,
-    last: Any = None,
-    time: str | None = None,
-    spectrum: bool | None = None,
     seed: int | None = None,
     fresh: bool = False,
     skip_bad: bool = False,
     scheduler: str | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
+    **settings: Any,
 ) -> Summary:
-    """Compress tables to `size` rows that stand for all of them, or go on with new ones.
+    """Compress tables to `size` rows that stand for all of them, or continue with new ones.
 
-    If `into` exists, it and the new input are one pool, and files that it has taken in already
-    are passed over. Settings not given are then those of before. The file is replaced whole, at
-    the end; until then it is as it was. It is a sketch: `olss.Sketch.load` opens it and goes on,
-    and what `olss.Sketch.save` wrote of tables can be continued here.
+    If `into` exists, it is continued: files it has ingested before are skipped, and settings not
+    given are those it was created with. The file is replaced whole, at the end; until then it is
+    unchanged. It is a sketch: `olss.Sketch.load` opens it, and what `olss.Sketch.save` wrote of
+    tables can be continued here.
 
     Parameters
     ----------
     inputs : one or more paths or tables
         Parquet, CSV and JSON lines (also .gz), ORC, Arrow/Feather, .npy and .npz: files, folders,
         globs, or fsspec addresses. From Python also frames of pandas, polars or Arrow, iterators
-        of them, and data sets of Hugging Face. Columns may come in any order; types are promoted
+        of them, and Hugging Face data sets. Columns may come in any order; types are promoted
         where nothing is lost.
     into : path
-        The Parquet file to make or to continue. It holds the original columns and types, and
+        The Parquet file to create or to continue. It holds the original columns and types, and
         ``olss_weight`` (how many rows a row stands for), ``olss_task``, ``olss_index``,
         ``olss_source`` and ``olss_row`` (where it comes from).
     size : int
-        Rows to keep.
+        Rows to keep. Required for a new file.
     target : str, optional
-        The column to be predicted. It is not scored. If it is a class (see
-        `olss.tables.class_labels`), the draw spreads evenly over tasks and classes.
+        The target column. It is not scored. If it is a class (see `olss.tables.class_labels`), the
+        sample is spread evenly over tasks and classes.
     task : str, optional
-        The column that says the task; by default each file is a task, and each table that is
-        given, by the names ``table-1``, ``table-2`` and so on.
-    policy : str or callable
-        As for `olss.Sketch`; "weighted" is the default. It and "paper" take two passes over the
-        input, the others one. "balanced" and policies of your own take rows block by block, each
-        block as an update of a sketch; a policy that is not mergeable, in one thread.
-    scores : {"auto", "exact", "ridge", "sketched"} or float
-        As for `olss.Sketch`.
-    columns, exclude : sequence of str, optional
-        Columns to score, columns not to. All are carried along. See `olss.tables.encoder` for what
-        is made of dates, text and missing values.
-    intercept : bool
-        Whether rows are scored with a constant added, so that it does not matter where the zero
-        of a column is. The default is not to.
-    half_life, last, time, spectrum
-        As for `olss.Sketch`.
+        The column with the task; by default each file is a task, and each table, by the names
+        ``table-1``, ``table-2`` and so on.
     seed : int, optional
-        Where the randomness comes from, at the start of a file.
+        Seed of the random numbers, for a new file.
     fresh : bool
         Start over, even if `into` exists.
     skip_bad : bool
-        Pass over files and row groups that cannot be read. They are looked for in a pass before
-        all others.
+        Skip files and row groups that cannot be read, and list them in the summary. They are found
+        in an extra pass before all others.
     scheduler : str, optional
         Address of a Dask scheduler to work on; see docs/cluster.md.
     workers : int, optional
-        Start so many Dask workers on this machine and work on them.
+        Start this many Dask workers on this machine and work on them.
     progress : callable, optional
         Called as ``progress(what, bytes_done, bytes_in_all)``.
+    **settings
+        Any other setting of `olss.Sketch`: ``policy``, ``scores``, ``columns``, ``exclude``,
+        ``intercept``, ``half_life``, ``window``, ``time``, ``new_columns``, ``missing_target``,
+        ``moments``. "weighted", the default policy, and "paper" take two passes over the input,
+        the others one. "balanced" and custom policies take rows chunk by chunk, each as an update
+        of a sketch; a policy that is not mergeable, in one thread.
 
     Returns
     -------
@@ -115,93 +225,505 @@ def compress(
     >>> summary.rows, summary.seen, summary.new
     (50, 10000, 5000)
     """
-    from olss.files.engines import engine_for
-    from olss.files.given_tables import as_paths
-    from olss.files.steps import begun, continued, decided, finished, measured, surveyed
-
-    path = _checked_path(into)
+    path = _check_path(into)
     if seed is not None:
         checks.seed(seed)
     if workers is not None:
         checks.integer("workers", workers)
         if scheduler is not None:
-            raise InputError("give either scheduler or workers: the scheduler has its workers.")
-    asked = {
-        "size": size,
-        "policy": policy,
-        "scores": scores,
-        "columns": columns,
-        "exclude": exclude,
-        "intercept": intercept,
-        "half_life": half_life,
-        "last": last,
-        "time": time,
-        "spectrum": spectrum,
-    }
-    with written_alone(path), as_paths(inputs) as given:
+            raise InputError("workers cannot be used with scheduler, which has its own workers.")
+    given = _check_settings(settings | {"size": size})
+    ticker = _Ticker(progress)
+    with sketch_file.lock(path), as_paths(inputs) as paths:
         if path.exists() and not fresh:
-            log.info("%s is continued", path)
-            job = continued(path, asked, target, task)
+            job = _continue_sketch(path, given, target, task)
         else:
-            job = begun(path, asked, target, task, seed)
-        tick = _Ticker(progress)
-        with engine_for(scheduler, workers, tick) as engine:
-            job = surveyed(job, given, skip_bad)
-            if not job.pieces:
-                return job.summary(0)
-            with warnings.catch_warnings(record=True) as told:
+            job = _create_sketch(path, given, target, task, seed)
+        with create_engine(scheduler, workers, ticker) as runner:
+            found = _scan_inputs(job, paths, skip_bad)
+            if not found.pieces:
+                job.note("nothing new; the file is unchanged")
+                return _summarize(job, job.state, found, 0)
+            with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", OlssWarning)
-                job = decided(job)
-                size_in_all = sum(piece.bytes for piece in job.pieces)
-                log.info(
-                    "%d pieces of input, %s bytes, read in %d passes",
-                    len(job.pieces), f"{size_in_all:,}", job.passes,
-                )  # fmt: skip
-                tick.expect(size_in_all, job.passes)
-                job = measured(job, engine)
-                log.info("rows are measured; they are drawn in %d parts", len(job.parts))
-                job = finished(job, engine.draw(job.work, job.scorer, job.parts))
-        for warning in told:
-            if issubclass(warning.category, OlssWarning):
-                job.note(str(warning.message))
-            else:
-                warnings.warn_explicit(
-                    warning.message, warning.category, warning.filename, warning.lineno
-                )
-        return job.summary(job.new)
+                job, context, partitions = _fit_encoder(job, found)
+                two_passes = _needs_first_pass(context, found)
+                ticker.expect(found.bytes, passes=2 if two_passes else 1)
+                stats = _accumulate_moments(context, found, partitions, runner, two_passes)
+                job, context, scorer = _use_stats(job, context, found, stats)
+                sample = runner.sample(context, scorer, partitions)
+                state, new = _write_result(job, context, found, scorer, sample)
+        _note_warnings(job, caught)
+        return _summarize(job, state, found, new)
 
 
-class _Ticker:
-    """Says how far the work is; how much there is, is known once the input has been seen."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self._progress = progress
-        self._done = self._total = self._measuring = 0
-
-    def expect(self, size: int, passes: int) -> None:
-        """Expect so many bytes, in one pass or in two, of which the first measures."""
-        self._total, self._measuring = passes * size, (passes - 1) * size
-
-    def __call__(self, size: int) -> None:
-        self._done += size
-        what = "drawing" if self._done >= self._measuring else "measuring"
-        if self._progress is not None:
-            self._progress(what, min(self._done, self._total), self._total)
+def _check_settings(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that were given, or raise if there is one that files do not have."""
+    known = [entry.name for entry in settings()]
+    for name, value in given.items():
+        checks.choice("settings", name, known)
+        if value is not None and name in ("features", "keep_index", "pad", "pad_y"):
+            raise InputError(f"{name} is not supported for files; use olss.Sketch(...).update.")
+    return {name: value for name, value in given.items() if value is not None}
 
 
-def _checked_path(into: str | os.PathLike[str]) -> Path:
+def _check_path(into: str | os.PathLike[str]) -> Path:
     path = Path(into)
     if path.is_dir():
         raise InputError(f"into must be a file, found the folder {path}.")
     if path.suffix.lower() not in (".parquet", ".pq"):
-        raise InputError(
-            f"into must end in .parquet, found {path.name!r}: the result is a Parquet file, "
-            "whatever the input is."
-        )
+        raise InputError(f"into must end in .parquet, found {path.name!r}.")
     if not path.parent.is_dir():
-        raise InputError(f"into: there is no folder {path.parent}. Make it first.")
+        raise InputError(f"into: there is no folder {path.parent}. Create it first.")
     if not os.access(path.parent, os.W_OK):
-        raise PermissionError(
-            13, "Permission denied: the result cannot be written there", str(path)
-        )
+        raise PermissionError(13, "Permission denied: cannot write there", str(path))
     return path
+
+
+def _create_sketch(
+    path: Path, given: dict[str, Any], target: str | None, task: str | None, seed: int | None
+) -> _Target:
+    if "size" not in given:
+        raise InputError(
+            f"size, the number of rows to keep, is required for a new file: {path} does not exist "
+            "or is to be replaced."
+        )
+    checks.integer("size", given["size"])
+    config = _check_scores(Config.create(**given))
+    state = State(create_generator(seed), encoder=Encoder(intercept=config.intercept))
+    target = checks.optional_column("target", target)
+    return _Target(path, config, state, target, checks.optional_column("task", task))
+
+
+def _continue_sketch(
+    path: Path, given: dict[str, Any], target: str | None, task: str | None
+) -> _Target:
+    """Open a sketch file, to continue with the settings it was created with."""
+    log.info("continuing %s", path)
+    policy = given.pop("policy", None)
+    custom = None if policy is None or isinstance(policy, str) else resolve_policy(policy)
+    config, state = sketch_file.read(path, custom)
+    state = engine.flush(config, state)
+    if state.table is None and "X" in state.rows:
+        raise InputError(
+            f"{path} is a sketch of arrays, and files need one of tables; continue it with "
+            "olss.Sketch.load and update."
+        )
+    kind = state.table or TableKind(FrameKind("pyarrow", None))
+    wanted = _check_scores(config.replace(**given))
+    pairs = [(name, getattr(config, name), getattr(wanted, name)) for name in given]
+    pairs += [("target", kind.target, target), ("task", kind.task, task)]
+    if policy is not None and resolve_policy(policy) != config.policy:
+        pairs.append(("policy", config.policy.name, resolve_policy(policy).name))
+    for name, was, now in pairs:
+        if name not in ("size", "new_columns", "missing_target") and now not in (None, was):
+            raise InputError(
+                f"{name} was {was!r} when {path} was created, found {now!r}. Leave it out to "
+                "continue as before, or start over with --fresh (fresh=True)."
+            )
+    if wanted.size == "task":
+        raise InputError(f"size: {path} keeps as many rows as each task has; give a number.")
+    for name in state.rows:
+        if name.startswith(EXTRA):
+            raise InputError(
+                f"{path} has an extra column {name.removeprefix(EXTRA)!r}, which files do not "
+                "have; continue it with olss.Sketch.load and update."
+            )
+    schema = _schema_of(state) if "X" in state.rows else None
+    return _Target(path, wanted, state, kind.target, kind.task, schema)
+
+
+def _check_scores(config: Config) -> Config:
+    if config.uses_target:
+        raise InputError(
+            f"scores={config.scores!r} is not supported for files, because it needs a model of "
+            "the target fitted to all rows first. Use scores='auto', or olss.Sketch.update."
+        )
+    return config
+
+
+def _scan_inputs(job: _Target, inputs: Sequence[str | Source], skip_bad: bool) -> _Inputs:
+    """Return the files that have not been ingested before, and their common schema."""
+    fingerprints = {entry["fingerprint"] for entry in job.state.files}
+    addresses = {entry["address"]: entry for entry in job.state.files}
+    sources: list[tuple[Source, str]] = []
+    pieces: list[Piece] = []
+    schema, known, tables = job.schema, 0, _count_tables(addresses)
+
+    def attempt(action: Callable[[], Any]) -> Any:
+        if not skip_bad:
+            return action()
+        try:
+            return action()
+        except (DataError, FormatError, OSError) as error:
+            job.skipped.append(str(error))
+            return None
+
+    for source in find(inputs):
+        if "://" not in source.place and _is_same_file(source.place, job.path):
+            continue
+        if source.given:
+            tables += 1
+            source = replace(source, address=f"table-{tables}")
+        before = addresses.get(source.address)
+        if before is not None and _looks_unchanged(before, source):
+            known += 1
+            continue
+        fingerprint = attempt(source.fingerprint)
+        if fingerprint is None:
+            continue
+        if fingerprint in fingerprints:
+            known += 1
+            continue
+        if before is not None:
+            job.note(f"{source.address} has changed since it was ingested; its rows count as new")
+        source = replace(source, number=len(job.state.files) + len(sources))
+        found = attempt(
+            partial(survey, source, len(pieces), schema, new_columns=job.config.new_columns)
+        )
+        if found is None:
+            continue
+        wider, its = found
+        if skip_bad:
+            its = [piece for piece in its if attempt(partial(_is_readable, piece, wider))]
+            its = [replace(piece, number=len(pieces) + i) for i, piece in enumerate(its)]
+            if not its:
+                continue
+        schema = wider
+        fingerprints.add(fingerprint)
+        sources.append((source, fingerprint))
+        pieces += its
+    if schema is None:
+        raise DataError("inputs: no file can be read, so there is nothing to compress.")
+    if pieces:
+        _check_columns(job, schema)
+    return _Inputs(schema, tuple(sources), tuple(pieces), known)
+
+
+def _fit_encoder(job: _Target, found: _Inputs) -> tuple[_Target, ChunkContext, list[Partition]]:
+    """Fit the encoder to a sample, decide whether the target is a class, and cut the input."""
+    config, state, policy = job.config, job.state, job.config.policy
+    encoder, has_classes = state.encoder, state.has_classes
+    needs_moments = policy.leverage_scope is not None or engine.keeps_moments(config, state)
+    uses_features = policy.uses_features or needs_moments
+    fits = encoder.plan is None and uses_features
+    if fits or (has_classes is None and job.target is not None):
+        sample = _read_sample(found, None if uses_features else [job.target])
+        if job.target is not None and has_classes is None:
+            verdict = classify_target(sample.column(job.target), job.target)
+            has_classes = verdict.is_class
+            if verdict.note:
+                job.note(verdict.note)
+        if fits:
+            apart = [name for name in (job.target, job.task) if name is not None]
+            plan = fit_encoder(sample, columns=config.columns, exclude=config.exclude, apart=apart)
+            encoder = replace(encoder, plan=plan)
+            if needs_moments and not plan.width:
+                raise DataError(NOTHING_TO_SCORE)
+    rng = restore_generator(state.generator)
+    context = ChunkContext(
+        schema=found.schema,
+        config=config,
+        encoder=encoder,
+        target=job.target,
+        task=job.task,
+        has_classes=bool(has_classes),
+        needs_moments=needs_moments,
+        seed=tuple(int(word) for word in rng.integers(0, 2**32, size=4)),
+        seen=state.seen,
+    )
+    state = state.replace(
+        encoder=encoder, has_classes=has_classes, generator=dict(rng.bit_generator.state)
+    )
+    # Only a policy that has a threshold, or weights, can take partitions apart.
+    in_order = not isinstance(policy, ThresholdPolicy) and not policy.mergeable
+    return replace(job, state=state), context, partition_pieces(found.pieces, single=in_order)
+
+
+def _needs_first_pass(context: ChunkContext, found: _Inputs) -> bool:
+    """Return whether rows must be read once before they can be sampled."""
+    config = context.config
+    uncounted = any(piece.rows is None for piece in found.pieces)
+    drops = context.target is not None and config.missing_target == "drop"
+    ages_unknown = config.forgets and (config.time is not None or uncounted or drops)
+    return context.needs_moments or ages_unknown
+
+
+def _accumulate_moments(
+    context: ChunkContext,
+    found: _Inputs,
+    partitions: Sequence[Partition],
+    runner: Engine,
+    two_passes: bool,
+) -> ChunkStats:
+    log.info("%d pieces of input, %s bytes", len(found.pieces), f"{found.bytes:,}")
+    if two_passes:
+        return runner.accumulate(context, partitions)
+    return ChunkStats({piece.number: piece.rows or 0 for piece in found.pieces}, None, 0.0)
+
+
+def _use_stats(
+    job: _Target, context: ChunkContext, found: _Inputs, stats: ChunkStats
+) -> tuple[_Target, ChunkContext, SeenScorer | None]:
+    """Return the state with the moments and the time of everything, and scores by them."""
+    config, state, encoder = job.config, job.state, context.encoder
+    if not (context.needs_moments or config.forgets):
+        return job, context, None
+    now = state.seen + sum(stats.rows.values()) if config.time is None else stats.now
+    if config.time is not None and state.seen and stats.now < state.now:
+        raise DataError(
+            f"time: the newest row of these files is {state.now - stats.now:,.6g} older than the "
+            "newest row seen. Compress files in the order of their time."
+        )
+    held, known = decay_held(config, state, float(now))
+    # Without the moments of what was seen before, those of everything are not known.
+    everything = stats.moments if known is None else known.merged(stats.moments or SeenMoments())
+    scope, scorer = config.policy.leverage_scope, None
+    if scope is not None and stats.moments is not None and everything is not None:
+        pool, scores = everything, config.scores
+        if scope == "pool":
+            pool = _pool_moments(encoder, state.rows, stats.moments)
+            scores = "exact" if scores == "auto" else scores
+        elif known is None and len(held):  # the rows held stand for what was seen before
+            pool = encoder.accumulate(everything, held["X"], held["weight"])
+        scorer = encoder.scorer(pool, scores, context.size, context.rng(0, 0, 0))
+    kept = everything if known is not None or not state.seen else None
+    state = state.replace(rows=held, now=float(now), moments=kept)
+    starts = _count_before(found.pieces, stats.rows)
+    return replace(job, state=state), replace(context, starts=starts, now=float(now)), scorer
+
+
+def _write_result(
+    job: _Target,
+    context: ChunkContext,
+    found: _Inputs,
+    scorer: SeenScorer | None,
+    sample: ChunkSample,
+) -> tuple[State, int]:
+    """Merge what was held with what was sampled, and write the file; return state and new rows."""
+    config = job.config
+    for source, _ in found.sources:
+        source.check_unchanged()
+    if sample.kept is None:
+        raise DataError("inputs hold no rows.")
+    starts = _count_before(found.pieces, sample.rows)
+    if context.starts is not None and starts != context.starts:
+        raise DataError("inputs changed between two passes, so nothing was written. Try again.")
+    new = sum(sample.rows.values())
+    state = _add_files(job, found, sample.rows)
+    kept = _place_rows(job, context, found, sample.kept, starts, state)
+    kept = kept.take(np.argsort(kept["index"], kind="stable"))
+    rows = state.rows
+    if "X" in rows:
+        read_tasks(kept["task"], len(kept), rows)  # integers or strings, as before
+        rows = conform_store(rows, {name: kept[name] for name in ("X", "y") if name in kept})
+        missing = [name for name in ORIGIN if name not in rows]
+        rows = rows.with_columns({name: np.full(len(rows), -1) for name in missing})
+    now = state.now if config.forgets else float(state.seen + new)
+    state = state.replace(rows=rows, task=kept["task"][-1].item(), now=now, runs=state.runs + 1)
+    state = engine.step(config, state, kept, context.size, scorer=scorer)
+    state = state.replace(seen=state.seen + new)
+    if state.seen <= context.size:
+        job.note(f"size is {context.size:,}, so all {state.seen:,} rows seen are kept")
+    if not engine.keeps_moments(config, state.replace(moments=None)):
+        sketch_file.write(job.path, config, *2 * (state.replace(moments=None),))
+    else:
+        sketch_file.write(job.path, config, state, state)
+    return state, new
+
+
+def _summarize(job: _Target, state: State, found: _Inputs, new: int) -> Summary:
+    plan, uses = state.encoder.plan, []
+    if plan is not None and state.moments is not None:
+        uses = plan.uses(state.encoder.varying(state.moments))
+    return Summary(
+        job.path,
+        len(state.rows),
+        state.seen,
+        new,
+        len(found.sources),
+        found.known,
+        job.skipped,
+        job.notes,
+        uses,
+    )
+
+
+class _Ticker:
+    """Reports how far the work is; how much there is, is known once the input was scanned."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._done = self._total = self._first_pass = 0
+
+    def expect(self, size: int, passes: int) -> None:
+        """Expect this many bytes in each pass; the first of two accumulates moments."""
+        self._total, self._first_pass = passes * size, (passes - 1) * size
+
+    def __call__(self, size: int) -> None:
+        self._done += size
+        what = "sampling" if self._done >= self._first_pass else "measuring"
+        if self._progress is not None:
+            self._progress(what, min(self._done, self._total), self._total)
+
+
+def _note_warnings(job: _Target, caught: Iterable[warnings.WarningMessage]) -> None:
+    for warning in caught:
+        if issubclass(warning.category, OlssWarning):
+            job.note(str(warning.message))
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+
+
+def _add_files(job: _Target, found: _Inputs, rows: dict[int, int]) -> State:
+    """Return the state with an entry for each file ingested, and the kind of their tables."""
+    state, entries = job.state, []
+    counts: dict[int, int] = {}
+    for piece in found.pieces:
+        number = piece.source.number
+        counts[number] = counts.get(number, 0) + rows.get(piece.number, 0)
+    for source, fingerprint in found.sources:
+        entries.append(
+            {
+                "address": source.address,
+                "fingerprint": fingerprint,
+                "bytes": source.bytes,
+                "modified": source.modified,
+                "inode": source.inode,
+                "rows": counts.get(source.number, 0),
+                "run": state.runs,
+            }
+        )
+    kind = FrameKind("pyarrow", found.schema)
+    if state.table is not None:
+        kind = state.table.rows.joined(kind, found.schema)
+    table = TableKind(kind, None if job.target is None else kind, job.target, job.task)
+    return state.replace(files=(*state.files, *entries), table=table)
+
+
+def _place_rows(
+    job: _Target,
+    context: ChunkContext,
+    found: _Inputs,
+    kept: RowStore,
+    starts: dict[int, int],
+    state: State,
+) -> RowStore:
+    """Return rows with their positions in the stream and, where files are tasks, their tasks."""
+    index = kept["index"]
+    if context.starts is None:
+        number, offset = np.divmod(index - context.seen, PIECE_STEP)
+        start = np.array([starts[piece.number] for piece in found.pieces])
+        index = context.seen + start[number] + offset
+    changed = {"index": index}
+    if job.task is None:
+        before = job.state.rows.get("task")
+        if before is not None and before.dtype.kind == "i":  # tasks were numbered: continue
+            first = len(job.state.files)
+            changed["task"] = kept["source"] - first + int(before.max(initial=-1)) + 1
+        else:
+            addresses = np.array([entry["address"] for entry in state.files])
+            changed["task"] = addresses[kept["source"]]
+    return kept.with_columns(changed)
+
+
+def _count_before(pieces: Sequence[Piece], rows: dict[int, int]) -> dict[int, int]:
+    """Return how many rows come before each piece."""
+    starts, total = {}, 0
+    for piece in pieces:
+        starts[piece.number] = total
+        total += rows.get(piece.number, 0)
+    return starts
+
+
+def _pool_moments(encoder: Encoder, held: RowStore, new: SeenMoments) -> SeenMoments:
+    """Return the moments of the paper's pool: rows held and new, each counting for one."""
+    if not len(held):
+        return new
+    return encoder.accumulate(SeenMoments(), held["X"], np.ones(len(held))).merged(new)
+
+
+def _schema_of(state: State) -> Any:
+    """Return the schema of the rows held, the target among the columns."""
+    import pyarrow as pa
+
+    parts = [state.rows[name] for name in ("X", "y") if name in state.rows]
+    fields = [entry for part in parts for entry in part.schema]
+    names = [] if state.table is None else state.table.rows.schema.names
+    order = {name: i for i, name in enumerate(names)}
+    return pa.schema(sorted(fields, key=lambda entry: order.get(entry.name, len(order))))
+
+
+def _check_columns(job: _Target, schema: Any) -> None:
+    """Raise if a column that settings name is not in the input, or a reserved name is."""
+    import pyarrow.types as kinds
+
+    wanted = {
+        "target": job.target,
+        "task": job.task,
+        "time": job.config.time,
+        "columns": job.config.columns,
+        "exclude": job.config.exclude,
+    }
+    for option, given in wanted.items():
+        for name in [given] if isinstance(given, str) else given or ():
+            checks.column(option, name, schema.names)
+    for name in FILE_NAMES.values():
+        if name in schema.names:
+            raise InputError(
+                f"inputs have a column {name!r}, a name reserved for the sketch; they may be a "
+                "sketch file already. Rename the column."
+            )
+    kind = None if job.task is None else schema.field(job.task).type
+    if kind is not None and (kinds.is_nested(kind) or kinds.is_binary(kind)):
+        raise InputError(f"task: column {job.task!r} must hold integers or strings, found {kind}.")
+
+
+def _read_sample(found: _Inputs, columns: list[Any] | None) -> Any:
+    """Return sample rows: the first of a few pieces, spread evenly over the input."""
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    pieces, schema = found.pieces, found.schema
+    has_text = any(not kinds.is_primitive(entry.type) for entry in schema)
+    count = min(len(pieces), SAMPLE_PIECES_TEXT if has_text else SAMPLE_PIECES)
+    share = SAMPLE_ROWS // count
+    batches = []
+    for at in np.linspace(0, len(pieces) - 1, count).astype(int):
+        got = 0
+        for _, batch in pieces[at].read(schema, columns, share):
+            batches.append(batch.slice(0, share - got))
+            got += batches[-1].num_rows
+            if got >= share:
+                break
+    if not batches:
+        raise DataError("inputs hold no rows.")
+    return pa.Table.from_batches(batches, schema=batches[0].schema)
+
+
+def _is_readable(piece: Piece, schema: Any) -> bool:
+    for _ in piece.read(schema):
+        pass
+    return True
+
+
+def _count_tables(addresses: Iterable[str]) -> int:
+    """Return the highest number of a table ingested before; those to come continue from it."""
+    numbers = [re.fullmatch(r"table-(\d+)", address) for address in addresses]
+    return max((int(found[1]) for found in numbers if found), default=0)
+
+
+def _looks_unchanged(entry: dict[str, Any], source: Source) -> bool:
+    """Return whether a file looks from outside as it did when it was ingested."""
+    known = (entry["bytes"], entry["modified"], entry["inode"])
+    return bool(source.modified) and known == (source.bytes, source.modified, source.inode)
+
+
+def _is_same_file(address: str, path: Path) -> bool:
+    return path.exists() and Path(address).samefile(path)
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"

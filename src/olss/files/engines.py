@@ -1,4 +1,4 @@
-"""Where parts are worked on: here in threads, or on a Dask cluster."""
+"""Where partitions are processed: here in threads, or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -6,24 +6,30 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from importlib import import_module
 from threading import Lock
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+from warnings import warn
 
-from olss.files.parts import Part, fold
-from olss.files.work import (
-    Drawn,
-    Measured,
+from olss.errors import OlssWarning
+from olss.files.chunks import (
+    ChunkContext,
+    ChunkSample,
+    ChunkStats,
+    Partition,
     Tick,
-    Work,
-    draw_part,
-    measure_part,
-    unite_drawn,
+    accumulate_partition,
+    fold,
+    merge_samples,
+    sample_partition,
 )
-from olss.memory.numbers import SeenScorer
+from olss.memory.encoder import SeenScorer
+from olss.util.dask import ClusterWatch, connect, import_distributed
 from olss.util.threads import call_with_one_blas_thread
 
-__all__ = ["Engine", "Threads", "engine_for"]
+__all__ = ["Engine", "create_engine"]
 
 R = TypeVar("R")
 
@@ -31,28 +37,28 @@ THREADS = 4
 
 
 class Engine(Protocol):
-    """Does the work on all parts."""
+    """Processes all partitions."""
 
-    def measure(self, work: Work, parts: Sequence[Part]) -> Measured:
-        """Return what is known of the rows of all parts."""
+    def accumulate(self, context: ChunkContext, partitions: Sequence[Partition]) -> ChunkStats:
+        """Return counts, moments and the latest time of all partitions."""
 
-    def draw(self, work: Work, scorer: SeenScorer | None, parts: Sequence[Part]) -> Drawn:
-        """Return rows drawn from all parts."""
+    def sample(
+        self, context: ChunkContext, scorer: SeenScorer | None, partitions: Sequence[Partition]
+    ) -> ChunkSample:
+        """Return rows sampled from all partitions."""
 
 
-def engine_for(
+def create_engine(
     scheduler: str | None, workers: int | None, tick: Tick
 ) -> AbstractContextManager[Engine]:
     """Return the engine asked for, for as long as the context lasts."""
     if scheduler is None and workers is None:
-        return nullcontext(Threads(min(THREADS, _cores()), tick))
-    from olss.files.dask_engine import on_cluster
-
-    return on_cluster(scheduler, workers, tick)
+        return nullcontext(ThreadEngine(min(THREADS, _count_cores()), tick))
+    return _on_cluster(scheduler, workers, tick)
 
 
-class Threads:
-    """Does the work here, a few parts at a time.
+class ThreadEngine:
+    """Processes partitions here, a few at a time.
 
     Parameters
     ----------
@@ -62,42 +68,48 @@ class Threads:
 
     def __init__(self, threads: int, tick: Tick) -> None:
         self._threads = threads
-        self._tell = tick
+        self._report = tick
         self._lock = Lock()
         self._stopped = False
 
-    def measure(self, work: Work, parts: Sequence[Part]) -> Measured:
-        """Return what is known of the rows of all parts."""
+    def accumulate(self, context: ChunkContext, partitions: Sequence[Partition]) -> ChunkStats:
+        """Return counts, moments and the latest time of all partitions."""
 
-        def fold_parts() -> Measured:
-            measured = self._map(lambda part: measure_part(work, part, self._tick), parts)
-            return fold(measured, lambda _, a, b: a.then(b, work.settings))
+        def fold_partitions() -> ChunkStats:
+            stats = self._map(lambda p: accumulate_partition(context, p, self._tick), partitions)
+            return fold(stats, lambda _, a, b: a.then(b, context.config))
 
         # The threads share the cores: each uses one.
-        return call_with_one_blas_thread(fold_parts, most=1)
+        return call_with_one_blas_thread(fold_partitions, most=1)
 
-    def draw(self, work: Work, scorer: SeenScorer | None, parts: Sequence[Part]) -> Drawn:
-        """Return rows drawn from all parts."""
+    def sample(
+        self, context: ChunkContext, scorer: SeenScorer | None, partitions: Sequence[Partition]
+    ) -> ChunkSample:
+        """Return rows sampled from all partitions."""
 
-        def fold_parts() -> Drawn:
-            drawn = self._map(lambda part: draw_part(work, scorer, part, self._tick), parts)
-            return fold(drawn, lambda place, a, b: unite_drawn(work, scorer, place, a, b))
+        def fold_partitions() -> ChunkSample:
+            samples = self._map(
+                lambda p: sample_partition(context, scorer, p, self._tick), partitions
+            )
+            return fold(samples, lambda place, a, b: merge_samples(context, scorer, place, a, b))
 
-        return call_with_one_blas_thread(fold_parts, most=1)
+        return call_with_one_blas_thread(fold_partitions, most=1)
 
-    def _map(self, function: Callable[[Part], R], parts: Sequence[Part]) -> Iterator[R]:
-        """Yield function(part) in order, holding few results."""
+    def _map(
+        self, function: Callable[[Partition], R], partitions: Sequence[Partition]
+    ) -> Iterator[R]:
+        """Yield function(partition) in order, holding few results."""
         with ThreadPoolExecutor(self._threads) as pool:
             ahead: deque[Future[R]] = deque()
             try:
-                for part in parts:
-                    ahead.append(pool.submit(function, part))
+                for partition in partitions:
+                    ahead.append(pool.submit(function, partition))
                     if len(ahead) > self._threads:
                         yield ahead.popleft().result()
                 while ahead:
                     yield ahead.popleft().result()
             except BaseException:
-                self._stopped = True  # or the pool would wait for its parts to be read to the end
+                self._stopped = True  # or the pool would wait until its partitions are read
                 raise
             finally:
                 for future in ahead:
@@ -105,12 +117,111 @@ class Threads:
 
     def _tick(self, size: int) -> None:
         if self._stopped:
-            raise InterruptedError("another part failed, or the run was stopped")
+            raise InterruptedError("another partition failed, or the run was stopped")
         with self._lock:
-            self._tell(size)
+            self._report(size)
 
 
-def _cores() -> int:
+@contextmanager
+def _on_cluster(scheduler: str | None, workers: int | None, tick: Tick) -> Iterator[DaskEngine]:
+    """Connect to a scheduler, or start workers on this machine for as long as the context lasts."""
+    distributed = import_distributed("working on a cluster")
+    if scheduler is None:
+        # One core each; memory is constant by construction, so Dask need not watch it.
+        options = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None}
+        with (
+            distributed.LocalCluster(n_workers=workers, **options) as local,
+            distributed.Client(local, set_as_default=False) as client,
+        ):
+            yield DaskEngine(client, tick)
+        return
+    with connect(scheduler) as client:
+        yield DaskEngine(client, tick)
+
+
+class DaskEngine:
+    """Processes partitions on the workers of a Dask client.
+
+    A worker returns statistics or a sample of each partition; these are merged on the cluster.
+    Everything a worker computes can be computed again from the description of its task, with the
+    same generator and so the same rows: nothing is lost when a worker dies.
+    """
+
+    def __init__(self, client: Any, tick: Tick) -> None:
+        self._client = client
+        self._watch = ClusterWatch(client, partial(warn, category=OlssWarning, stacklevel=2))
+        self._report = tick
+        self._lock = Lock()
+        # Workers load what they need while this process looks at the input.
+        self._loading = [
+            client.submit(_load, workers=[worker], pure=False) for worker in client.nthreads()
+        ]
+
+    def accumulate(self, context: ChunkContext, partitions: Sequence[Partition]) -> ChunkStats:
+        """Return counts, moments and the latest time of all partitions."""
+        shared = self._share(context)
+        leaves = (self._submit(p, accumulate_partition, shared, p) for p in partitions)
+        root = fold(leaves, lambda _, a, b: self._client.submit(_then, shared, a, b, pure=False))
+        stats: ChunkStats = self._watch.result(root)
+        return stats
+
+    def sample(
+        self, context: ChunkContext, scorer: SeenScorer | None, partitions: Sequence[Partition]
+    ) -> ChunkSample:
+        """Return rows sampled from all partitions."""
+        shared = self._share((context, scorer))
+        leaves = (self._submit(p, _sample_partition, shared, p) for p in partitions)
+        root = fold(
+            leaves,
+            lambda place, a, b: self._client.submit(_merge, shared, place, a, b, pure=False),
+        )
+        sample: ChunkSample = self._watch.result(root)
+        return sample
+
+    def _share(self, value: Any) -> Any:
+        """Send a value once. As the result of a task, it is made again if its holders die."""
+        return self._client.submit(_itself, value, pure=False)
+
+    def _submit(self, partition: Partition, function: Any, *args: Any) -> Any:
+        future = self._client.submit(function, *args, pure=False)
+        future.add_done_callback(lambda done: self._tick(done, partition.bytes))
+        return future
+
+    def _tick(self, done: Any, size: int) -> None:
+        if done.status == "finished":
+            with self._lock:
+                self._report(size)
+
+
+def _load() -> None:
+    """Load what partitions are read with; to run this, a worker loads this module."""
+    import_module("pyarrow.parquet")
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _then(context: ChunkContext, a: ChunkStats, b: ChunkStats) -> ChunkStats:
+    return a.then(b, context.config)
+
+
+def _sample_partition(
+    shared: tuple[ChunkContext, SeenScorer | None], partition: Partition
+) -> ChunkSample:
+    return sample_partition(*shared, partition)
+
+
+def _merge(
+    shared: tuple[ChunkContext, SeenScorer | None],
+    place: tuple[int, int],
+    a: ChunkSample,
+    b: ChunkSample,
+) -> ChunkSample:
+    return merge_samples(*shared, place, a, b)
+
+
+def _count_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -9,26 +9,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from olss.diagnostics.select import column_of
 from olss.errors import InputError, OlssWarning
-from olss.files.result_lock import written_alone
-from olss.memory.selecting import column_of
-from olss.memory.sketch import Sketch
+from olss.memory import sketch_file
 from olss.memory.state import State
-from olss.memory.state_holder import state_of
+from olss.sketch import Sketch, state_of
 from olss.tables.text_columns import OneHot
 from olss.util.text import escape_controls
 
 __all__ = ["Forgotten", "forget"]
 
-TAKEN_OFF = (
-    "Of the spectrum, the sums of squares and products over everything seen, their own part is "
-    "taken off. What earlier draws dropped of the same kind is in it still, as part of a sum."
+SUBTRACTED = (
+    "They are subtracted from the Gram matrix of everything seen. Similar rows that earlier draws "
+    "dropped are still in it, as part of a sum."
 )
-NO_SPECTRUM = "No spectrum is kept: there is no sum over rows seen that has them in it."
-SCALES = "How columns are scaled, which the first rows have decided, stays."
+NO_MOMENTS = "No Gram matrix is kept, so no sum over rows seen contains them."
+SCALES = "The scales of columns, fitted to the first rows, stay."
 COUNTS = (
-    "Counts stay: rows seen and, for files, how many rows each had. Copies of the file are not "
-    "touched."
+    "Counts stay: rows seen, and how many rows each file had. Copies of the file are not touched."
 )
 
 
@@ -53,9 +51,9 @@ class Forgotten:
 
     def __str__(self) -> str:
         if not self.removed:
-            return f"{self.path}: no row held matches; the file is as it was."
-        went = "1 row is" if self.removed == 1 else f"{self.removed:,} rows are"
-        lines = [f"{self.path}: {went} gone, {self.rows:,} of {self.seen:,} seen are left."]
+            return f"{self.path}: no row held matches; the file is unchanged."
+        went = "1 row" if self.removed == 1 else f"{self.removed:,} rows"
+        lines = [f"{self.path}: {went} removed, {self.rows:,} of {self.seen:,} seen are left."]
         return escape_controls("\n".join(lines + self.remains))
 
 
@@ -87,17 +85,17 @@ def forget(path: str | os.PathLike[str], where: Mapping[str, Any]) -> Forgotten:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(2, "there is no sketch file", str(path))
-    with written_alone(path), warnings.catch_warnings(record=True) as told:
+    with sketch_file.lock(path), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", OlssWarning)
         sketch = Sketch.load(path)
         removed = sketch.remove(where=where)
         if removed:
             sketch.save(path)
     state = state_of(sketch)
-    remains = [TAKEN_OFF if state.spectrum is not None else NO_SPECTRUM]
-    remains += [SCALES] if state.numbers.plan is not None else []
+    remains = [SUBTRACTED if state.moments is not None else NO_MOMENTS]
+    remains += [SCALES] if state.encoder.plan is not None else []
     remains += [
-        f"The value {value!r} stays known as one that column {name!r} can have."
+        f"The value {value!r} stays listed among the values of column {name!r}."
         for name, value in _known_values(state, where)
     ]
     remains += [str(w.message) for w in told if issubclass(w.category, OlssWarning)]
@@ -107,7 +105,7 @@ def forget(path: str | os.PathLike[str], where: Mapping[str, Any]) -> Forgotten:
 def _known_values(state: State, where: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Return the values that the column plan, or a column of categories, knows by name."""
     known: dict[str, set[Any]] = {name: set() for name in where}
-    for column in () if state.numbers.plan is None else state.numbers.plan.columns:
+    for column in () if state.encoder.plan is None else state.encoder.plan.columns:
         if isinstance(column, OneHot) and column.name in known:
             known[column.name] |= set(column.values)
     for name in where:

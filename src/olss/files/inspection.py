@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -11,12 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.memory.certificate import Certificate
-from olss.memory.description import Description, short_names
-from olss.memory.drift import Drift
-from olss.memory.policies import name_of
-from olss.memory.sketch import Sketch
-from olss.memory.state_holder import state_of
+from olss.diagnostics.certificate import Certificate
+from olss.diagnostics.describe import Description, short_names
+from olss.diagnostics.drift import Drift
+from olss.errors import DataError
+from olss.files.spool import as_paths
+from olss.memory.state import State
+from olss.sketch import Sketch, state_of
+from olss.tables.readers import survey
+from olss.tables.sources import Source, find
 from olss.util.text import escape_controls
 
 __all__ = ["Inspection", "inspect", "weight_bins", "why_unknown"]
@@ -24,6 +28,7 @@ __all__ = ["Inspection", "inspect", "weight_bins", "why_unknown"]
 BAR = 40
 BINS = 8
 LINES = 20
+SAMPLE_ROWS = 20_000
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,7 @@ class Inspection:
     files : list of dict
         A line a file taken in.
     error : Certificate or None
-        How far the sketch is from everything seen; None if it keeps no spectrum, or was merged
-        with a sketch that did not tell apart what it does.
+        How far the sketch is from everything seen; None if it keeps no moments.
     drift : Drift or None
         Whether the rows of other files are unlike it, if that was asked.
     """
@@ -83,24 +87,21 @@ def inspect(path: str | os.PathLike[str], *, against: Any = None) -> Inspection:
     sketch = Sketch.load(path)
     state = state_of(sketch)
     described = sketch.describe()
-    error = None if state.spectrum is None or state.blurred else sketch.error()
+    error = None if state.moments is None else sketch.error()
     moved = None
     if against is not None:
-        from olss.files.given_tables import as_paths
-        from olss.files.new_rows import sampled_rows
-
         with as_paths(against) as given:
-            moved = sketch.drift(sampled_rows(sketch, given))
+            moved = sketch.drift(sample_new_rows(sketch, given))
     return Inspection(
         Path(path), sketch, described, described.columns, list(state.files), error, moved
     )
 
 
 def why_unknown(sketch: Sketch) -> str:
-    """Return, in words, why nobody knows how far a sketch is from everything seen."""
-    if state_of(sketch).blurred:
-        return "it was merged with a sketch that did not tell all values and gaps apart"
-    return "no spectrum is kept with this policy, or a window (ask for it with --spectrum)"
+    """Return why the error of a sketch is not known, as text."""
+    if sketch.policy.leverage_scope == "seen":
+        return "it has a window, or was merged with a sketch that encoded columns differently"
+    return "no moments are kept with this policy (ask for them with --moments)"
 
 
 def _lines(found: Inspection) -> list[str]:
@@ -111,7 +112,7 @@ def _lines(found: Inspection) -> list[str]:
     target = f", target {table.target}" if table is not None and table.target else ""
     lines = [
         f"{found.path}: {d.rows:,} rows of {d.seen:,} seen",
-        f"policy {name_of(sketch.policy) or 'of its own'}, size {sketch.size}{target}",
+        f"policy {sketch.policy.name}, size {sketch.size}{target}",
         f"weights {low:.4g} to {high:.4g}, mean {mean:.4g}; "
         f"worth {d.effective_rows:,.0f} rows of equal weight",
         d.memory,
@@ -174,3 +175,46 @@ def weight_bins(weight: NDArray[np.float64]) -> list[tuple[float, float, int]]:
     place = np.clip(np.searchsorted(edges, weight, side="right") - 1, 0, BINS - 1)
     counts = np.bincount(place, minlength=BINS).tolist()
     return [(float(a), float(b), n) for (a, b), n in zip(pairwise(edges), counts, strict=True)]
+
+
+def sample_new_rows(
+    sketch: Sketch, inputs: Sequence[str | os.PathLike[str] | Source], seed: int = 0
+) -> Any:
+    """Return a uniform sample of at most 20,000 rows of files, as `sketch.drift` takes them.
+
+    Files are read once, in blocks, by the types the sketch knows.
+    """
+    import pyarrow as pa
+
+    state = state_of(sketch)
+    sample = Sketch(SAMPLE_ROWS, "reservoir", seed=seed)
+    for source in find(inputs):
+        schema, pieces = survey(source, 0)
+        if state.table is not None:
+            # A target may be missing in rows that are new; what else is, `drift` will say.
+            known = [field for field in _fields(state) if field.name in schema.names]
+            schema, pieces = survey(source, 0, pa.schema(known))
+        for piece in pieces:
+            for _, batch in piece.read(schema):
+                sample.update(pa.Table.from_batches([batch]))
+    return sample.X if state.table is not None else _as_array(state, sample.X)
+
+
+def _fields(state: State) -> list[Any]:
+    parts = [state.rows[name] for name in ("X", "y") if name in state.rows]
+    return [field for part in parts for field in part.schema]
+
+
+def _as_array(state: State, table: Any) -> Any:
+    """Return the column X, a list a row, in the shape of the rows held."""
+    shape = state.rows["X"].shape[1:]
+    width = int(np.prod(shape))
+    names = table.schema.names
+    column = table.column("X").combine_chunks() if "X" in names else None
+    if column is None or getattr(column.type, "list_size", None) != width:
+        raise DataError(
+            f"the sketch holds arrays, rows of shape {shape}: compare it with .npy files, or with "
+            f"a column X, of {width:,} numbers a row; found {', '.join(names[:10])}."
+        )
+    flat = column.flatten().to_numpy(zero_copy_only=False)
+    return flat.reshape(len(column), *shape)

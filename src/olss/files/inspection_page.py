@@ -13,15 +13,11 @@ import scipy.sparse as sp
 
 import olss
 from olss.core.blocks import to_numpy
+from olss.diagnostics.describe import UnusualRow, along_stream, short_names
 from olss.errors import InputError
 from olss.files.inspection import Inspection, weight_bins, why_unknown
 from olss.files.page_charts import histogram, stream_chart
-from olss.memory.along_stream import along_stream
-from olss.memory.description import short_names
-from olss.memory.policies import name_of, says
-from olss.memory.sketch import Sketch
-from olss.memory.state_holder import settings_of, state_of
-from olss.memory.unusual_rows import UnusualRow, unusual_rows
+from olss.sketch import Sketch, config_of, state_of
 from olss.util.files import write_atomic
 from olss.util.text import escape_html, format_bytes, format_duration, html_bar, html_table
 
@@ -81,19 +77,19 @@ def _scroll(content: str, kind: str = "scroll wide-table") -> str:
 
 def _head(found: Inspection) -> str:
     d, sketch = found.description, found.sketch
-    settings, kind = settings_of(sketch), state_of(sketch).table
-    words = [f"policy {name_of(sketch.policy) or 'of its own'}", f"size {sketch.size}"]
+    config, kind = config_of(sketch), state_of(sketch).table
+    words = [f"policy {sketch.policy.name}", f"size {sketch.size}"]
     if kind is not None and kind.target:
         words.append(f"target {kind.target}")
-    if settings.half_life is not None:
-        dates = f"in {settings.time} (of dates: {format_duration(settings.half_life)})"
-        unit = "rows" if settings.time is None else dates
-        words.append(f"half-life {settings.half_life:,.6g} {unit}")
+    if config.half_life is not None:
+        dates = f"in {config.time} (of dates: {format_duration(config.half_life)})"
+        unit = "rows" if config.time is None else dates
+        words.append(f"half-life {config.half_life:,.6g} {unit}")
     tiles = [
         (f"{d.rows:,}", "rows kept"),
         (f"{d.seen:,}", "rows seen"),
         (f"{d.effective_rows:,.0f}", "rows of equal weight tell as much"),
-        (format_bytes({"mean": d.row_bytes + d.spectrum_bytes}), "of memory"),
+        (format_bytes({"mean": d.row_bytes + d.moments_bytes}), "of memory"),
     ]
     if found.error is not None:
         error = found.error
@@ -115,7 +111,7 @@ def _head(found: Inspection) -> str:
 
 def _weighs(sketch: Sketch) -> bool:
     """Whether weights say what rows stand for."""
-    return bool(says(sketch.policy, "mergeable"))
+    return sketch.policy.mergeable
 
 
 def _error(value: float) -> str:
@@ -301,7 +297,7 @@ def _column_function(j: int) -> Callable[[Any], Any]:
 
 def _unusual(found: Inspection) -> str:
     try:
-        rows = unusual_rows(found.sketch, UNUSUAL)
+        rows = found.sketch.unusual(UNUSUAL)
     except InputError as error:
         return _section("The most unusual rows", f"<p>{escape_html(str(error).capitalize())}</p>")
     lines = [_unusual_line(found, one) for one in rows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from olss.memory.along_stream import Stretches
+from olss.diagnostics.describe import Stretches
 from olss.util.text import escape_html
 
 __all__ = ["histogram", "stream_chart"]

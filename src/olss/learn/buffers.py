@@ -21,7 +21,7 @@ from olss.learn.training import Examples, Seeds, as_tensor
 from olss.util import checks
 
 if TYPE_CHECKING:
-    from olss.memory.sketch import Sketch
+    from olss.sketch import Sketch
 
 __all__ = ["Buffer", "FullBuffer", "HerdingBuffer", "PolicyBuffer", "RingBuffer"]
 
@@ -187,7 +187,7 @@ class PolicyBuffer(Buffer):
         self._make_sketch(0)  # checks the other settings
 
     def _make_sketch(self, seed: int) -> Sketch:
-        from olss.memory.sketch import Sketch
+        from olss.sketch import Sketch
 
         features = self._sketch_features if self.features else None
         return Sketch(self.size, self.policy, scores=self.scores, features=features, seed=seed)
@@ -239,7 +239,7 @@ class PolicyBuffer(Buffer):
 
     def load(self, folder: Path) -> None:
         """Read what `save` wrote."""
-        from olss.memory.sketch import Sketch
+        from olss.sketch import Sketch
 
         self.held = None
         if not (folder / "memory.parquet").exists():

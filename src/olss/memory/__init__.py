@@ -1,7 +1,19 @@
-"""The memory: a sketch, its policies, what it knows of everything seen, and its file."""
+"""What a sketch is made of: rows, settings, policies, moments, the engine and its file."""
 
-from olss.memory.policies import POLICIES, Balanced, Weighted
-from olss.memory.pool import Choice, Policy, Pool
-from olss.memory.sketch import Sketch
+from __future__ import annotations
 
-__all__ = ["POLICIES", "Balanced", "Choice", "Policy", "Pool", "Sketch", "Weighted"]
+from typing import TYPE_CHECKING
+
+from olss.util import lazy_getattr
+
+if TYPE_CHECKING:
+    from olss.memory.policies import POLICIES, Balanced, Policy, Weighted
+    from olss.memory.pool import Choice, Pool
+
+__all__ = ["POLICIES", "Balanced", "Choice", "Policy", "Pool", "Weighted"]
+
+__getattr__ = lazy_getattr(
+    __name__,
+    {name: "olss.memory.policies" for name in ("POLICIES", "Balanced", "Policy", "Weighted")}
+    | {name: "olss.memory.pool" for name in ("Choice", "Pool")},
+)

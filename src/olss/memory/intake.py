@@ -1,8 +1,9 @@
-"""What a sketch is given, checked and brought into aligned columns before anything is changed."""
+"""What a sketch is given, checked and turned into aligned columns before anything changes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,88 +13,119 @@ from numpy.typing import NDArray
 
 from olss.core.blocks import Blocks, check_weights, dense_array, to_numpy
 from olss.errors import DataError, InputError
-from olss.memory.own_columns import EXTRA, RESERVED
-from olss.memory.store import Array, RowStore, is_arrow
+from olss.memory.config import Config
+from olss.memory.rows import EXTRA, FILE_NAMES, RESERVED, Array, RowStore, is_arrow, take
+from olss.memory.target_classes import numbers_of_target, say_classes
+from olss.tables.arrow_types import as_numbers
+from olss.tables.class_labels import check_no_missing
+from olss.tables.frames import FrameKind, from_arrow, is_table, to_arrow
+from olss.tables.schema import conform, unify_schemas
+from olss.util import checks
 
-__all__ = [
-    "SingleRows",
-    "incoming",
-    "incoming_rows",
-    "incoming_weight",
-    "is_like",
-    "task_column",
-]
+__all__ = ["TableKind", "conform_store", "is_missing", "read_rows", "read_tasks"]
 
 Shape = tuple[int, ...]
-SingleRows = tuple[NDArray[Any], NDArray[Any] | None]  # rows and their targets
-FEW_ROWS = 16
 TaskIds = NDArray[np.int64] | NDArray[np.str_]
 
 
-def incoming(
-    X: Any,
-    y: Any,
-    extra: Mapping[str, Any] | None,
-    *,
-    held: RowStore,
-    pad: Shape | None = None,
-    pad_y: Shape | None = None,
-    rows: int | None = None,
-) -> dict[str, Array]:
-    """Return the columns of an update, or raise `DataError` if they do not fit those held.
+@dataclass(frozen=True)
+class TableKind:
+    """What kind of tables a sketch is given.
 
-    Where X and y are a table, looked at elsewhere, `rows` says how many rows there are.
+    Attributes
+    ----------
+    rows, y : FrameKind
+        Library and types of the rows, and of the target if there is one.
+    target : str or None
+        Name of the target column.
+    task : str or None
+        Of rows from files: name of the column with the task.
     """
-    for name in RESERVED.intersection(extra or ()):
-        raise InputError(f"extra must not be called {name!r}, which the sketch uses itself.")
-    given = {"y": y} | {EXTRA + name: values for name, values in (extra or {}).items()}
-    columns = {} if rows is not None else {"X": incoming_rows(X, held=held, pad=pad)}
-    columns |= {name: _array(name, values) for name, values in given.items() if values is not None}
-    n = columns["X"].shape[0] if rows is None else rows
-    for name, column in columns.items():
-        if len(column.shape) == 0 or column.shape[0] != n:
-            raise DataError(
-                f"{_told(name)} must have one entry for each of the {n} rows, "
-                f"found shape {tuple(column.shape)}."
-            )
-    if "y" in columns:
-        columns["y"] = _padded("y", columns["y"], pad_y)
-        _check_finite("y", columns["y"])
-    if "X" not in held:
-        return columns
-    _check_names(columns, held, ("X", "y") if rows is None else ())
-    return {name: _matched(name, column, held[name]) for name, column in columns.items()}
+
+    rows: FrameKind
+    y: FrameKind | None = None
+    target: str | None = None
+    task: str | None = None
+
+    def frame(self, table: Any) -> Any:
+        """Return a copy of rows as a frame of the kind that came in."""
+        return from_arrow(take(table, np.arange(table.num_rows)), self.rows)
+
+    def targets(self, table: Any) -> Any:
+        """Return targets as a frame of the kind that came in, with one column."""
+        assert self.y is not None
+        return from_arrow(take(table, np.arange(table.num_rows)), self.y)
+
+    def column(self, table: Any) -> Any:
+        """Return targets as a column of the kind that came in."""
+        assert self.y is not None
+        frame = self.targets(table)
+        if self.y.library == "pyarrow":
+            return frame.column(0)
+        # A frame whose columns are named by integers names the target by one, too.
+        return frame[next(iter(getattr(frame, "columns", frame)))]
 
 
-def incoming_rows(X: Any, *, held: RowStore, pad: Shape | None) -> Array:
-    """Return rows as an array, or raise `DataError` if they are not like those held."""
+def read_rows(
+    config: Config, held: RowStore, known: TableKind | None, rows: Any, y: Any, extra: Any
+) -> tuple[dict[str, Array], TableKind | None]:
+    """Return the columns X, y and extra of an update, and the kind of its tables.
+
+    Raises `DataError` or `InputError` if they do not fit the rows held.
+    """
+    if is_table(rows):
+        parts, table = _read_tables(config, held, known, rows, y)
+        names = [name for part in parts.values() for name in part.schema.names]
+        for name in set(extra or ()) & set(names):
+            raise InputError(f"extra: {name!r} is already a column of the table.")
+        if known is None:
+            for option, given in (("columns", config.columns), ("exclude", config.exclude)):
+                for name in given or ():
+                    checks.column(option, name, names)
+        columns = parts | _read_extra(extra, held, parts["X"].num_rows)
+    else:
+        if known is not None:
+            raise InputError("rows must be a table as before, found an array.")
+        columns, table = _read_arrays(config, held, rows, y, extra), None
+    _check_target(config, columns)
+    return columns, table
+
+
+def read_array(X: Any, *, held: RowStore, pad: Shape | None) -> Array:
+    """Return rows as an array like those held, or raise `DataError`."""
     if X is None:
         raise DataError("X must be an array of rows, found None.")
-    X = _padded("X", _array("X", X), pad)
-    Blocks(X, name="X")  # says what is wrong with its shape or dtype
+    X = _pad("X", _to_array("X", X), pad)
+    Blocks(X, name="X")  # raises if shape or dtype are wrong
     if "X" in held:
-        X = _matched("X", X, held["X"])
+        X = _match("X", X, held["X"])
     _check_no_infinity(X)
     return X
 
 
-def is_like(new: NDArray[Any] | None, held: Array | None) -> bool:
-    """Whether a few rows can be taken in without a further look, being just like those held."""
-    if new is None or held is None:
-        return new is held
-    if type(held) is not np.ndarray or new.dtype != held.dtype or new.dtype.kind not in "biuf":
-        return False
-    few = 0 < len(new) <= FEW_ROWS if new.ndim else False
-    return few and new.shape[1:] == held.shape[1:] and bool(np.isfinite(new).all())
+def read_table(rows: Any, *, held: RowStore, known: TableKind) -> Any:
+    """Return rows, with or without their target, as a table with the columns held."""
+    table, _ = to_arrow(rows)
+    table = table.drop_columns([name for name in table.schema.names if name == known.target])
+    schema = unify_schemas(held["X"].schema, table.schema, place="rows")
+    return conform(table, schema, place="rows")
 
 
-def task_column(task: Any, n: int, held: RowStore) -> TaskIds:
-    """Return one task id a row: whole numbers or text, of the kind used so far."""
+def conform_store(held: RowStore, columns: Mapping[str, Array]) -> RowStore:
+    """Return the rows held with the columns and types of newer tables X and y."""
+    parts = {name: columns[name] for name in ("X", "y") if is_arrow(columns.get(name))}
+    if "X" not in held or all(held[k].schema.equals(part.schema) for k, part in parts.items()):
+        return held
+    return held.with_columns(
+        {name: conform(held[name], part.schema, place="the sketch") for name, part in parts.items()}
+    )
+
+
+def read_tasks(task: Any, n: int, held: RowStore) -> TaskIds:
+    """Return one task id a row: integers or strings, of the kind used so far."""
     ids = to_numpy(dense_array(task, "task"))
     if ids.dtype.kind not in "iuU":
-        raise InputError(
-            f"task must be a whole number or a string, or one of them a row, found {task!r}."
-        )
+        raise InputError(f"task must be an integer or a string, or one a row, found {task!r}.")
     if ids.ndim and ids.shape != (n,):
         raise InputError(
             f"task must be one id, or one for each of the {n} rows, found shape {ids.shape}."
@@ -103,28 +135,89 @@ def task_column(task: Any, n: int, held: RowStore) -> TaskIds:
             raise InputError(f"task must be below 2^63, found {int(ids.max())}.")
         ids = ids.astype(np.int64)
     if "task" in held and ids.dtype.kind != held["task"].dtype.kind:
-        before, now = ("text", "numbers") if ids.dtype.kind == "i" else ("numbers", "text")
-        raise InputError(
-            f"task ids were {before} so far and are {now} now (found {task!r}); "
-            "use one kind throughout."
-        )
+        before, now = ("strings", "integers") if ids.dtype.kind == "i" else ("integers", "strings")
+        raise InputError(f"task must be {before} as before, found {now}.")
     return np.broadcast_to(ids, (n,))
 
 
-def incoming_weight(weight: Any, n: int) -> NDArray[np.float64]:
-    """Return what each of n rows counts for, 1 if nothing is said, or raise `InputError`."""
+def read_weights(weight: Any, n: int) -> NDArray[np.float64]:
+    """Return the weight of each of n rows, 1 by default, or raise `InputError`."""
     if weight is None:
         return np.ones(n)
     weights = check_weights(np.broadcast_to(weight, (n,)) if np.ndim(weight) == 0 else weight, n)
     if not (weights > 0).all():
-        raise InputError("weight must be above zero, found 0: leave such rows out.")
+        raise InputError("weight must be above zero, found 0; leave such rows out.")
     return weights
 
 
-def _array(name: str, value: Any) -> Array:
+def is_missing(y: Array) -> NDArray[np.bool_]:
+    """Return which targets are missing."""
+    if is_arrow(y):
+        import pyarrow.compute as pc
+
+        flags = pc.is_null(y.column(0), nan_is_null=True)
+        return np.asarray(flags.to_numpy(zero_copy_only=False), dtype=bool)
+    values = to_numpy(y)
+    if values.dtype.kind not in "fmM":
+        return np.zeros(len(values), dtype=bool)
+    missing: NDArray[np.bool_] = np.isnan(values).reshape(len(values), -1).any(axis=1)
+    return missing
+
+
+def _read_arrays(
+    config: Config, held: RowStore, X: Any, y: Any, extra: Mapping[str, Any] | None
+) -> dict[str, Array]:
+    columns = {"X": read_array(X, held=held, pad=config.pad)}
+    n = columns["X"].shape[0]
+    if y is not None:
+        columns["y"] = _pad("y", _check_length("y", _to_array("y", y), n), config.pad_y)
+        if config.missing_target == "error":
+            _check_finite("y", columns["y"])
+    columns |= _read_extra(extra, held, n)
+    if "X" in held:
+        for name in ("X", "y"):
+            _check_presence(name, name in held, name in columns)
+        columns = {name: _match(name, column, held[name]) for name, column in columns.items()}
+    return columns
+
+
+def _read_extra(extra: Mapping[str, Any] | None, held: RowStore, n: int) -> dict[str, Array]:
+    for name in RESERVED.intersection(extra or ()):
+        raise InputError(f"extra: the name {name!r} is reserved for the sketch; rename the column.")
+    columns = {
+        EXTRA + name: _check_length(EXTRA + name, _to_array(EXTRA + name, values), n)
+        for name, values in (extra or {}).items()
+    }
+    if "X" in held:
+        before = {name for name in held if name.startswith(EXTRA)}
+        for name in sorted(before ^ set(columns)):
+            _check_presence(name, name in before, name in columns)
+        columns = {name: _match(name, column, held[name]) for name, column in columns.items()}
+    return columns
+
+
+def _check_length(name: str, column: Array, n: int) -> Array:
+    if len(column.shape) == 0 or column.shape[0] != n:
+        raise DataError(
+            f"{_label(name)} must have one entry for each of the {n} rows, found shape "
+            f"{tuple(column.shape)}."
+        )
+    return column
+
+
+def _check_presence(name: str, before: bool, now: bool) -> None:
+    if before != now:
+        was, found = ("with", "without") if before else ("without", "with")
+        raise DataError(
+            f"{_label(name)}: earlier rows came {was} it and these come {found} it; every update "
+            "must bring the same columns."
+        )
+
+
+def _to_array(name: str, value: Any) -> Array:
     if sp.issparse(value) and name == "X":
         return sp.csr_array(value)
-    array = dense_array(value, _told(name))
+    array = dense_array(value, _label(name))
     if is_torch_array(array):
         return array.detach()
     array = np.asarray(array)
@@ -132,7 +225,7 @@ def _array(name: str, value: Any) -> Array:
         array = array.astype(np.str_)
     if array.dtype.kind in "OVSc" or array.dtype == np.longdouble:
         raise DataError(
-            f"{_told(name)} must hold numbers{'' if name == 'X' else ', text or times'}, found "
+            f"{_label(name)} must hold numbers{'' if name == 'X' else ', strings or times'}, found "
             f"dtype {array.dtype}."
         )
     if not array.dtype.isnative:
@@ -140,7 +233,7 @@ def _array(name: str, value: Any) -> Array:
     return array
 
 
-def _padded(name: str, array: Array, shape: Shape | None) -> Array:
+def _pad(name: str, array: Array, shape: Shape | None) -> Array:
     """Zero-pad the rows to `shape`, at the end of each dimension."""
     if shape is None or array.shape[1:] == shape:
         return array
@@ -148,49 +241,36 @@ def _padded(name: str, array: Array, shape: Shape | None) -> Array:
     if len(row) != len(shape) or any(a > b for a, b in zip(row, shape, strict=True)):
         option = "pad" if name == "X" else "pad_y"
         raise DataError(
-            f"{name} has rows of shape {row}, which do not fit into {option}={shape}; "
-            f"make the sketch with a larger {option}."
+            f"{name} has rows of shape {row}, larger than {option}={shape}; use a larger {option}."
         )
-    whole = (len(array), *shape)
-    wide = array.new_zeros(whole) if is_torch_array(array) else np.zeros(whole, array.dtype)
+    padded = (len(array), *shape)
+    wide = array.new_zeros(padded) if is_torch_array(array) else np.zeros(padded, array.dtype)
     wide[tuple(slice(0, k) for k in array.shape)] = array
     return wide
 
 
-def _check_names(columns: Mapping[str, Array], held: RowStore, main: tuple[str, ...]) -> None:
-    before = {name for name in held if name in main or name.startswith(EXTRA)}
-    for name in sorted(before ^ set(columns)):
-        was, now = ("with", "without") if name in before else ("without", "with")
-        raise DataError(
-            f"the rows seen so far came {was} {_told(name)}, these come {now} it; "
-            "every update must bring the same columns."
-        )
-
-
-def _matched(name: str, new: Array, held: Array) -> Array:
-    """Return `new` in the dtype of the column held, or raise if it is another kind of thing."""
-    told = _told(name)
+def _match(name: str, new: Array, held: Array) -> Array:
+    """Return `new` in the dtype of the column held, or raise if it is of another kind."""
+    label = _label(name)
     if _library(new) != _library(held):
-        raise DataError(
-            f"{told} was {_library(held)} so far and is {_library(new)} now; use one kind "
-            "throughout."
-        )
+        raise DataError(f"{label} must be {_library(held)} as before, found {_library(new)}.")
     if new.shape[1:] != held.shape[1:]:
         option = {"X": "pad", "y": "pad_y"}.get(name)
-        remedy = (
-            f" To pad rows with zeros up to a largest shape, make the sketch with {option}=(...)."
-            if option
-            else ""
-        )
+        remedy = f" To zero-pad rows, create the sketch with {option}=(...)." if option else ""
         raise DataError(
-            f"{told} must have rows of shape {tuple(held.shape[1:])} as before, "
+            f"{label} must have rows of shape {tuple(held.shape[1:])} as before, "
             f"found {tuple(new.shape[1:])}.{remedy}"
         )
     if is_torch_array(new) and new.device != held.device:
-        raise DataError(f"{told} must be on {held.device} as before, found {new.device}.")
-    if new.dtype != held.dtype:
-        new = _converted(name, new, held)
-    return new
+        raise DataError(f"{label} must be on {held.device} as before, found {new.device}.")
+    if new.dtype == held.dtype:
+        return new
+    if not is_torch_array(new):
+        if new.dtype.kind == "U" == held.dtype.kind:
+            return new
+        if name != "X" and np.can_cast(new.dtype, held.dtype, "safe"):
+            return new.astype(held.dtype)
+    raise DataError(f"{label} must have dtype {held.dtype} as before, found {new.dtype}; cast it.")
 
 
 def _library(array: Array) -> str:
@@ -201,23 +281,12 @@ def _library(array: Array) -> str:
     return "a torch tensor" if is_torch_array(array) else "a NumPy array"
 
 
-def _converted(name: str, new: Array, held: Array) -> Array:
-    is_text = not is_torch_array(new) and new.dtype.kind == "U" == held.dtype.kind
-    if is_text:
-        return new
-    if name != "X" and not is_torch_array(new) and np.can_cast(new.dtype, held.dtype, "safe"):
-        return new.astype(held.dtype)
-    raise DataError(
-        f"{_told(name)} must be of dtype {held.dtype} as before, found {new.dtype}; convert it."
-    )
-
-
-def _told(name: str) -> str:
+def _label(name: str) -> str:
     return f"extra[{name.removeprefix(EXTRA)!r}]" if name.startswith(EXTRA) else name
 
 
 def _check_no_infinity(X: Array) -> None:
-    """Raise `DataError` naming row and column of an infinite value; NaN is a gap and may stay."""
+    """Raise `DataError` naming row and column of an infinite value; NaN is a missing value."""
     if sp.issparse(X):
         _check_finite("X", X)
         return
@@ -231,11 +300,10 @@ def _check_no_infinity(X: Array) -> None:
         if not np.isinf(values).any():
             continue
         row, column = (int(at[0]) for at in np.nonzero(np.isinf(values)))
-        place = np.unravel_index(column, tuple(X.shape[1:]))
-        at = ", ".join(map(str, map(int, place)))
+        place = ", ".join(str(int(k)) for k in np.unravel_index(column, tuple(X.shape[1:])))
         raise DataError(
-            f"X holds an infinite value in row {part.start + row}, column {at}. Mend it, or make "
-            "it NaN, which counts as missing."
+            f"X holds an infinite value in row {part.start + row}, column {place}. Replace it, "
+            "for example by NaN, which counts as missing."
         )
 
 
@@ -245,3 +313,119 @@ def _check_finite(name: str, array: Array) -> None:
         array = array.reshape(len(array), -1)
     if is_float and array.shape[1]:
         Blocks(array, name=name).check_finite()
+
+
+def _check_target(config: Config, columns: Mapping[str, Array]) -> None:
+    """Raise `InputError` if scores use the target and these rows have none that serves."""
+    if not config.uses_target:
+        return
+    if "y" not in columns:
+        raise InputError(f"scores={config.scores!r} needs y, the targets; or use scores='auto'.")
+    y = columns["y"]
+    numbers = as_numbers(y.column(0)) if is_arrow(y) else None
+    if numbers is not None and not np.isfinite(numbers).all():
+        row = int(np.flatnonzero(~np.isfinite(numbers))[0])
+        raise DataError(
+            f"y: target {y.schema.names[0]!r} is not finite in row {row}. Replace it, or use "
+            "scores='auto'."
+        )
+    first = take(y, np.zeros(1, dtype=np.int64))
+    if config.scores == "target-number" or not say_classes(first):
+        numbers_of_target([first])
+
+
+def _read_tables(
+    config: Config, held: RowStore, known: TableKind | None, rows: Any, y: Any
+) -> tuple[dict[str, Any], TableKind]:
+    """Return X and y of an update as tables that hold what came before, too, and their kind."""
+    if "X" in held and known is None:
+        raise DataError("rows must be an array as before, found a table.")
+    table, frame = to_arrow(rows, keep_index=config.keep_index)
+    before = None if known is None else known.target
+    if y is None or isinstance(y, str):
+        target = y or before
+        parts = {"X": table}
+        if target is not None:
+            checks.column("y", target, table.schema.names)
+            parts = {"X": table.drop_columns([target]), "y": table.select([target])}
+        y_frame = frame if target is not None else None
+    else:
+        parts, y_frame = _join_target(table, y, _name_of(y) or before or "y")
+        target = parts["y"].schema.names[0]
+    if "y" in parts and config.missing_target == "error":
+        check_no_missing(str(target), parts["y"].column(0))
+    if not table.num_rows:
+        raise DataError("rows must hold at least one row, found an empty table.")
+    if known is not None and before != target:
+        raise DataError(f"y must be the column {before!r} as before, found {target!r}.")
+    _check_column_names(parts["X"], target)
+    if known is None:
+        return parts, TableKind(frame, y_frame, target)
+    for name, part in parts.items():
+        parts[name] = _conform_part(part, held[name].schema, config, name)
+    joined = _join_kinds(known.rows, frame, parts["X"].schema)
+    if target is None or known.y is None or y_frame is None:
+        return parts, TableKind(joined, task=known.task)
+    y_kind = _join_kinds(known.y, y_frame, parts["y"].schema)
+    return parts, TableKind(joined, y_kind, target, known.task)
+
+
+def _conform_part(part: Any, known: Any, config: Config, name: str) -> Any:
+    """Return X or y with the columns known, new ones kept, dropped or refused as configured."""
+    if name == "X" and config.new_columns == "ignore":
+        part = part.select([column for column in part.schema.names if column in known.names])
+    keep = name == "X" and config.new_columns == "keep"
+    schema = unify_schemas(known, part.schema, place="rows", allow_new=keep)
+    return conform(part, schema, place="rows")
+
+
+def _join_kinds(known: FrameKind, new: FrameKind, schema: Any) -> FrameKind:
+    """Return the kind of both; plain Arrow, from files, gives way to what follows."""
+    if known.library == "pyarrow" != new.library:
+        return new.joined(known, schema)
+    return known.joined(new, schema)
+
+
+def _join_target(table: Any, y: Any, target: str) -> tuple[dict[str, Any], FrameKind]:
+    """Return rows and a target given beside them; a frame of one column has its own name."""
+    if is_table(y):
+        frame = y
+    elif hasattr(y, "to_frame"):
+        frame = y.to_frame(target)
+    else:
+        frame = {target: to_numpy(dense_array(y, "y")) if hasattr(y, "detach") else y}
+    if hasattr(frame, "reset_index"):  # the index does not matter here
+        frame = frame.reset_index(drop=True)
+    column, kind = to_arrow(frame, place="y")
+    if column.num_columns != 1:
+        raise DataError(
+            f"y must be one column, found a table of {column.num_columns:,}. Pass the others as "
+            "columns of the rows, or in extra."
+        )
+    (target,) = column.schema.names
+    if target in table.schema.names:
+        raise InputError(
+            f"y is named {target!r}, and so is a column of the rows; pass y={target!r} if that "
+            "is the target, else rename it."
+        )
+    if column.num_rows != table.num_rows:
+        raise DataError(
+            f"y must have one entry for each of the {table.num_rows} rows, found {column.num_rows}."
+        )
+    return {"X": table, "y": column}, kind
+
+
+def _check_column_names(X: Any, target: str | None) -> None:
+    if not X.num_columns:
+        raise DataError(f"rows have no columns beside the target {target!r}.")
+    for name in X.schema.names:
+        if name in FILE_NAMES.values():
+            raise InputError(
+                f"rows have a column {name!r}, a name reserved for the sketch; they may come from "
+                "a sketch file already. Rename the column, or drop it."
+            )
+
+
+def _name_of(y: Any) -> str | None:
+    name = getattr(y, "name", None)
+    return name if isinstance(name, str) and name else None

@@ -1,206 +1,270 @@
 """Which rows stay when a sketch is full, and with which weight.
 
-A policy is a function of the pool (the rows held and the new ones) and a generator. It is asked
-only when the pool is larger than the sketch, and answers with the rows to keep:
+A policy is an object with one method, ``choose(pool, rng)``. The pool holds the rows of the sketch
+and the new ones; the policy is asked only when the pool is larger than the sketch. A plain
+function does, too:
 
 >>> import numpy as np, olss
 >>> from olss.memory import Choice
->>> def longest(pool, rng):
+>>> def keep_longest(pool, rng):
 ...     "Keep the rows of the largest norm."
 ...     norms = np.concatenate([np.linalg.norm(part, axis=1) for part in pool.features])
 ...     return Choice(np.argsort(norms)[-pool.size:])
->>> sketch = olss.Sketch(size=2, policy=longest)
+>>> sketch = olss.Sketch(size=2, policy=keep_longest)
 >>> sketch.update(np.array([[1.0], [4.0], [2.0], [3.0]])).X.ravel()
 array([4., 3.])
 
-It must keep no state of its own, since a sketch can be saved, copied and gone on with; what it has
-to remember of a row goes into `Choice.order` and comes back as `Pool.order`. The same object serves
-`Sketch.update`, where the pool is all there is, and `olss.files.compress`, where rows come in
-blocks: each block is a pool with what was kept of those before. What a policy says of itself:
-
-mergeable : bool
-    Whether two sketches made with it may be united: weights say what rows stand for.
-scored : {"seen", "pool"}, optional
-    That `Pool.scores` is asked for: leverage in everything seen, with its weights, or in the pool,
-    without. Files are then read twice.
-looks : bool
-    Whether it looks at rows at all, that is, at `Pool.features`; it is taken to if it says nothing.
-by_class : bool
-    Whether it matters to it what the classes are.
-knows_probabilities : bool
-    Whether a row's weight is what it came with over the probability that it was kept, so that the
-    rows held can answer for everything seen (`estimate`, `drift`, `novelty`).
-decays : bool
-    Whether rows may come to count for less as time goes by (`half_life`).
-waits : bool
-    Whether a few rows may wait for others before they are drawn from.
-renews : bool
-    Whether `Pool.order` is forgotten before each update, or each run over files.
-marks, thin, limit : methods, optional
-    For a law that can be applied block by block: see `ByProbability` and `ByKey`. Rows of a block
-    that cannot stay are then passed over before they are looked at.
-
-A function of your own has none of these: it is used on files block by block, one after the other.
+A policy keeps no state of its own, because a sketch can be saved, copied and continued. What it has
+to remember of a row goes into `Choice.priority` and comes back as `Pool.priority`. The same object
+serves `olss.Sketch.update`, where the pool is all there is, and `olss.compress`, which feeds it one
+chunk of rows after the other.
 """
 
 from __future__ import annotations
 
+import warnings
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, is_dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from olss.core.herding import REFERENCES, herding_order
 from olss.core.sampling import inclusion_probabilities, pivotal_sample, threshold_sample
-from olss.errors import InputError
-from olss.memory.balanced import Balanced
-from olss.memory.pool import Candidates, Choice, Floats, Policy, Pool
-from olss.memory.store import Indices
-from olss.memory.surprise import surprise
+from olss.errors import InputError, OlssWarning
+from olss.memory.pool import Candidates, Choice, Pool
+from olss.memory.residual_scores import residual_scores
+from olss.memory.rows import Floats, Indices
 from olss.util import checks
-from olss.util.checks import suggest
 from olss.util.checksums import Metadata
 
 __all__ = [
     "POLICIES",
     "Balanced",
-    "Choice",
     "Paper",
     "Policy",
-    "Pool",
     "Recent",
     "Reservoir",
+    "ThresholdPolicy",
     "Weighted",
-    "from_json",
-    "name_of",
-    "named",
-    "says",
-    "to_json",
+    "resolve_policy",
 ]
 
 # NumPy's hypergeometric law takes populations below this.
 HYPERGEOMETRIC_LIMIT = 10**9
 
 
-class ByProbability:
-    """Rows stay with probability pi = min(1, q / t), and their weights are divided by it.
+class Policy:
+    """Base class of policies: what a sketch and `compress` need to know, and one method.
 
-    q = w s for a row of weight w and score s, its mark, and t is such that pi sums to the size.
-    Rows that came through a draw with pi < 1 have q = t afterwards, so that the sum of q stays
-    what it was, and so does the next t: a row's probability after any number of draws and unions
-    is min(1, s / t) with the t of a single draw from everything (VarOpt; Cohen et al. 2009).
-    Hence blocks can be drawn from apart, in any order, and united.
+    Attributes
+    ----------
+    mergeable : bool
+        Whether weights say how many rows each row stands for, so that two sketches can be merged.
+    knows_probabilities : bool
+        Whether a row's weight is what it came with over the probability that it was kept, so that
+        the rows held can answer for everything seen (`estimate`, `drift`, `novelty`).
+    supports_decay : bool
+        Whether rows may count for less as time goes by (``half_life``).
+    uses_features : bool
+        Whether it looks at `Pool.features` or scores.
+    leverage_scope : {"seen", "pool"} or None
+        Whether it asks for leverage scores in everything seen, with weights, or in the pool,
+        without. `compress` then reads its input twice.
+    by_class : bool
+        Whether it treats the classes of the target differently.
+    can_buffer : bool
+        Whether a few rows may wait for more before the policy is asked.
+    resets_priority : bool
+        Whether `Pool.priority` is forgotten before each update, or each run over files.
     """
 
-    mergeable: ClassVar[bool] = True
-    knows_probabilities: ClassVar[bool] = True
-    decays: ClassVar[bool] = True
-    waits: ClassVar[bool] = True
-    renews: ClassVar[bool] = True
+    mergeable: ClassVar[bool] = False
+    knows_probabilities: ClassVar[bool] = False
+    supports_decay: ClassVar[bool] = False
+    leverage_scope: ClassVar[Literal["seen", "pool"] | None] = None
+    by_class: ClassVar[bool] = False
+    can_buffer: ClassVar[bool] = False
+    resets_priority: ClassVar[bool] = False
 
-    def marks(self, pool: Candidates, rng: np.random.Generator) -> Floats:
-        """Return the score each row is drawn by."""
-        raise NotImplementedError
+    @property
+    def uses_features(self) -> bool:
+        """Whether it looks at `Pool.features` or scores."""
+        return True
 
-    def limit(self, weight: Floats, mark: Floats) -> float:
-        """Return t, from what came through a draw: rows drawn with pi < 1 have the smallest q."""
-        return float((weight * mark).min())
+    @property
+    def name(self) -> str:
+        """The name it is registered under, or else that of its class."""
+        known = (name for name, policy in POLICIES.items() if policy == self)
+        return next(known, type(self).__name__)
 
-    def thin(
-        self, weight: Floats, mark: Floats, limit: float, rng: np.random.Generator
-    ) -> tuple[Indices, Floats]:
-        """Return the new rows worth holding, and their weights, given the t of a draw before.
-
-        It can only grow, so rows may be drawn from by it at once.
-        """
-        rows, grown = threshold_sample(weight * mark, limit, rng)
-        return rows, weight[rows] * grown
-
-    def __call__(self, pool: Pool, rng: np.random.Generator) -> Choice:
-        """Draw `pool.size` rows."""
-        mark = _marks(self, pool, rng)
-        # Neighbours compete in a pivotal draw: shuffled, but, by scores, for the strata, each of
-        # which gets its share within a row. `Sketch.estimate` takes it to be so.
-        line = rng.permutation(len(pool))
-        if says(self, "scored") is not None:
-            strata = pool.strata.astype(np.min_scalar_type(pool.strata.max()))  # these sort fast
-            line = line[np.argsort(strata[line], kind="stable")]
-        pi = inclusion_probabilities((pool.weight * mark)[line], pool.size)
-        drawn = pivotal_sample(pi, rng)
-        rows = line[drawn]
-        return Choice(rows, pool.weight[rows] / pi[drawn], mark[rows])
+    def choose(self, pool: Pool, rng: np.random.Generator) -> Choice:
+        """Choose at most `pool.size` rows of the pool."""
+        raise NotImplementedError(f"{type(self).__name__} must implement choose(pool, rng)")
 
 
 @dataclass(frozen=True)
-class Weighted(ByProbability):
-    """Draws by leverage that keep the sketch unbiased for everything seen.
+class FunctionPolicy(Policy):
+    """A plain function of (pool, rng) as a policy."""
+
+    function: Callable[[Pool, np.random.Generator], Choice]
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+    def choose(self, pool: Pool, rng: np.random.Generator) -> Choice:
+        """Call the function."""
+        return self.function(pool, rng)
+
+
+class ThresholdPolicy(Policy):
+    """A policy that can reject rows of a chunk before they are looked at any further.
+
+    Each row gets a priority, a pure function of the row and what is known of everything; a draw
+    leaves a threshold, and later rows are sampled against it at once.
+    """
+
+    resets_priority = True
+
+    def priorities(self, pool: Candidates, rng: np.random.Generator) -> Floats:
+        """Return the priority of each row."""
+        raise NotImplementedError
+
+    def threshold(self, weight: Floats, priority: Floats) -> float:
+        """Return the threshold that the rows kept by a draw imply."""
+        raise NotImplementedError
+
+    def threshold_sample(
+        self, weight: Floats, priority: Floats, threshold: float, rng: np.random.Generator
+    ) -> tuple[Indices, Floats]:
+        """Return the new rows worth holding, and their weights, given an earlier threshold."""
+        raise NotImplementedError
+
+    def _fill_priorities(self, pool: Pool, rng: np.random.Generator) -> Floats:
+        """Return the priorities of all rows, computed for those that have none yet."""
+        if not np.isnan(pool.priority).any():
+            return pool.priority
+        return np.where(np.isnan(pool.priority), self.priorities(pool, rng), pool.priority)
+
+
+class VarOptPolicy(ThresholdPolicy):
+    """Rows stay with probability pi = min(1, q / t), and their weights are divided by it.
+
+    q = w s for a row of weight w and priority s, and t is such that pi sums to the size. Rows
+    that survived a draw with pi < 1 have q = t afterwards, so that the sum of q stays what it was,
+    and so does the next t: a row's probability after any number of draws and merges is
+    min(1, s / t) with the t of a single draw from everything (VarOpt; Cohen et al. 2009). Hence
+    chunks can be sampled separately, in any order, and merged.
+    """
+
+    mergeable = True
+    knows_probabilities = True
+    supports_decay = True
+    can_buffer = True
+
+    def threshold(self, weight: Floats, priority: Floats) -> float:
+        """Return t: rows that were drawn with pi < 1 have the smallest q."""
+        return float((weight * priority).min())
+
+    def threshold_sample(
+        self, weight: Floats, priority: Floats, threshold: float, rng: np.random.Generator
+    ) -> tuple[Indices, Floats]:
+        """Sample by an earlier t, which can only grow."""
+        rows, factor = threshold_sample(weight * priority, threshold, rng)
+        return rows, weight[rows] * factor
+
+    def choose(self, pool: Pool, rng: np.random.Generator) -> Choice:
+        """Draw `pool.size` rows."""
+        priority = self._fill_priorities(pool, rng)
+        # Neighbours compete in a pivotal draw: with scores they are shuffled inside strata, each
+        # of which gets its share within a row. `Sketch.estimate` relies on it.
+        line = rng.permutation(len(pool))
+        if self.leverage_scope is not None:
+            strata = pool.strata.astype(np.min_scalar_type(pool.strata.max()))  # these sort fast
+            line = line[np.argsort(strata[line], kind="stable")]
+        pi = inclusion_probabilities((pool.weight * priority)[line], pool.size)
+        drawn = pivotal_sample(pi, rng)
+        rows = line[drawn]
+        return Choice(rows, pool.weight[rows] / pi[drawn], priority[rows])
+
+
+@dataclass(frozen=True)
+class Weighted(VarOptPolicy):
+    """Leverage score sampling that keeps the sketch unbiased for everything seen.
 
     With G = sum w x x' over everything seen, a row's score is its leverage x' G^+ x. By induction
     the weighted sum over the sketch of any function of a row has the sum over everything seen as
     its mean: the Gram matrix, the number of rows of a task or a class, whatever the scores. With
-    ``scores="target"`` half of what goes by leverage goes by surprise instead, leverage times what
-    a model of the target gets wrong (`olss.memory.surprise`).
+    ``scores="target"`` half of the leverage share goes by residual scores instead, leverage times
+    the error of a pilot model of the target (`olss.memory.residual_scores`).
 
     Parameters
     ----------
     uniform_share : float
         The share of the draw that goes to all rows alike. It bounds what one row can stand for (a
-        quarter: four times the average), and gives rows of no leverage, which count as rows too,
+        quarter: four times the average) and gives rows of no leverage, which count as rows too,
         their chance. Over 20 tasks a quarter halves the noise of a task's total weight against a
         tenth; the spectral error hardly grows.
     """
 
     uniform_share: float = 0.25
-    scored: ClassVar[str] = "seen"
+    leverage_scope = "seen"
 
     def __post_init__(self) -> None:
         checks.fraction("uniform_share", self.uniform_share)
 
-    def marks(self, pool: Candidates, rng: np.random.Generator) -> Floats:
-        """Return a mixture of leverage, surprise and one, each as a share of the whole."""
+    def priorities(self, pool: Candidates, rng: np.random.Generator) -> Floats:
+        """Return a mixture of leverage, residual scores and one, each as a share of the whole."""
         scores, dimension, total = pool.scores(), pool.dimension, pool.total
         if not dimension > 0:
             return np.ones(len(scores))
         share, leverage = self.uniform_share, scores / dimension
-        mark = (1 - share) * leverage + share / total
+        priority = (1 - share) * leverage + share / total
         if pool.target is None:
-            return mark
+            return priority
         assert isinstance(pool, Pool)
-        found = surprise(pool, leverage, mark, rng)
-        return mark if found is None else mark + (1 - share) / 2 * (found - leverage)
+        found = residual_scores(pool, leverage, priority, rng)
+        return priority if found is None else priority + (1 - share) / 2 * (found - leverage)
 
 
 @dataclass(frozen=True)
-class Reservoir(ByProbability):
+class Reservoir(VarOptPolicy):
     """A uniform sample of everything seen: each subset of `size` rows is equally likely.
 
     How many rows come from the held part, which stands for N rows, and how many from the new
     part, which stands for n, follows the hypergeometric law of a draw from N + n. That needs
-    enough rows on both sides. Where a sketch has been made larger, rows were removed, or came with
-    weights of their own, rows stay with probability in proportion to their weights, which makes
-    all weights equal again as soon as it can be.
+    enough rows on both sides. Where a sketch was made larger, rows were removed or came with
+    weights, rows stay with probability in proportion to their weights, which makes all weights
+    equal again as soon as possible.
     """
 
-    looks: ClassVar[bool] = False
+    @property
+    def uses_features(self) -> bool:
+        """Whether it looks at rows: it does not."""
+        return False
 
-    def marks(self, pool: Candidates, rng: np.random.Generator) -> Floats:
+    def priorities(self, pool: Candidates, rng: np.random.Generator) -> Floats:
         """Return ones."""
         return np.ones(len(pool))
 
-    def thin(
-        self, weight: Floats, mark: Floats, limit: float, rng: np.random.Generator
+    def threshold_sample(
+        self, weight: Floats, priority: Floats, threshold: float, rng: np.random.Generator
     ) -> tuple[Indices, Floats]:
-        """Return rows drawn without replacement, where they count alike."""
+        """Sample without replacement where all rows have weight 1."""
         if not (weight == 1).all():
-            return super().thin(weight, mark, limit, rng)
-        whole, rest = divmod(len(weight) / limit, 1)
+            return super().threshold_sample(weight, priority, threshold, rng)
+        whole, rest = divmod(len(weight) / threshold, 1)
         rows = rng.choice(len(weight), min(int(whole) + 1, len(weight)), replace=False)
-        return rows, (limit * np.append(np.ones(int(whole)), rest))[: len(rows)]
+        return rows, (threshold * np.append(np.ones(int(whole)), rest))[: len(rows)]
 
-    def __call__(self, pool: Pool, rng: np.random.Generator) -> Choice:
+    def choose(self, pool: Pool, rng: np.random.Generator) -> Choice:
         """Draw `pool.size` rows."""
         held, new = np.split(pool.weight, [pool.kept])
         if not (_is_simple(held, pool.size) and _is_simple(new, pool.size)):
-            return super().__call__(pool, rng)
+            return super().choose(pool, rng)
         N, n = round(held.sum()), round(new.sum())
         k = rng.hypergeometric(N, n, pool.size)
         from_held = rng.choice(len(held), k, replace=False, shuffle=False)
@@ -209,36 +273,29 @@ class Reservoir(ByProbability):
         return Choice(rows, np.full(pool.size, (N + n) / pool.size), np.ones(pool.size))
 
 
-class ByKey:
-    """The rows of the smallest keys stay; a row's key is its mark."""
+class SmallestKeys(ThresholdPolicy):
+    """The rows of the smallest keys stay; a row's key is its priority."""
 
-    mergeable: ClassVar[bool] = False
-    renews: ClassVar[bool] = True
-
-    def marks(self, pool: Candidates, rng: np.random.Generator) -> Floats:
-        """Return the key of each row."""
-        raise NotImplementedError
-
-    def limit(self, weight: Floats, mark: Floats) -> float:
+    def threshold(self, weight: Floats, priority: Floats) -> float:
         """Return the largest key that stayed."""
-        return float(mark.max())
+        return float(priority.max())
 
-    def thin(
-        self, weight: Floats, mark: Floats, limit: float, rng: np.random.Generator
+    def threshold_sample(
+        self, weight: Floats, priority: Floats, threshold: float, rng: np.random.Generator
     ) -> tuple[Indices, Floats]:
-        """Return the rows whose keys are not too large."""
-        rows = np.flatnonzero(mark <= limit)
+        """Return the rows whose keys are small enough."""
+        rows = np.flatnonzero(priority <= threshold)
         return rows, weight[rows]
 
-    def __call__(self, pool: Pool, rng: np.random.Generator) -> Choice:
+    def choose(self, pool: Pool, rng: np.random.Generator) -> Choice:
         """Keep the `pool.size` rows of the smallest keys."""
-        mark = _marks(self, pool, rng)
-        rows = np.sort(np.argpartition(mark, pool.size - 1)[: pool.size])
-        return Choice(rows, order=mark[rows])
+        key = self._fill_priorities(pool, rng)
+        rows = np.sort(np.argpartition(key, pool.size - 1)[: pool.size])
+        return Choice(rows, priority=key[rows])
 
 
 @dataclass(frozen=True)
-class Paper(ByKey):
+class Paper(SmallestKeys):
     """Algorithm 1 of the paper: successive draws in proportion to the leverage in the pool.
 
     With keys Exp(1) / leverage, the rows of the smallest keys are a successive draw (Efraimidis &
@@ -247,9 +304,9 @@ class Paper(ByKey):
     anew: old tasks fade.
     """
 
-    scored: ClassVar[str] = "pool"
+    leverage_scope = "pool"
 
-    def marks(self, pool: Candidates, rng: np.random.Generator) -> Floats:
+    def priorities(self, pool: Candidates, rng: np.random.Generator) -> Floats:
         """Return the logarithms of the keys, which may span the whole range of float64."""
         draws = np.maximum(rng.standard_exponential(len(pool)), np.finfo(np.float64).tiny)
         tiny = np.finfo(np.float64).smallest_subnormal
@@ -257,27 +314,132 @@ class Paper(ByKey):
 
 
 @dataclass(frozen=True)
-class Recent(ByKey):
+class Recent(SmallestKeys):
     """The last rows of the stream."""
 
-    looks: ClassVar[bool] = False
-    waits: ClassVar[bool] = True
+    can_buffer = True
 
-    def marks(self, pool: Candidates, rng: np.random.Generator) -> Floats:
+    @property
+    def uses_features(self) -> bool:
+        """Whether it looks at rows: it does not."""
+        return False
+
+    def priorities(self, pool: Candidates, rng: np.random.Generator) -> Floats:
         """Return how long ago rows came, counted backwards."""
         return -pool.index.astype(np.float64)
 
 
-def _marks(policy: ByProbability | ByKey, pool: Pool, rng: np.random.Generator) -> Floats:
-    """Return the marks of all rows, made for those that have none yet."""
-    if not np.isnan(pool.order).any():
-        return pool.order
-    fresh = policy.marks(pool, rng)
-    return np.where(np.isnan(pool.order), fresh, pool.order)
+@dataclass(frozen=True)
+class Balanced(Policy):
+    """The same number of rows for each stratum, a task and class, to within one row.
+
+    A stratum with fewer rows than its share keeps them all, and the others share the rest. Real
+    targets, several labels a row and rows without target make one stratum a task. Inside a
+    stratum rows have a fixed order, set once, when rows first have to go; whenever the share
+    shrinks, a prefix of that order stays. So no row is ever scored twice.
+
+    A row's weight is the number of rows seen of its stratum over that of rows kept.
+
+    Parameters
+    ----------
+    order : {"herding", "leverage", "random"}
+        How rows are ordered: by kernel herding (see `olss.core.herding`), so that each prefix looks
+        like the stratum; by successive draws in proportion to leverage; or at random. Herding
+        compares rows by distance: use columns of similar scale, or a feature map that does.
+
+    Notes
+    -----
+    Rows of one stratum that come in several updates are ordered among those they came with. The
+    r-th of n such rows gets the key (r + u) / n, u uniform in [0, 1), and the smallest keys stay;
+    so updates get shares in proportion to their rows.
+    """
+
+    order: Literal["herding", "leverage", "random"] = "herding"
+    mergeable = True
+    can_buffer = True
+    by_class = True
+
+    def __post_init__(self) -> None:
+        checks.choice("order", self.order, ("herding", "leverage", "random"))
+
+    @property
+    def uses_features(self) -> bool:
+        """Whether it looks at rows."""
+        return self.order != "random"
+
+    def choose(self, pool: Pool, rng: np.random.Generator) -> Choice:
+        """Keep the first rows of each stratum."""
+        counts = np.bincount(pool.strata)
+        if len(counts) > pool.size:
+            warnings.warn(
+                f"size={pool.size} is smaller than the {len(counts)} strata (tasks x classes), so "
+                "some strata keep no row. Use a larger size, or fewer tasks or classes.",
+                OlssWarning,
+                stacklevel=4,
+            )
+        share = _share(counts, pool.size)
+        key = self._keys(pool, share, rng)
+        rank = _rank(pool.strata, key)
+        keep = rank < share
+        # The remaining places go to the next in line, at most one a stratum.
+        next_in_line = np.flatnonzero(rank == share)
+        left_over = pool.size - np.count_nonzero(keep)
+        keep[next_in_line[np.argsort(key[next_in_line])[:left_over]]] = True
+
+        rows = np.flatnonzero(keep)
+        stratum = pool.strata[rows]
+        seen, kept = np.bincount(pool.strata, pool.weight), np.bincount(stratum)
+        return Choice(rows, seen[stratum] / kept[stratum], key[rows])
+
+    def _keys(self, pool: Pool, share: int, rng: np.random.Generator) -> Floats:
+        """Return the keys of all rows, computed for those that have none yet."""
+        key = pool.priority.copy()
+        fresh = np.flatnonzero(np.isnan(key))
+        jitter = rng.random(len(fresh))
+        if self.order == "random" or not len(fresh):
+            key[fresh] = jitter
+            return key
+        stratum = np.unique(pool.strata[fresh], return_inverse=True)[1]
+        if self.order == "leverage":
+            scores = pool.leverage(rows=fresh)
+            with np.errstate(divide="ignore"):
+                rank = _rank(stratum, rng.standard_exponential(len(fresh)) / scores)
+        else:
+            rank = _herding_rank(pool, fresh, stratum, share + 1, rng)
+        key[fresh] = (rank + jitter) / np.bincount(stratum)[stratum]
+        return key
+
+
+def _share(counts: Indices, size: int) -> int:
+    """Return the largest share s with sum(min(counts, s)) <= size."""
+    return bisect_right(range(size + 1), size, key=lambda s: int(np.minimum(counts, s).sum())) - 1
+
+
+def _rank(group: Indices, key: Floats) -> Indices:
+    """Return the place of each row, from 0, among those of its group, by ascending key."""
+    order = np.lexsort((key, group))
+    first = np.concatenate([[0], np.cumsum(np.bincount(group))[:-1]])
+    rank = np.empty(len(group), dtype=np.int64)
+    rank[order] = np.arange(len(group)) - first[group[order]]
+    return rank
+
+
+def _herding_rank(
+    pool: Pool, rows: Indices, stratum: Indices, count: int, rng: np.random.Generator
+) -> Indices:
+    """Rank rows in their strata: those herding takes first, then the others, shuffled."""
+    rank = np.empty(len(rows), dtype=np.int64)
+    shuffled = rng.permutation(len(rows))
+    by_stratum = shuffled[np.argsort(stratum[shuffled], kind="stable")]
+    for members in np.split(by_stratum, np.cumsum(np.bincount(stratum))[:-1]):
+        herded = herding_order(pool.floats(rows[members[:REFERENCES]]), count)
+        others = np.delete(members, herded)
+        rank[np.concatenate([members[herded], others])] = np.arange(len(members))
+    return rank
 
 
 def _is_simple(weight: Floats, size: int) -> bool:
-    """Whether rows of these weights are a uniform sample from which any `size` can be had."""
+    """Return whether rows of these weights are a uniform sample that can fill any `size`."""
     if not len(weight):
         return True
     equal = bool(np.ptp(weight) <= 1e-9 * weight[0])
@@ -297,42 +459,34 @@ POLICIES: dict[str, Policy] = {
 }
 
 
-def named(policy: Any) -> Policy:
-    """Return the policy of this name, or the policy itself."""
+def resolve_policy(policy: str | Policy | Callable[[Pool, np.random.Generator], Choice]) -> Policy:
+    """Return a policy: the one of this name, the object given, or a function wrapped as one."""
+    if isinstance(policy, Policy):
+        return policy
     if isinstance(policy, str) and policy in POLICIES:
         return POLICIES[policy]
     if isinstance(policy, str | type) or not callable(policy):
         raise InputError(
-            f"policy must be one of {', '.join(map(repr, POLICIES))} or a function of "
-            f"(pool, rng), found {policy!r}. {suggest(str(policy), POLICIES)}"
+            f"policy must be one of {', '.join(map(repr, POLICIES))}, a Policy, or a function of "
+            f"(pool, rng), found {policy!r}. {checks.suggest(str(policy), POLICIES)}"
         )
-    own: Policy = policy
-    return own
+    return FunctionPolicy(policy)
 
 
-def name_of(policy: Policy) -> str | None:
-    """Return the name `named` knows a policy by, if any."""
-    return next((name for name, known in POLICIES.items() if known == policy), None)
-
-
-def to_json(policy: Policy) -> dict[str, Any] | None:
-    """Return what `from_json` makes a policy of; None of one that is not olss's own."""
-    name = next((name for name, known in POLICIES.items() if type(known) is type(policy)), None)
-    name = name_of(policy) or name
-    if name is None or not is_dataclass(policy) or isinstance(policy, type):
+def policy_to_json(policy: Policy) -> dict[str, Any] | None:
+    """Return what `policy_from_json` reads; None for a custom policy, which is not saved."""
+    types = {type(known): name for name, known in POLICIES.items()}
+    if type(policy) not in types or not is_dataclass(policy):
         return None
+    name = policy.name if policy.name in POLICIES else types[type(policy)]
     return {"name": name, "with": asdict(policy)}
 
 
-def from_json(state: Metadata) -> Policy:
-    """Return the policy that `to_json` wrote, or raise `FormatError`."""
-    known = POLICIES[state.string("name", POLICIES)]
+def policy_from_json(content: Metadata) -> Policy:
+    """Return the policy that `policy_to_json` wrote, or raise `FormatError`."""
+    known: Any = POLICIES[content.string("name", POLICIES)]
     try:
-        return replace(known, **state.value("with"))  # type: ignore[type-var]
+        policy: Policy = replace(known, **content.value("with"))
     except (TypeError, InputError) as error:
-        raise state.error(f"a policy was made with {state.value('with')!r:.80}") from error
-
-
-def says(policy: Policy, attribute: str) -> Any:
-    """Return what a policy says of itself; nothing, if it says nothing."""
-    return getattr(policy, attribute, None)
+        raise content.error(f"a policy was made with {content.value('with')!r:.80}") from error
+    return policy

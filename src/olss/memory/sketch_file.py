@@ -1,11 +1,12 @@
-"""A sketch as one Parquet file: a table for everybody, with the state to go on with.
+"""A sketch as one Parquet file: a table any tool can read, with the state to continue from.
 
-The table has a line a row: the columns that came in, the target, what rides along, and the
-sketch's own, `olss_weight`, `olss_task`, `olss_index` and others. Rows of an array are one column
-`X`, a list of fixed length (the row's numbers in C order); sparse rows are two, of places and of
-values. The state (settings, counts, random bits, spectrum) is JSON under the key ``olss`` of the
-file's metadata. A checksum of the whole file is in it (`olss.util.checksums`): a flipped bit
-anywhere is an error, and never other rows. Nothing in the file is executed.
+The table has the columns that came in, the target, the extra columns, and the sketch's own,
+`olss_weight`, `olss_task`, `olss_index` and others. Rows of an array are one column `X`, a list of
+fixed length (the row's numbers in C order); sparse rows are two, of places and of values. The
+state (settings, counts, random number generator, moments) is JSON under the key ``olss`` of the
+file's metadata. Rows that are pending, which other tools need not see, are there, too. A checksum
+covers the whole file (`olss.util.checksums`): a flipped bit anywhere is an error, and never other
+rows. Nothing in the file is executed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import base64
 import json
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +27,18 @@ from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
 from olss.core.blocks import to_numpy
-from olss.errors import DataError, FormatError
-from olss.memory.own_columns import EXTRA, OWN
-from olss.memory.pool import Policy
-from olss.memory.state import Settings, State
-from olss.memory.state_json import (
-    settings_from_json,
-    settings_to_json,
-    state_from_json,
-    state_to_json,
-)
-from olss.memory.store import Array, RowStore, is_arrow
+from olss.errors import DataError, FormatError, InputError, OlssError
+from olss.memory.config import Config
+from olss.memory.encoder import Encoder
+from olss.memory.intake import TableKind
+from olss.memory.moments import SeenMoments
+from olss.memory.policies import Policy, policy_from_json, policy_to_json
+from olss.memory.rows import EXTRA, FILE_NAMES, Array, RowStore, is_arrow
+from olss.memory.state import State
 from olss.tables.arrow_types import arrow_array, as_type
+from olss.tables.encoder import TableEncoder
+from olss.tables.frames import FrameKind
+from olss.tables.missing_values import MissingIndicator
 from olss.util.checksums import (
     CHECKSUM_BLANK,
     CHECKSUM_KEY,
@@ -44,35 +47,48 @@ from olss.util.checksums import (
     has_checksum,
     verify_file,
 )
-from olss.util.files import is_file, open_atomic
+from olss.util.files import file_lock, is_file, lock_holder, open_atomic, resolve_output
 
-__all__ = ["FORMAT", "KEY", "read", "table_of", "write"]
+__all__ = ["lock", "read", "to_table", "write"]
 
-FORMAT = 2
+FORMAT = 3
 KEY = b"olss"
 GROUP_BYTES = 16_000_000
 
-# What a column of an array may be; a file that says otherwise was not written by a sketch.
-WHOLE = tuple(f"{unsigned}int{bits}" for unsigned in ("", "u") for bits in (8, 16, 32, 64))
-NUMBERS = ("bool", *WHOLE, "float16", "float32", "float64")
+# What a column of an array may be; a file with anything else was not written by a sketch.
+INTEGERS = tuple(f"{unsigned}int{bits}" for unsigned in ("", "u") for bits in (8, 16, 32, 64))
+NUMBERS = ("bool", *INTEGERS, "float16", "float32", "float64")
 TIMES = re.compile(r"(datetime64|timedelta64)\[(Y|M|W|D|h|m|s|ms|us|ns)\]")
 TENSORS = ("uint8", "bfloat16", *(name for name in NUMBERS if not name.startswith("u")))
 
+CHANGED = ("weight", "initial_weight", "priority")  # what sampling pending rows changes
 
-def write(path: str | os.PathLike[str], state: State, settings: Settings) -> None:
-    """Write the file whole or not at all: beside its place, then moved there in one step."""
+
+def write(path: str | os.PathLike[str], config: Config, view: State, state: State) -> None:
+    """Write a sketch to a file, whole or not at all.
+
+    Parameters
+    ----------
+    path : path
+    config : Config
+    view : State
+        The state as users see it, in which no rows are pending: the table in the file.
+    state : State
+        The state to continue from; the same if no rows are pending.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows, table = state.rows, table_of(state)
+    rows, table = view.rows, to_table(view)
     content = {
         "format": FORMAT,
-        "settings": settings_to_json(settings),
-        "columns": {name: _kind(column) for name, column in _said(rows).items()},
-        "state": state_to_json(state),
+        "config": _config_to_json(config),
+        "columns": {name: _kind(column) for name, column in _informative(rows).items()},
+        "state": _state_to_json(state),
+        "pending": _pending_to_json(view, state) if state.pending else None,
     }
-    table = table.replace_schema_metadata({KEY: json.dumps(content, default=_plain)})
-    few = ["y", OWN["task"], OWN["source"]]  # values come again and again
+    table = table.replace_schema_metadata({KEY: json.dumps(content, default=np.ndarray.tolist)})
+    repetitive = ["y", FILE_NAMES["task"], FILE_NAMES["source"]]
     try:
         for name, kind in zip(table.schema.names, table.schema.types, strict=True):
             if pa.types.is_fixed_size_list(kind) and not kind.list_size:  # written, but not read
@@ -83,7 +99,7 @@ def write(path: str | os.PathLike[str], state: State, settings: Settings) -> Non
                 pa.PythonFile(checksummed, mode="w"),
                 table.schema,
                 compression="zstd",
-                use_dictionary=[name for name in table.schema.names if name in few or state.table],
+                use_dictionary=[n for n in table.schema.names if n in repetitive or view.table],
                 write_page_checksum=True,
                 use_compliant_nested_type=False,  # names inside lists come back as they were
             ) as writer:
@@ -93,24 +109,19 @@ def write(path: str | os.PathLike[str], state: State, settings: Settings) -> Non
             checksummed.finish()
     except pa.ArrowNotImplementedError as error:
         raise DataError(
-            f"{path} cannot be written: Parquet does not hold columns of every type "
-            f"({_line(error)}). Leave the column out, or make it text."
+            f"{path} cannot be written: Parquet does not support a column's type "
+            f"({_first_line(error)}). Drop the column, or convert it to strings."
         ) from error
 
 
-def table_of(state: State) -> Any:
+def to_table(state: State) -> Any:
     """Return all that is kept as one Arrow table, as it stands in the file."""
     import pyarrow as pa
 
     arrays: dict[str, Any] = {}
-    for name, column in _said(state.rows).items():
+    for name, column in _informative(state.rows).items():
         arrays |= _to_arrow(name, column, state)
     return pa.table({name: arrays[name] for name in _in_order(arrays, state)})
-
-
-def _said(rows: RowStore) -> dict[str, Array]:
-    """Return the columns that say something."""
-    return {name: rows[name] for name in rows if not _is_blank(name, rows[name])}
 
 
 def read(
@@ -118,34 +129,126 @@ def read(
     policy: Policy | None = None,
     features: Callable[[Array], Array] | None = None,
     device: Any = None,
-) -> tuple[State, Settings]:
-    """Return the state and the settings of a sketch file.
+) -> tuple[Config, State]:
+    """Return the settings and the state of a sketch file.
 
-    A policy or feature map of one's own must be given; tensors are put on `device`.
+    A custom policy or feature map must be given; tensors are put on `device`.
     """
-    table, content = read_table(Path(path))
-    settings = settings_from_json(content.object("settings"), policy, features)
+    table, content = _read_table(Path(path))
+    config = _config_from_json(content.object("config"), policy, features)
     columns = content.object("columns")
-    read_columns: dict[str, Array] = {}
+    rows = _read_rows(path, table, columns, device)
+    state = _state_from_json(content.object("state"), config)
+    state = state.replace(rows=rows)
+    if "pending" in content:
+        state = _restore_pending(path, content.object("pending"), state, columns, device)
+    if state.seen < len(state.rows) + state.pending_rows:
+        raise content.error("more rows are held than were seen")
+    if "source" in rows and not (rows["source"] < len(state.files)).all():
+        raise content.error("rows come from files that are not listed")
+    return config, state
+
+
+@contextmanager
+def lock(path: Path) -> Iterator[None]:
+    """Hold the lock on a sketch file inside the block, or raise `OlssError` naming its holder."""
+    place = resolve_output(path)  # a link and its file are one
+    name = place.with_name(f".{place.name}.lock")
+    with file_lock(name, remove=True) as got:
+        if not got:
+            raise OlssError(
+                f"{path} is being written by {lock_holder(name)}. Wait for it and try again."
+            )
+        yield
+
+
+def _read_rows(
+    path: str | os.PathLike[str], table: Any, columns: Metadata, device: Any
+) -> RowStore:
+    """Return the rows of a table of the file, as the columns that were saved."""
+    found: dict[str, Array] = {}
     for name in columns:
         try:
-            read_columns[name] = _from_arrow(table, name, columns.object(name), device)
+            found[name] = _from_arrow(table, name, columns.object(name), device)
         except (KeyError, ValueError, TypeError, OverflowError) as error:
             if isinstance(error, FormatError):
                 raise
             raise FormatError(
-                f"{path} does not hold the column {name!r} it says it does ({error!r}); another "
-                "program has changed it. Take a copy of the original."
+                f"{path}: column {name!r} is not what its metadata says ({error!r}); another "
+                "program has changed the file. Restore a copy of the original."
             ) from error
-    rows = RowStore(_completed(str(path), read_columns, table.num_rows))
-    state = state_from_json(content.object("state"), rows, settings)
-    if "source" in rows and not (rows["source"] < len(state.files)).all():
-        raise content.error("rows come from files that are not listed")
-    return state, settings
+    return RowStore(_complete(str(path), found, table.num_rows))
 
 
-def read_table(path: Path) -> tuple[Any, Metadata]:
-    """Return the rows of a sketch file as a table, and what its metadata say, both verified."""
+def _pending_to_json(view: State, state: State) -> dict[str, Any]:
+    """Return what leads from the rows in the file's table back to those before `flush`.
+
+    These are the rows that the flush dropped, and the numbers it changed of the others.
+    """
+    import pyarrow as pa
+
+    stores = [store for store in (state.rows, *state.pending) if len(store)]
+    before = RowStore.concat(stores)
+    dropped = before.take(np.flatnonzero(~np.isin(before["index"], view.rows["index"])))
+    numbers = pa.table({name: before[name] for name in (*CHANGED, "index")})
+    return {
+        "held": len(state.rows),
+        "dropped": _table_to_text(to_table(state.replace(rows=dropped, table=view.table))),
+        "columns": {name: _kind(column) for name, column in _informative(dropped).items()},
+        "numbers": _table_to_text(numbers),
+    }
+
+
+def _restore_pending(
+    path: str | os.PathLike[str], content: Metadata, state: State, columns: Metadata, device: Any
+) -> State:
+    """Return the state as it was before pending rows were sampled for the file's table."""
+    rows = state.rows
+    dropped = _text_to_table(content, "dropped")
+    if dropped.num_rows:
+        more = _read_rows(path, dropped, content.object("columns"), device)
+        rows = RowStore.concat([rows, more]) if len(rows) else more
+    numbers = _text_to_table(content, "numbers")
+    order = np.argsort(rows["index"], kind="stable")
+    rows = rows.take(order)
+    if numbers.num_rows != len(rows) or not np.array_equal(numbers["index"], rows["index"]):
+        raise content.error("pending rows do not match the rows of the table")
+    rows = rows.with_columns({name: numbers[name].to_numpy() for name in CHANGED})
+    held = content.integer("held", maximum=len(rows))
+    return state.replace(
+        rows=rows.take(np.arange(held)) if held else RowStore(),
+        pending=(rows.take(np.arange(held, len(rows))),),
+    )
+
+
+def _table_to_text(table: Any) -> str:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(
+        sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+    ) as writer:
+        writer.write_table(table)
+    return base64.b64encode(sink.getvalue()).decode()
+
+
+def _text_to_table(content: Metadata, name: str) -> Any:
+    import pyarrow as pa
+
+    try:
+        data = base64.b64decode(content.string(name), validate=True)
+        with pa.ipc.open_stream(data) as reader:
+            table = reader.read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise content.error(f"{name} is not an Arrow table") from error
+    return table
+
+
+def _read_table(path: Path) -> tuple[Any, Metadata]:
+    """Return the rows of a sketch file as a table, and its metadata, both verified."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -157,9 +260,9 @@ def read_table(path: Path) -> tuple[Any, Metadata]:
             metadata = pq.read_schema(file).metadata
         if KEY not in (metadata or {}):
             raise FormatError(
-                f"{path} is a Parquet file, but not one of a sketch: its metadata has no entry "
-                f"'{KEY.decode()}'. To sketch the table itself, give it to update or compress; to "
-                "put a sketch into its place, start over with --fresh (fresh=True)."
+                f"{path} is a Parquet file, but not a sketch: its metadata has no key "
+                f"'{KEY.decode()}'. To sketch the table itself, pass it to update or compress; to "
+                "replace it by a sketch, use --fresh (fresh=True)."
             )
         if has_checksum(path):
             verify_file(path)
@@ -170,59 +273,201 @@ def read_table(path: Path) -> tuple[Any, Metadata]:
         if isinstance(error, FormatError):
             raise
         raise FormatError(
-            f"{path} is not a whole Parquet file ({_line(error)}); it is damaged, truncated or of "
-            "another kind. Take a copy of it, or make the sketch anew."
+            f"{path} is not a complete Parquet file ({_first_line(error)}): it is damaged, "
+            "truncated or of another format. Restore a copy, or create the sketch again."
         ) from error
-    return table.replace_schema_metadata(None), _content(path, table.schema.metadata[KEY])
-
-
-def _content(path: Path, text: bytes) -> Metadata:
     if not has_checksum(path):
         raise FormatError(
-            f"{path} was a sketch and has been written by another program, which cannot seal it; "
-            "take a copy of the original."
+            f"{path} was a sketch and has been rewritten by another program, without its "
+            "checksum. Restore a copy of the original."
         )
-    content = Metadata.from_json(str(path), text)
+    content = Metadata.from_json(str(path), table.schema.metadata[KEY])
     version = content.integer("format", minimum=1)
     if version > FORMAT:
         raise FormatError(
-            f"{path} is of format {version}, this olss reads format {FORMAT}; "
-            "install a newer olss: pip install --upgrade olss"
+            f"{path} has format {version}, and this olss reads format {FORMAT}; upgrade with: pip "
+            "install --upgrade olss"
         )
     if version < FORMAT:
-        raise FormatError(f"{path} is of format {version}, which no release wrote; make it anew.")
-    return content
+        raise FormatError(
+            f"{path} has format {version}, which no release wrote; create the sketch again."
+        )
+    return table.replace_schema_metadata(None), content
+
+
+def _config_to_json(config: Config) -> dict[str, Any]:
+    """Return the settings; of a custom policy or feature map, that there was one."""
+    content = {entry.name: getattr(config, entry.name) for entry in fields(config)}
+    return content | {
+        "policy": policy_to_json(config.policy),
+        "features": config.features is not None,
+    }
+
+
+def _config_from_json(
+    content: Metadata, policy: Policy | None, features: Callable[[Array], Array] | None
+) -> Config:
+    """Return the settings, with a custom policy and feature map in their places."""
+    known: Any = (
+        policy_from_json(content.object("policy")) if "policy" in content else _custom("policy")
+    )
+    own = features or (_custom("features") if content.boolean("features") else None)
+    given = {entry.name: content.value(entry.name) for entry in fields(Config)}
+    try:
+        return Config.create(**given | {"policy": policy or known, "features": own})
+    except InputError as error:
+        raise content.error(str(error)) from error
+
+
+def _custom(name: str) -> Callable[..., Any]:
+    """Stand in for what a file cannot hold."""
+
+    def missing(*_: Any) -> Any:
+        raise InputError(
+            f"{name}: this sketch was saved with a custom one, which a file does not hold; use "
+            f"load(path, {name}=...)."
+        )
+
+    return missing
+
+
+def _state_to_json(state: State) -> dict[str, Any]:
+    """Return all of a state but its rows."""
+    table, plan, gaps = state.table, state.encoder.plan, state.encoder.gaps
+    moments = state.moments
+    return {
+        "generator": _generator_to_json(state.generator),
+        "seen": state.seen,
+        "task": state.task,
+        "now": state.now,
+        "has_classes": state.has_classes,
+        "plan": None if plan is None else plan.to_json(),
+        "gaps": None if gaps is None else gaps.to_json(),
+        "moments": None if moments is None else base64.b64encode(moments.to_bytes()).decode(),
+        "table": None
+        if table is None
+        else {
+            "rows": table.rows.to_json(),
+            "y": None if table.y is None else table.y.to_json(),
+            "target": table.target,
+            "task": table.task,
+        },
+        "files": state.files,
+        "runs": state.runs,
+        "removed": state.removed,
+    }
+
+
+def _state_from_json(content: Metadata, config: Config) -> State:
+    """Return the state that `_state_to_json` wrote, without rows, or raise `FormatError`."""
+    try:
+        return State(
+            generator=_generator_from_json(content.object("generator")),
+            seen=content.integer("seen"),
+            task=content.string("task")
+            if isinstance(content.value("task"), str)
+            else content.integer("task", minimum=-(2**63)),
+            now=content.number("now"),
+            has_classes=content.boolean("has_classes") if "has_classes" in content else None,
+            encoder=Encoder(
+                features=config.features,
+                plan=TableEncoder.from_json(content.value("plan")) if "plan" in content else None,
+                gaps=MissingIndicator.from_json(content.value("gaps"))
+                if "gaps" in content
+                else None,
+                intercept=config.intercept,
+            ),
+            moments=_moments_from_json(content) if "moments" in content else None,
+            table=_table_from_json(content.object("table")) if "table" in content else None,
+            files=tuple(_file_from_json(content, entry) for entry in content.array("files")),
+            runs=content.integer("runs"),
+            removed=content.integer("removed"),
+        )
+    except (InputError, ValueError, TypeError, KeyError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise content.error(str(error)) from error
+
+
+def _moments_from_json(content: Metadata) -> SeenMoments:
+    return SeenMoments.from_bytes(base64.b64decode(content.string("moments"), validate=True))
+
+
+def _table_from_json(content: Metadata) -> TableKind:
+    return TableKind(
+        FrameKind.from_json(content.value("rows")),
+        FrameKind.from_json(content.value("y")) if "y" in content else None,
+        content.string("target") if "target" in content else None,
+        content.string("task") if "task" in content else None,
+    )
+
+
+def _file_from_json(content: Metadata, value: Any) -> dict[str, Any]:
+    entry = Metadata(content.path, value, "files")
+    texts = {name: entry.string(name) for name in ("address", "fingerprint")}
+    counts = ("bytes", "modified", "inode", "rows", "run")
+    return texts | {name: entry.integer(name) for name in counts}
+
+
+def _generator_to_json(state: dict[str, Any]) -> dict[str, Any]:
+    bits = state["state"]
+    return {
+        "state": f"{bits['state']:032x}",
+        "inc": f"{bits['inc']:032x}",
+        "has_uint32": state["has_uint32"],
+        "uinteger": state["uinteger"],
+    }
+
+
+def _generator_from_json(packed: Metadata) -> dict[str, Any]:
+    words = {name: packed.string(name) for name in ("state", "inc")}
+    for name, word in words.items():
+        if not re.fullmatch("[0-9a-f]{32}", word):
+            raise packed.error(f"generator.{name} is not the state of a generator")
+    return {
+        "bit_generator": "PCG64",
+        "state": {name: int(word, 16) for name, word in words.items()},
+        "has_uint32": packed.integer("has_uint32", maximum=1),
+        "uinteger": packed.integer("uinteger", maximum=2**32 - 1),
+    }
 
 
 def _file_name(name: str) -> str:
-    return OWN.get(name, name.removeprefix(EXTRA))
+    return FILE_NAMES.get(name, name.removeprefix(EXTRA))
 
 
 def _in_order(names: Iterable[str], state: State) -> list[str]:
-    """Return the columns of a table in the order they came in, the others behind."""
+    """Return the columns of a table in the order they came in, the others after them."""
     first = [] if state.table is None else state.table.rows.schema.names
     place = {name: i for i, name in enumerate(first)}
     return sorted(names, key=lambda name: place.get(name, len(place)))
 
 
+def _informative(rows: RowStore) -> dict[str, Array]:
+    """Return the columns without those that hold nothing but their defaults."""
+    return {name: rows[name] for name in rows if not _is_blank(name, rows[name])}
+
+
 def _is_blank(name: str, column: Array) -> bool:
-    """Whether a column says nothing: no order remembered, every row counting for one."""
-    if name == "order":
+    """Return whether no priority is remembered, or every row counts for one."""
+    if name == "priority":
         return bool(np.isnan(column).all())
-    return name == "base" and bool((column == 1).all())
+    return name == "initial_weight" and bool((column == 1).all())
 
 
-def _completed(place: str, columns: dict[str, Array], rows: int) -> dict[str, Array]:
-    """Return the columns with those that said nothing, or say what the sketch cannot do without."""
+def _complete(place: str, columns: dict[str, Array], rows: int) -> dict[str, Array]:
+    """Return the columns with defaults for those left out, or raise if one is missing."""
     if not columns:
         return columns
-    blank = {"order": np.full(rows, np.nan), "base": np.ones(rows)}
-    for name, dtype in {"weight": "f", "index": "i", "task": "iU", "base": "f"}.items():
+    blank = {"priority": np.full(rows, np.nan), "initial_weight": np.ones(rows)}
+    for name, dtype in {"weight": "f", "index": "i", "task": "iU", "initial_weight": "f"}.items():
         column = columns.get(name, blank.get(name))
         if column is None or column.ndim != 1 or column.dtype.kind not in dtype:
-            raise FormatError(f"{place} has no usable column {OWN[name]}; take a copy of it.")
+            raise FormatError(
+                f"{place} has no usable column {FILE_NAMES[name]}; restore a copy of the original."
+            )
         if dtype == "f" and not (np.isfinite(column) & (column > 0)).all():
-            raise FormatError(f"{place}: its column {OWN[name]} holds what is no weight.")
+            raise FormatError(f"{place}: column {FILE_NAMES[name]} must hold positive weights.")
     return {name: column for name, column in blank.items() if name not in columns} | columns
 
 
@@ -246,7 +491,7 @@ def _to_arrow(name: str, column: Array, state: State) -> dict[str, Any]:
     if is_arrow(column):
         return dict(zip(column.schema.names, column.columns, strict=True))
     if name == "source":
-        return {OWN[name]: _named_sources(column, state)}
+        return {FILE_NAMES[name]: _named_sources(column, state)}
     name = _file_name(name)
     if sp.issparse(column):
         at = arrow_array(column.indptr.astype(np.int64))
@@ -275,7 +520,7 @@ def _from_arrow(table: Any, name: str, kind: Metadata, device: Any) -> Array:
     if library == "sparse":
         return _sparse_from_arrow(table, name, _checked_dtype(dtype, NUMBERS), shape)
     column = table[name].combine_chunks()
-    if name == OWN["source"]:
+    if name == FILE_NAMES["source"]:
         return _numbered_sources(column)
     if column.null_count:
         raise ValueError("entries are missing")
@@ -334,7 +579,7 @@ def _columns_from_arrow(table: Any, text: str) -> Any:
         schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text, validate=True)))
         columns = [as_type(table.column(field.name), field.type) for field in schema]
     except pa.ArrowException as error:
-        raise ValueError(_line(error)) from error
+        raise ValueError(_first_line(error)) from error
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -360,9 +605,5 @@ def _text(data: Any) -> str:
     return base64.b64encode(data).decode()
 
 
-def _plain(value: Any) -> Any:
-    return value.tolist()
-
-
-def _line(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [repr(error)])[0]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from olss.core.blocks import to_numpy
 from olss.errors import InputError, OlssWarning
-from olss.memory.store import Array, is_arrow
+from olss.memory.rows import Array, is_arrow
 from olss.tables.arrow_types import as_numbers, is_number, numpy_array
 from olss.tables.class_labels import classify_target
 

@@ -122,6 +122,22 @@ class FrameKind:
         """The Arrow fields by name."""
         return dict(zip(self.schema.names, self.schema, strict=True))
 
+    def to_library(self, library: str, table: Any) -> FrameKind:
+        """Return the kind of frames of another library that lose nothing of a table's values."""
+        import pyarrow.compute as pc
+        import pyarrow.types as kinds
+
+        if library == self.library:
+            return self
+        dtypes = {}
+        for name in table.schema.names if library == "pandas" and table is not None else ():
+            column = table.column(name)
+            if kinds.is_integer(column.type) and column.null_count:
+                bounds = pc.min_max(column).as_py()  # floats, which pandas uses, end at 2^53
+                if bounds["max"] is not None and max(-bounds["min"], bounds["max"]) > 2**53:
+                    dtypes[name] = "UInt64" if kinds.is_uint64(column.type) else "Int64"
+        return FrameKind(library, self.schema, dtypes)
+
     def knows(self, name: str, kind: Any) -> bool:
         """Whether a column has the plain form of the type it came with."""
         return name in self.fields and plain_type(self.fields[name].type) == kind

@@ -51,6 +51,8 @@ class Piece:
         First row in the file and number of rows; None if unknown before reading.
     bytes : int
         Its share of the file.
+    names : tuple of str
+        Columns of the file.
     """
 
     source: Source
@@ -59,6 +61,7 @@ class Piece:
     start: int
     rows: int | None
     bytes: int
+    names: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
@@ -80,7 +83,8 @@ class Piece:
         start = self.start
         with named(self.place):
             read = READERS[self.source.format]
-            for batch in read(self.source, self.group, schema, names, most):
+            there = [name for name in names if not self.names or name in self.names]
+            for batch in read(self.source, self.group, schema, there or self.names[:1], most):
                 if batch.num_rows:
                     yield start, _in_schema(batch, wanted, self.place)
                     start += batch.num_rows
@@ -97,7 +101,9 @@ def _in_schema(batch: Any, schema: Any, place: str) -> Any:
     return conform(plain_table(chosen), schema, place=place)
 
 
-def survey(source: Source, number: int, known: Any = None) -> tuple[Any, list[Piece]]:
+def survey(
+    source: Source, number: int, known: Any = None, *, new_columns: str = "error"
+) -> tuple[Any, list[Piece]]:
     """Return the schema and the pieces of a file, without reading all of it.
 
     Parameters
@@ -108,6 +114,8 @@ def survey(source: Source, number: int, known: Any = None) -> tuple[Any, list[Pi
     known : pyarrow.Schema, optional
         Schema of earlier files. The file must have the same columns, in any order, of compatible
         types.
+    new_columns : {"error", "keep", "ignore"}
+        What to do with columns that are not known.
 
     Returns
     -------
@@ -124,10 +132,13 @@ def survey(source: Source, number: int, known: Any = None) -> tuple[Any, list[Pi
         schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
     check_names(schema.names, source.address)
     if sum(1 if rows is None else rows for _, _, rows, _ in parts) == 0:
-        raise DataError(f"{source.address} has no rows. Remove it.")
-    pieces = [Piece(source, number + i, *part) for i, part in enumerate(parts)]
+        raise DataError(f"{source.address} has no rows. Take it out, or skip bad files.")
+    names = tuple(schema.names)
+    pieces = [Piece(source, number + i, *part, names) for i, part in enumerate(parts)]
     if known is not None:
-        schema = unify_schemas(known, schema, place=source.address)
+        if new_columns == "ignore":
+            schema = pa.schema([field for field in schema if field.name in known.names])
+        schema = unify_schemas(known, schema, place=source.address, allow_new=new_columns == "keep")
     return schema, pieces
 
 

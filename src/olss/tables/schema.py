@@ -53,7 +53,7 @@ def unify_schemas(known: Any, new: Any, *, place: str, allow_new: bool | None = 
     if missing or (extra and not allow_new):
         text = _describe_columns(place, missing, [] if allow_new else extra)
         if allow_new is False and not missing:
-            text += ", or allow new columns (new_columns=True)"
+            text += ', or set new_columns to "keep" or "ignore" (--new-columns)'
         raise DataError(f"{text}.")
     fields = [
         pa.field(field.name, _common(field.type, here[field.name].type, field.name, place))

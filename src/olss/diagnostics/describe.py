@@ -1,22 +1,39 @@
-"""What a sketch holds, in numbers and as a text to read."""
+"""What a sketch holds: rows per task and class, along the stream, and the most unusual ones."""
 
 from __future__ import annotations
 
 import os
 import textwrap
+import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from olss.memory.absorbing import target_of
-from olss.memory.policies import says
-from olss.memory.state import Settings, State
+from olss.core.blocks import to_numpy
+from olss.core.frequent_directions import DirectionsFactor
+from olss.core.gram import Factor
+from olss.core.leverage import Projected
+from olss.errors import InputError, OlssWarning
+from olss.memory.config import Config
+from olss.memory.engine import target_kind
+from olss.memory.rows import take
+from olss.memory.state import State
 from olss.tables.columns import Passthrough
 from olss.util.text import align_columns, escape_html, format_bytes, html_bar, html_table
 
-__all__ = ["Description", "short_names"]
+__all__ = [
+    "Description",
+    "Stretches",
+    "UnusualRow",
+    "along_stream",
+    "find_unusual_rows",
+    "short_names",
+]
+
+Floats = NDArray[np.float64]
 
 WIDTH = 12  # classes shown as columns
 TASKS = 40  # tasks shown as lines
@@ -49,10 +66,8 @@ class Description:
         What scores are taken of, in words.
     columns : list of (name, use, reason)
         Of tables: what each column is used for.
-    row_bytes, spectrum_bytes : int
+    row_bytes, moments_bytes : int
         Memory of the rows held, and of what is known of everything seen.
-    waiting : int
-        Rows that had waited for others, and were drawn from so that they could be described.
     """
 
     rows: int
@@ -66,16 +81,14 @@ class Description:
     scored: str
     columns: list[tuple[str, str, str]]
     row_bytes: int
-    spectrum_bytes: int
-    waiting: int
+    moments_bytes: int
 
     @classmethod
     def of(
         cls,
-        settings: Settings,
+        config: Config,
         state: State,
         classes: NDArray[Any] | None,
-        waiting: int = 0,
     ) -> Description:
         """Return the description of a state with rows, whose classes are given."""
         task, weight = state.rows["task"], state.rows["weight"]
@@ -95,20 +108,19 @@ class Description:
             task_weight=np.bincount(i, weight).astype(np.float64),
             weight=(float(weight.min()), float(weight.mean()), float(weight.max())),
             effective_rows=float(weight.sum() ** 2 / (weight**2).sum()),
-            scored=_scored(settings, state, columns) + _targeted(settings, state),
+            scored=_scored(config, state, columns) + _targeted(config, state),
             columns=columns,
             row_bytes=state.rows.nbytes,
-            spectrum_bytes=0 if state.spectrum is None else state.spectrum.nbytes,
-            waiting=waiting,
+            moments_bytes=0 if state.moments is None else state.moments.nbytes,
         )
 
     @property
     def memory(self) -> str:
-        """Bytes held, and rows that had waited, in words."""
+        """Bytes held, as text."""
         text = f"memory: rows {format_bytes({'mean': self.row_bytes})}"
-        if self.spectrum_bytes:
-            text += f", spectrum {format_bytes({'mean': self.spectrum_bytes})}"
-        return f"{text}; {self.waiting:,} rows had waited until now" if self.waiting else text
+        if self.moments_bytes:
+            text += f", moments {format_bytes({'mean': self.moments_bytes})}"
+        return text
 
     def __str__(self) -> str:
         low, mean, high = self.weight
@@ -161,12 +173,12 @@ class Description:
 
 def _column_uses(state: State) -> list[tuple[str, str, str]]:
     """Return (name, use, reason) for each column of a table; nothing while nothing is scored."""
-    numbers = state.numbers
-    if numbers.plan is None:
+    encoder = state.encoder
+    if encoder.plan is None:
         return []
-    if state.spectrum is None or not numbers.plan.width:
-        return numbers.plan.uses(np.ones(numbers.plan.width, dtype=bool))
-    return numbers.plan.uses(numbers.varying(state.spectrum))
+    if state.moments is None or not encoder.plan.width:
+        return encoder.plan.uses(np.ones(encoder.plan.width, dtype=bool))
+    return encoder.plan.uses(encoder.varying(state.moments))
 
 
 def short_names(names: list[str]) -> list[str]:
@@ -179,31 +191,138 @@ def short_names(names: list[str]) -> list[str]:
     return [name.rpartition("/")[2] for name in names]
 
 
-def _scored(settings: Settings, state: State, columns: list[tuple[str, str, str]]) -> str:
-    """Return in words what scores are taken of."""
-    if settings.features is not None:
-        return "what features makes of rows"
-    asked = says(settings.policy, "scored") is not None or says(settings.policy, "looks")
-    if not asked and state.spectrum is None:
-        return "nothing, the policy asks for no scores"
+def _scored(config: Config, state: State, columns: list[tuple[str, str, str]]) -> str:
+    """Return what is scored, as text."""
+    if config.features is not None:
+        return "features(X)"
+    if not config.policy.uses_features and state.moments is None:
+        return "nothing; the policy needs no scores"
     if state.table is None:
         width = int(np.prod(state.rows["X"].shape[1:]))
-        gaps = ", gaps filled" if state.numbers.gaps is not None else ""
-        return f"rows as they are, {width:,} number{'' if width == 1 else 's'} each{gaps}"
+        filled = ", missing values filled" if state.encoder.gaps is not None else ""
+        return f"rows as they are, {width:,} number{'' if width == 1 else 's'} each{filled}"
     used = [f"{name} ({use})" for name, use, _ in columns if use != Passthrough.use]
     carried = [name for name, use, _ in columns if use == Passthrough.use]
     text = _some(used) or "no column"
-    return f"{text}; not scored: {_some(carried)}" if carried else text
+    return f"{text}; kept but not scored: {_some(carried)}" if carried else text
 
 
-def _targeted(settings: Settings, state: State) -> str:
-    target = target_of(settings, state.classes)
+def _targeted(config: Config, state: State) -> str:
+    target = target_kind(config, state)
     if target is None:
         return ""
     model = "logistic" if target == "class" else "linear"
-    return f"; and by what a {model} model of these gets wrong of the target"
+    return f"; and the errors of a {model} model of the target"
 
 
 def _some(names: list[str]) -> str:
     more = f" and {len(names) - COLUMNS:,} more" if len(names) > COLUMNS else ""
     return ", ".join(names[:COLUMNS]) + more
+
+
+class Stretches(NamedTuple):
+    """Shares of stretches of the stream; each kind sums to 1.
+
+    Attributes
+    ----------
+    edges : (k + 1,) array
+        Positions in the stream.
+    seen, kept, stands : (k,) arrays
+        Of the rows seen, of the rows kept, of what these stand for by their weights.
+    """
+
+    edges: Floats
+    seen: Floats
+    kept: Floats
+    stands: Floats
+
+
+def along_stream(state: State, stretches: int = 50) -> Stretches:
+    """Return shares of stretches of equal length, of which there are as many as rows at most."""
+    edges = np.round(np.linspace(0, state.seen, min(stretches, state.seen) + 1))
+    place = np.searchsorted(edges, state.rows["index"], side="right") - 1
+    count = len(edges) - 1
+    kept = np.bincount(place, minlength=count) / len(state.rows)
+    stands = np.bincount(place, state.rows["weight"], minlength=count) / state.rows["weight"].sum()
+    return Stretches(edges, np.diff(edges) / state.seen, kept, stands)
+
+
+@dataclass(frozen=True)
+class UnusualRow:
+    """A row that stands out.
+
+    Attributes
+    ----------
+    row : int
+        Its place among the rows kept.
+    leverage : float
+        In everything seen, from 0 to 1: at 1, no other row has anything in its direction.
+    times : float
+        How many times the mean of everything seen that is.
+    parts : list of (name, float)
+        What columns have of its leverage, as shares that sum to 1, the largest first.
+    """
+
+    row: int
+    leverage: float
+    times: float
+    parts: list[tuple[str, float]]
+
+
+def find_unusual_rows(config: Config, state: State, most: int = 10) -> list[UnusualRow]:
+    """Return the rows kept that have the highest leverage in everything seen.
+
+    The leverage of a row is h = z' M z, with M the inverse of the Gram matrix of everything seen
+    and z the encoded row. Its terms z_j (M z)_j sum to h: those of a column are its part in it.
+    For tables z is the distance from the column's median, in units of its spread, and a constant;
+    so a column in which a row is ordinary has no part.
+    """
+    if state.moments is None:
+        raise InputError("unusual rows need the moments of everything seen: use moments=True.")
+    scores = "exact" if config.scores == "sketched" else config.leverage
+    size = len(state.rows) if config.size == "task" else config.size
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OlssWarning)  # few rows, many columns: all stand out
+        scorer = state.encoder.scorer(state.moments, scores, size, 0)
+        leverage = scorer(state.rows["X"])
+    top = np.argsort(-leverage, kind="stable")[:most]
+    encoded = state.encoder.encode(take(state.rows["X"], top))
+    Z = encoded.toarray() if sp.issparse(encoded) else to_numpy(encoded)
+    Z = Z.reshape(len(top), -1).astype(np.float64)
+    parts = Z * _solve(scorer.factor, Z)
+    names = _column_names(state, Z.shape[1])
+    mean = scorer.dimension / max(scorer.total, 1e-300)
+    return [
+        UnusualRow(int(row), float(leverage[row]), float(leverage[row] / mean), _shares(names, own))
+        for row, own in zip(top, parts, strict=True)
+    ]
+
+
+def _solve(factor: Any, Z: Floats) -> Floats:
+    """Return M z for each row z."""
+    if isinstance(factor, Projected):
+        factor = factor.factor
+    if isinstance(factor, DirectionsFactor):
+        inside = Z @ factor.V
+        solved: Floats = (inside / (factor.s + factor.ridge)) @ factor.V.T
+        return solved + (Z - inside @ factor.V.T) / factor.ridge if factor.ridge else solved
+    assert isinstance(factor, Factor)
+    return np.asarray((Z @ factor.W) @ factor.W.T)
+
+
+def _column_names(state: State, width: int) -> list[str]:
+    """Return the column behind each encoded number."""
+    if state.encoder.plan is not None:
+        return [*state.encoder.plan.owners(), "(constant)"]
+    shape = state.rows["X"].shape[1:]
+    if len(shape) > 1 and int(np.prod(shape)) == width:
+        return [f"column {tuple(map(int, np.unravel_index(j, shape)))}" for j in range(width)]
+    return [f"column {j}" for j in range(width)]
+
+
+def _shares(names: list[str], parts: Floats) -> list[tuple[str, float]]:
+    total = float(parts.sum())
+    by_name: dict[str, float] = {}
+    for name, part in zip(names, parts.tolist(), strict=True):
+        by_name[name] = by_name.get(name, 0.0) + (part / total if total > 0 else 0.0)
+    return sorted(by_name.items(), key=lambda pair: -pair[1])

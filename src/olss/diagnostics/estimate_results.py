@@ -83,7 +83,7 @@ class Estimate(_Numbers):
 
     Examples
     --------
-    >>> from olss.memory.estimates import estimate
+    >>> from olss.diagnostics.estimates import estimate
     >>> estimate(np.repeat([20.0, 2.0], 30), np.arange(60) % 7)
     count  660   95%: 557.3 to 781.7
     total  1,878   95%: 1,407 to 2,506
@@ -128,7 +128,7 @@ class Estimates(_Numbers):
 
     Examples
     --------
-    >>> from olss.memory.estimates import estimate
+    >>> from olss.diagnostics.estimates import estimate
     >>> city = np.repeat(["Bonn", "Ulm", "Jena"], [30, 26, 4])
     >>> estimate(np.repeat([20.0, 2.0], 30), groups={"city": city})
     city  rows  count             95%

@@ -1,12 +1,12 @@
 """What is known of all rows seen, kept or not: their Gram matrix, or Frequent Directions.
 
 Rows are scored by leverage in everything seen, x' (G + ridge I)^+ x with G = sum w x x', and a
-sketch is compared with everything seen (`olss.memory.certificate`). G is held whole for up to
+sketch is compared with everything seen (`olss.diagnostics.certificate`). G is held whole for up to
 4,096 columns, with the digits scores need (`olss.core.running_gram`). For more columns it is
 held between two bounds by Frequent Directions, whose shrinkage is then the ridge
 (`olss.core.frequent_directions`).
 
-A spectrum is right for one way of making numbers of rows. Where a feature map may change, what
+SeenMoments are right for one way of making numbers of rows. Where a feature map may change, what
 was added before was of other features: keep none, and score the pool by itself
 (`olss.core.leverage.pool_scores`).
 """
@@ -31,7 +31,7 @@ from olss.errors import DataError, FormatError, InputError
 from olss.util import checks
 from olss.util.threads import call_with_one_blas_thread
 
-__all__ = ["Spectrum", "ridge_rule", "row_count"]
+__all__ = ["SeenMoments", "ridge_rule", "row_count"]
 
 Floats = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ _SUMS: dict[str, type[GramSum | RowSum | DirectionSum]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Spectrum:
+class SeenMoments:
     """The Gram matrix of everything seen, as a value: what changes it returns a new one.
 
     Attributes
@@ -61,9 +61,9 @@ class Spectrum:
     --------
     >>> import numpy as np, olss
     >>> A = np.random.default_rng(0).standard_normal((1_000, 5))
-    >>> seen = Spectrum().plus(A[:400]).plus(A[400:])
+    >>> seen = SeenMoments().plus(A[:400]).plus(A[400:])
     >>> seen
-    Spectrum(rows=1,000, columns=5)
+    SeenMoments(rows=1,000, columns=5)
     >>> scores, = seen.leverage([A[:10]], scores="exact")
     >>> bool(np.allclose(scores, olss.leverage_scores(A)[:10]))
     True
@@ -75,10 +75,10 @@ class Spectrum:
     sum: GramSum | RowSum | DirectionSum | None = None
 
     def __repr__(self) -> str:
-        return f"Spectrum(rows={self.rows:,}, columns={self.columns:,})"
+        return f"SeenMoments(rows={self.rows:,}, columns={self.columns:,})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Spectrum) and self.to_bytes() == other.to_bytes()
+        return isinstance(other, SeenMoments) and self.to_bytes() == other.to_bytes()
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -99,30 +99,30 @@ class Spectrum:
         """Directions of which, after `minus`, nobody knows whether anything is left."""
         return 0 if isinstance(self.sum, DirectionSum) or self.sum is None else self.sum.lost
 
-    def plus(self, rows: Any, weights: Any = None) -> Spectrum:
-        """Return the spectrum with rows (n, ...), or blocks of rows, in it, optionally weighted."""
+    def plus(self, rows: Any, weights: Any = None) -> SeenMoments:
+        """Return the moments with rows (n, ...), or blocks of rows, in it, optionally weighted."""
         blocks = self._blocks(rows, weights)
         known = self.sum or _nothing(blocks.columns)
         known = call_with_one_blas_thread(partial(known.plus, blocks), columns=blocks.columns)
-        return Spectrum(
+        return SeenMoments(
             self.rows + blocks.rows, self.weight + _total(blocks), blocks.columns, known
         )
 
-    def merged(self, other: Spectrum) -> Spectrum:
-        """Return the spectrum of what both have seen."""
+    def merged(self, other: SeenMoments) -> SeenMoments:
+        """Return the moments of what both have seen."""
         if other.sum is None or self.sum is None:
             return self if other.sum is None else other
         if other.columns != self.columns:
             raise InputError(f"other must have {self.columns} columns, found {other.columns}.")
         merge = partial(self.sum.merged, other.sum)  # type: ignore[arg-type]  # of the same columns
         both = call_with_one_blas_thread(merge, columns=self.columns)
-        return Spectrum(self.rows + other.rows, self.weight + other.weight, self.columns, both)
+        return SeenMoments(self.rows + other.rows, self.weight + other.weight, self.columns, both)
 
-    def minus(self, rows: Any, weights: Any = None) -> Spectrum:
-        """Return the spectrum without rows that are in it.
+    def minus(self, rows: Any, weights: Any = None) -> SeenMoments:
+        """Return the moments without rows that are in it.
 
         Take each row off with the weight it came with (1, or what `scaled` has left of it), not
-        with the weight it has in a sketch: the result is then the spectrum of all rows seen but
+        with the weight it has in a sketch: the result is then the moments of all rows seen but
         these. Rows that are not held any more cannot be taken off; nobody has them.
 
         What is left is right up to the rounding of what was there before, and never negative. A
@@ -136,26 +136,26 @@ class Spectrum:
         if blocks.rows > self.rows:
             raise InputError(f"rows must be among the {self.rows:,} seen, found {blocks.rows:,}.")
         if blocks.rows == self.rows:
-            return Spectrum()
-        return Spectrum(
+            return SeenMoments()
+        return SeenMoments(
             self.rows - blocks.rows,
             max(self.weight - _total(blocks), 0.0),
             self.columns,
             self.sum.minus(blocks),
         )
 
-    def scaled(self, factor: float) -> Spectrum:
-        """Return the spectrum with all weights multiplied, as by the decay of a half-life."""
+    def scaled(self, factor: float) -> SeenMoments:
+        """Return the moments with all weights multiplied, as by the decay of a half-life."""
         factor = checks.number("factor", factor, above=0)
         left = None if self.sum is None else self.sum.scaled(factor)
-        return Spectrum(self.rows, self.weight * factor, self.columns, left)
+        return SeenMoments(self.rows, self.weight * factor, self.columns, left)
 
-    def mapped(self, A: Floats) -> Spectrum:
-        """Return the spectrum of rows A z, for a (k, d) matrix A, z being the rows seen."""
+    def mapped(self, A: Floats) -> SeenMoments:
+        """Return the moments of rows A z, for a (k, d) matrix A, z being the rows seen."""
         if isinstance(self.sum, DirectionSum):
             raise InputError(f"there is no Gram matrix of {self.columns:,} columns.")
         mapped = None if self.sum is None else self.sum.mapped(A)
-        return Spectrum(self.rows, self.weight, 0 if mapped is None else len(A), mapped)
+        return SeenMoments(self.rows, self.weight, 0 if mapped is None else len(A), mapped)
 
     def factor(
         self,
@@ -225,7 +225,7 @@ class Spectrum:
         return json.dumps(head).encode() + b"\n" + array.astype("<f8").tobytes()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Spectrum:
+    def from_bytes(cls, data: bytes) -> SeenMoments:
         """Return what `to_bytes` wrote, or raise `FormatError`."""
         try:
             line, _, rest = data.partition(b"\n")
@@ -247,7 +247,7 @@ class Spectrum:
             ):
                 raise ValueError(f"{head['kind']} of {known.columns} columns, not {columns}")
         except (InputError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise FormatError(f"the spectrum is damaged ({error}).") from error
+            raise FormatError(f"moments are damaged ({error}).") from error
         return cls(rows, weight, columns, known)
 
     def _blocks(self, rows: Any, weights: Any) -> Blocks:

@@ -9,7 +9,7 @@ with the probability stated, whatever the columns look like, rare levels and lon
 **Statistics.** Columns are replaced by their ranks among both lots of rows. Of each column the mean
 rank and the mean rank of the distance from the middle are compared, a shift and a change of spread,
 as z-values; the largest of these and their sum of squares count. Changes that no single column
-shows, of correlations for instance, are seen by the novelty of rows (`olss.memory.novelty`): its
+shows, of correlations for instance, are seen by the novelty of rows (`olss.core.novelty`): its
 mean rank, and how many rows are in its highest twentieth. So that new rows and those they are
 compared with stand to the Gram matrix alike, half of the thinned rows are compared and the Gram
 matrix is that of the other rows. Among statistics of the same permutations, the smallest p-value is
@@ -27,17 +27,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import to_numpy
+from olss.core.novelty import TAIL, NoveltyScorer
 from olss.core.sampling import inclusion_probabilities, pivotal_sample
 from olss.errors import InputError
-from olss.memory.novelty import TAIL, Familiar
-from olss.memory.store import Array, take
+from olss.memory.rows import Array, take
 from olss.util import checks
 
 __all__ = ["Drift", "drift"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
-FALSE_ALARMS = 0.01
+ALPHA = 0.01
 
 # The work is permutations x numbers compared: at most this many numbers, rows x columns.
 NUMBERS = 5_000_000
@@ -60,10 +60,10 @@ class Drift:
     Attributes
     ----------
     alarm : bool
-        Whether `p` is at most `false_alarms`.
+        Whether `p` is at most `alpha`.
     p : float
         The probability that rows like those remembered differ as much as these.
-    false_alarms : float
+    alpha : float
         The share of alarms among batches that bring no change.
     novel : float
         The share of the new rows more novel than 19 of 20 remembered ones: 0.05 without change.
@@ -92,7 +92,7 @@ class Drift:
     """
 
     p: float
-    false_alarms: float
+    alpha: float
     novel: float
     names: list[str]
     column_p: Floats
@@ -103,8 +103,8 @@ class Drift:
 
     @property
     def alarm(self) -> bool:
-        """Whether `p` is at most `false_alarms`."""
-        return self.p <= self.false_alarms
+        """Whether `p` is at most `alpha`."""
+        return self.p <= self.alpha
 
     def __bool__(self) -> bool:
         return self.alarm
@@ -112,12 +112,12 @@ class Drift:
     def __str__(self) -> str:
         found = "drift" if self else "no drift seen"
         lines = [
-            f"{found}: p = {self.p:.2g}, alarms at {self.false_alarms:g}; {self.rows:,} new rows "
+            f"{found}: p = {self.p:.2g}, alarms at {self.alpha:g}; {self.rows:,} new rows "
             f"against {self.remembered:,} remembered",
             f"{self.novel:.0%} of the new rows are more novel than 19 of 20 remembered "
             f"({TAIL:.0%} expected)",
         ]
-        moved = np.flatnonzero(self.column_p <= self.false_alarms)
+        moved = np.flatnonzero(self.column_p <= self.alpha)
         if len(moved) and self:
             width = max(6, *(len(self.names[j]) for j in moved[:SHOWN]))
             lines.append(f"{'column':<{width}}  shift  spread      p")
@@ -141,8 +141,8 @@ def drift(
     rows: Array,
     *,
     names: Sequence[str] | None = None,
-    false_alarms: float = FALSE_ALARMS,
-    familiar: Familiar | None = None,
+    alpha: float = ALPHA,
+    scorer: NoveltyScorer | None = None,
     seed: int | np.random.Generator | None = 0,
 ) -> Drift:
     """Return whether rows are unlike those remembered, how unlike, and which columns moved most.
@@ -155,29 +155,27 @@ def drift(
         How many of the rows seen each row held stands for.
     names : sequence of str, optional
         Of the columns.
-    false_alarms : float between 0.0001 and 0.5
+    alpha : float between 0.0001 and 0.5
         The share of batches without a change that may raise an alarm.
-    familiar : Familiar, optional
-        What `Familiar.of(remembered, weight)` gives, if it is there already.
+    scorer : NoveltyScorer, optional
+        What `NoveltyScorer.fit(remembered, weight)` gives, if it is there already.
     seed : int, numpy.random.Generator or None
         For the thinning and the permutations. The same seed gives the same answer.
     """
-    if not 1e-4 <= false_alarms <= 0.5:
-        raise InputError(
-            f"false_alarms must be a number from 0.0001 to 0.5, found {false_alarms!r}."
-        )
+    if not 1e-4 <= alpha <= 0.5:
+        raise InputError(f"alpha must be a number from 0.0001 to 0.5, found {alpha!r}.")
     if not len(rows) or len(remembered) < 4:
         raise InputError(
             f"drift needs four rows to compare with and one to compare, found {len(remembered)} "
             f"remembered and {len(rows)} new."
         )
     rng = checks.generator(seed)
-    familiar = familiar or Familiar.of(remembered, weight)
+    scorer = scorer or NoveltyScorer.fit(remembered, weight)
     columns = int(np.prod(rows.shape[1:]))
     names = [str(j) for j in range(columns)] if names is None else list(names)
     if len(names) != columns:
         raise InputError(f"names must have one for each of the {columns} columns, found {names}.")
-    novel = float(np.mean(familiar.novelty(rows) > 1 - TAIL))
+    novel = float(np.mean(scorer.novelty(rows) > 1 - TAIL))
 
     # Equal weights by thinning, then as many rows of both as the work allows.
     most = max(LEAST_ROWS, NUMBERS // columns // 2)
@@ -186,7 +184,7 @@ def drift(
     held = rng.permutation(line[pivotal_sample(inclusion_probabilities(weight[line], equal), rng)])
     new = rng.choice(len(rows), min(len(rows), most), replace=False)
     fresh = take(rows, new)
-    permutations = max(PERMUTATIONS, int(np.ceil(4 / false_alarms)) - 1)
+    permutations = max(PERMUTATIONS, int(np.ceil(4 / alpha)) - 1)
 
     ranks = _ranks(np.concatenate([_flat(take(remembered, held)), _flat(fresh)]))
     scores = np.column_stack(list(ranks))
@@ -196,7 +194,7 @@ def drift(
 
     judged = held[: len(held) // 2]
     others = np.setdiff1d(np.arange(len(weight)), judged)
-    judge = Familiar.of(take(remembered, others), weight[others])
+    judge = NoveltyScorer.fit(take(remembered, others), weight[others])
     novelty = np.concatenate([judge.score(take(remembered, judged)), judge.score(fresh)])
     (rank, _) = _ranks(novelty[:, None])
     _, permuted = _permuted(np.column_stack([rank, rank > 0.5 - TAIL]), len(new), permutations, rng)
@@ -207,7 +205,7 @@ def drift(
     shift, spread = ranks[:, len(held) :].mean(axis=1) * 2 * ranks.shape[1] / len(held)
     return Drift(
         p=min(1.0, 2 * min(by_column, by_novelty)),
-        false_alarms=false_alarms,
+        alpha=alpha,
         novel=novel,
         names=[names[j] for j in order],
         column_p=np.array([np.mean(largest >= moved[j] - EQUAL) for j in order]),

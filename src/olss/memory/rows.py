@@ -1,13 +1,11 @@
-"""Aligned columns of rows: arrays, tensors, Arrow tables. Nothing in a store is ever changed.
+"""Aligned columns of rows: arrays, tensors, sparse rows, Arrow tables. A store never changes.
 
-A sketch builds the rows it will hold beside those it holds and then points to them, in one step.
-So whatever interrupts it finds rows of one moment; and an array a caller took from a sketch stays
-what it was. Memory that nobody can see any more is overwritten before it is given back.
+A sketch builds the rows it will hold beside those it holds and then swaps one reference, so an
+interrupt at any moment finds the rows of one moment.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -19,20 +17,42 @@ from numpy.typing import NDArray
 from olss.tables.arrow_types import taken
 from olss.util.threads import ordered_map
 
-__all__ = ["Array", "Indices", "RowStore", "concatenated", "is_arrow", "length_of", "take"]
+__all__ = [
+    "EXTRA",
+    "FILE_NAMES",
+    "ORIGIN",
+    "RESERVED",
+    "Array",
+    "Floats",
+    "Indices",
+    "RowStore",
+    "copy_column",
+    "is_arrow",
+    "length_of",
+    "read_only",
+    "take",
+]
 
 Array: TypeAlias = Any  # numpy.ndarray, torch.Tensor, SciPy CSR rows or pyarrow.Table
+Floats: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 
+EXTRA = "extra:"  # prefix of the extra columns in a store
 
-def _references(columns: Mapping[str, Array]) -> list[int]:
-    """Count the references to each column, the dictionary's and those of this call included."""
-    return [sys.getrefcount(column) for column in columns.values()]
+# The sketch's own columns, and what each is called in its file, beside the user's columns.
+FILE_NAMES = {
+    "weight": "olss_weight",
+    "task": "olss_task",
+    "index": "olss_index",
+    "priority": "olss_priority",
+    "initial_weight": "olss_initial_weight",
+    "source": "olss_source",
+    "row": "olss_row",
+}
+ORIGIN = ("source", "row")  # the file a row came from and its place there; -1 for other rows
+RESERVED = frozenset({"X", "y", *FILE_NAMES})
 
-
-# Of a column that only its store has. A call's own differ between versions of Python.
-(OWN_REFERENCES,) = _references({"alone": object()})
-PIECE_BYTES = 4_000_000  # that a thread copies at a time
+COPY_BYTES = 4_000_000  # what one thread copies at a time
 
 
 class RowStore:
@@ -41,20 +61,19 @@ class RowStore:
     Parameters
     ----------
     columns : mapping of str to array
-        They are the store's own from now on: `gathered` and `take` make copies.
+        They belong to the store from now on. `take` and `take_concat` make copies.
 
     Examples
     --------
     >>> held = RowStore({"x": np.array([10, 11, 12])})
     >>> new = RowStore({"x": np.array([20, 21])})
-    >>> held.gathered(np.array([0, 2]), new, np.array([1]))["x"]
+    >>> held.take_concat(np.array([0, 2]), new, np.array([1]))["x"]
     array([10, 12, 21])
     """
 
     def __init__(self, columns: Mapping[str, Array] | None = None) -> None:
         self._columns = dict(columns or {})
         self._length = length_of(next(iter(self._columns.values()))) if self._columns else 0
-        self._forgotten: Indices | None = None
 
     def __len__(self) -> int:
         return self._length
@@ -78,40 +97,51 @@ class RowStore:
         return sum(map(_nbytes, self._columns.values()))
 
     def with_columns(self, columns: Mapping[str, Array]) -> RowStore:
-        """Return a store of these columns and, under other names, those of this one."""
+        """Return a store with these columns added or replaced."""
         return RowStore(self._columns | dict(columns))
 
     def take(self, rows: Indices) -> RowStore:
         """Return a store of copies of some rows."""
         return RowStore({name: take(column, rows) for name, column in self._columns.items()})
 
-    def gathered(self, kept: Indices, new: RowStore, chosen: Indices) -> RowStore:
+    def take_concat(self, kept: Indices, new: RowStore, chosen: Indices) -> RowStore:
         """Return a store of copies of some rows of this one, then of some rows of `new`."""
         if not len(self):
             return new.take(chosen)
         return RowStore(
             {
-                name: concatenated([column, new[name]], [kept, chosen])
+                name: _take_concat([column, new[name]], [kept, chosen])
                 for name, column in self._columns.items()
             }
         )
 
-    def forget(self, rows: Indices | None) -> None:
-        """Have some rows overwritten when this store is let go of, whoever still sees them."""
-        self._forgotten = rows
+    @staticmethod
+    def concat(stores: Sequence[RowStore]) -> RowStore:
+        """Return the rows of several stores as one. Pairs are joined first, to copy little."""
+        line = list(stores)
+        while len(line) > 1:
+            pairs = zip(line[::2], line[1::2], strict=False)
+            joined = [a.take_concat(np.arange(len(a)), b, np.arange(len(b))) for a, b in pairs]
+            line = joined + line[len(line) - len(line) % 2 :]
+        return line[0]
 
-    def __del__(self) -> None:
-        columns = getattr(self, "_columns", {})
-        counts = _references(columns)
-        for column, count in zip(columns.values(), counts, strict=True):
-            alone = count <= OWN_REFERENCES
+    def wipe(self, rows: Indices) -> None:
+        """Overwrite some rows with zeros; of an Arrow table, the whole table.
+
+        The one exception to "a store never changes": for rows removed on request, after the
+        sketch has let go of this store.
+        """
+        for column in self._columns.values():
             if is_arrow(column):
-                if alone and self._forgotten is not None:
-                    _wipe_arrow(column)
-            elif alone and isinstance(column, np.ndarray) and column.flags.owndata:
-                _wipe(column, slice(None))  # and not what it may be a view of: a caller's file
-            elif self._forgotten is not None:
-                _wipe(column, self._forgotten)
+                _wipe_table(column)
+            elif sp.issparse(column):
+                stored = np.zeros(column.shape[0], dtype=bool)
+                stored[rows] = True
+                column.data[np.repeat(stored, np.diff(column.indptr))] = 0
+            elif is_torch_array(column):
+                column[_torch_indices(rows, column)] = 0
+            elif column.flags.writeable:
+                column[rows] = np.zeros((), column.dtype)
 
 
 def length_of(column: Array) -> int:
@@ -119,59 +149,77 @@ def length_of(column: Array) -> int:
     return int(column.num_rows if is_arrow(column) else column.shape[0])
 
 
-def is_arrow(column: Any) -> bool:
-    """Whether a column is an Arrow table; does not import pyarrow to find out."""
+def is_arrow(column: object) -> bool:
+    """Return whether a column is an Arrow table, without importing pyarrow."""
     return type(column).__module__.startswith("pyarrow")
 
 
 def take(column: Array, rows: Indices) -> Array:
     """Return a copy of the rows at `rows`."""
     if is_arrow(column):
-        return _taken(column, rows)
+        return _take_table(column, rows)
     if is_torch_array(column):
         return column[_torch_indices(rows, column)]
     return column[rows]
 
 
-def concatenated(columns: Sequence[Array], rows: Sequence[Indices]) -> Array:
+def copy_column(column: Array) -> Array:
+    """Return a copy of an array or a tensor."""
+    return column.clone() if is_torch_array(column) else column.copy()
+
+
+def read_only(column: Array) -> Array:
+    """Return a read-only view of an array; a copy of a tensor, which cannot be read-only."""
+    if is_torch_array(column):
+        return column.clone()
+    if sp.issparse(column):
+        parts = [read_only(part) for part in (column.data, column.indices, column.indptr)]
+        return sp.csr_array(tuple(parts), shape=column.shape, copy=False)
+    view = column.view()
+    view.flags.writeable = False
+    return view
+
+
+def _take_concat(columns: Sequence[Array], rows: Sequence[Indices]) -> Array:
     """Return a copy of some rows of several columns of one kind, one after the other."""
     first = columns[0]
     if is_arrow(first):
-        return _together([_taken(c, at) for c, at in zip(columns, rows, strict=True)])
+        import pyarrow as pa
+
+        tables = [_take_table(c, at) for c, at in zip(columns, rows, strict=True)]
+        return pa.concat_tables(tables).combine_chunks()
     if sp.issparse(first):
         return sp.csr_array(sp.vstack([c[at] for c, at in zip(columns, rows, strict=True)]))
     shape = (sum(map(len, rows)), *first.shape[1:])
+    result: Array
     if is_torch_array(first):
-        return _filled(first.new_empty(shape), columns, rows)
-    # Text is as wide as the longest.
-    dtype = np.result_type(*columns) if first.dtype.kind == "U" else first.dtype
-    return _filled(np.empty(shape, dtype=dtype), columns, rows)
-
-
-def _filled(result: Array, columns: Sequence[Array], rows: Sequence[Indices]) -> Array:
+        result = first.new_empty(shape)
+    else:  # strings are as wide as the longest
+        dtype = np.result_type(*columns) if first.dtype.kind == "U" else first.dtype
+        result = np.empty(shape, dtype=dtype)
     start = 0
     for column, at in zip(columns, rows, strict=True):
         part = result[start : start + len(at)]
         if is_torch_array(column):
             part[...] = column[_torch_indices(at, column)]
         elif result.dtype == column.dtype and column.flags.c_contiguous:
-            _gather(column, at, part)
+            _copy_rows(column, at, part)
         else:
             part[...] = column[at]
         start += len(at)
     return result
 
 
-def _gather(column: NDArray[Any], rows: Indices, into: NDArray[Any]) -> None:
+def _copy_rows(column: NDArray[Any], rows: Indices, into: NDArray[Any]) -> None:
     """Copy some rows of an array, many of them on several threads."""
 
     def copy(pieces: Iterable[slice]) -> Iterator[None]:
         for piece in pieces:
-            # "raise" would copy first
+            # mode="raise" would copy first
             np.take(column, rows[piece], axis=0, out=into[piece], mode="clip")
             yield
 
-    step = max(1, PIECE_BYTES * len(rows) // max(into.nbytes, 1))
+    step = max(1, COPY_BYTES * len(rows) // max(into.nbytes, 1))
     pieces = [slice(start, start + step) for start in range(0, len(rows), step)]
     if len(pieces) > 1:
         ordered_map(pieces, copy)
@@ -179,20 +227,14 @@ def _gather(column: NDArray[Any], rows: Indices, into: NDArray[Any]) -> None:
         list(copy(pieces))
 
 
-def _taken(table: Any, rows: Indices) -> Any:
-    """Return a copy of rows of a table. A column in several chunks is made one first."""
+def _take_table(table: Any, rows: Indices) -> Any:
+    """Return a copy of some rows of a table; a column in several chunks is made one first."""
     import pyarrow as pa
 
     if not table.num_columns:
         return table.slice(0, 0) if not len(rows) else table
     columns = [c.combine_chunks() if c.num_chunks != 1 else c.chunk(0) for c in table.columns]
     return pa.Table.from_arrays([taken(column, rows) for column in columns], schema=table.schema)
-
-
-def _together(tables: Sequence[Any]) -> Any:
-    import pyarrow as pa
-
-    return pa.concat_tables(tables).combine_chunks()
 
 
 def _torch_indices(indices: Indices, like: Any) -> Any:
@@ -207,19 +249,8 @@ def _nbytes(column: Array) -> int:
     return int(column.nbytes)
 
 
-def _wipe(column: Array, rows: Any) -> None:
-    if sp.issparse(column):
-        stored = np.zeros(column.shape[0], dtype=bool)
-        stored[rows] = True
-        column.data[np.repeat(stored, np.diff(column.indptr))] = 0
-    elif is_torch_array(column):
-        column[rows if isinstance(rows, slice) else _torch_indices(rows, column)] = 0
-    elif column.flags.writeable:
-        column[rows] = np.zeros((), column.dtype)
-
-
-def _wipe_arrow(table: Any) -> None:
-    """Overwrite the buffers of a table that nobody else has; callers get copies of its rows."""
+def _wipe_table(table: Any) -> None:
+    """Overwrite the buffers of a table of our own; users only ever get copies of its rows."""
     import ctypes
 
     for column in table.columns:

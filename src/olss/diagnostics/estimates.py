@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olss.core.estimation import Calibration, GroupEstimates, WeightedSample
+from olss.diagnostics.estimate_results import Estimate, Estimates
 from olss.errors import InputError
-from olss.memory.estimate_results import Estimate, Estimates
 
 __all__ = ["Estimate", "Estimates", "estimate"]
 

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import Blocks, project_columns
 from olss.core.gram import COLUMN_LIMIT, Factor, Gram
-from olss.memory.store import Array
 
-__all__ = ["TAIL", "Familiar"]
+__all__ = ["TAIL", "NoveltyScorer"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -34,7 +33,7 @@ TAIL = 0.05
 
 
 @dataclass(frozen=True)
-class Familiar:
+class NoveltyScorer:
     """What remembered rows look like; compares new rows with them.
 
     Attributes
@@ -55,8 +54,8 @@ class Familiar:
     rows: float
 
     @classmethod
-    def of(cls, rows: Array, weight: Floats) -> Familiar:
-        """Learn what rows of these weights look like."""
+    def fit(cls, rows: Any, weight: Floats) -> NoveltyScorer:
+        """Return a scorer fitted to remembered rows and their weights."""
         gram = Gram()
         for part, block in _blocks(rows):
             gram.update(block, weight[part])
@@ -68,11 +67,11 @@ class Familiar:
         share = np.concatenate([[0.0], np.cumsum(weight[order])]) / weight.sum()
         return cls(factor, left_out[order], share, float(weight.sum() ** 2 / (weight**2).sum()))
 
-    def novelty(self, rows: Array) -> Floats:
+    def novelty(self, rows: Any) -> Floats:
         """Return, for each new row, the share of remembered rows that are less novel."""
         return np.asarray(self.share[np.searchsorted(self.scores, self.score(rows))])
 
-    def score(self, rows: Array) -> Floats:
+    def score(self, rows: Any) -> Floats:
         """Return x' (G + ridge I)^-1 x of new rows."""
         return np.concatenate([self.factor(block) for _, block in _blocks(rows)])
 
@@ -96,7 +95,7 @@ def _beta_binomial_tail(least: int, n: int, a: float, b: float) -> float:
     return float(np.exp(choose + betaln(j + a, n - j + b) - betaln(a, b)).sum())
 
 
-def _blocks(rows: Array) -> Iterator[tuple[slice, Array]]:
+def _blocks(rows: Any) -> Iterator[tuple[slice, Any]]:
     blocks = Blocks(rows, name="X")
     if blocks.columns > COLUMN_LIMIT:
         (blocks,) = project_columns([blocks], COLUMN_LIMIT)

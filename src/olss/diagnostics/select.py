@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from olss.core.blocks import to_numpy
 from olss.errors import InputError
-from olss.memory.own_columns import EXTRA
-from olss.memory.state import BLURRED, State
-from olss.memory.store import is_arrow
+from olss.memory.rows import EXTRA, is_arrow
+from olss.memory.state import State
 from olss.util import checks
 
 __all__ = ["chosen_rows", "column_of", "known_totals", "labels_of", "names_of", "numbers_of"]
@@ -116,19 +115,18 @@ def _to_microseconds(column: Any) -> Any:
 
 def known_totals(state: State) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Return numbers of the rows held whose totals over everything seen are known, and these."""
-    if state.spectrum is None or state.numbers.plan is None:
+    if state.moments is None or state.encoder.plan is None:
         raise InputError(
-            "calibrate needs totals that are known: a sketch of tables that keeps its spectrum."
+            "calibrate=True needs exact totals of the scored columns: a sketch of tables that "
+            "keeps its moments, and was not merged with one that encoded columns differently."
         )
-    if state.blurred:
-        raise InputError(f"calibrate needs totals that are known. {BLURRED}")
     if state.removed:
         raise InputError(
             "calibrate needs totals that are known; after remove, those of the rows left are not: "
             "rows dropped before are in them still."
         )
-    totals: NDArray[np.float64] = state.spectrum.matrix[-1]  # each number times the constant
-    return state.numbers.of(state.rows["X"]), totals
+    totals: NDArray[np.float64] = state.moments.matrix[-1]  # each number times the constant
+    return state.encoder.encode(state.rows["X"]), totals
 
 
 def _matches(name: str, column: Any, wanted: Any) -> NDArray[np.bool_]:

@@ -23,7 +23,7 @@ from olss.core.gram import gram_of
 from olss.core.leverage import TOLERANCE
 from olss.core.running_gram import GramSum, RowSum
 from olss.errors import DataError, InputError
-from olss.memory.spectrum import Spectrum, row_count
+from olss.memory.moments import SeenMoments, row_count
 from olss.util import checks
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Certificate:
 
 
 def certify(
-    spectrum: Spectrum,
+    moments: SeenMoments,
     parts: Sequence[Any],
     weights: Sequence[Any] | None = None,
     *,
@@ -197,7 +197,7 @@ def certify(
 
     Parameters
     ----------
-    spectrum : Spectrum
+    moments : SeenMoments
         Of everything seen.
     parts : sequence of arrays (n, ...), or of `Blocks`
         The rows of the sketch.
@@ -212,7 +212,7 @@ def certify(
     Examples
     --------
     >>> X = np.random.default_rng(0).standard_normal((20_000, 10))
-    >>> certify(Spectrum().plus(X), [X[:2_000]], [np.full(2_000, 10.0)])
+    >>> certify(SeenMoments().plus(X), [X[:2_000]], [np.full(2_000, 10.0)])
     2,000 rows for 20,000 seen, 10 directions
     relative error 0.128, spectral error 0.122
     The sum of squares of any linear function of a row is right within 13% at worst. Least squares \
@@ -227,13 +227,13 @@ the best fit to everything seen.
         for x, w in zip(parts, given, strict=True)
         if isinstance(x, Blocks) or row_count(x)
     ]
-    if not blocks or spectrum.sum is None:
+    if not blocks or moments.sum is None:
         raise InputError("the sketch is empty: give it rows before asking how good it is.")
     for b in blocks:
-        if b.columns != spectrum.columns:
-            raise DataError(f"X must have {spectrum.columns} columns, found {b.columns}.")
+        if b.columns != moments.columns:
+            raise DataError(f"X must have {moments.columns} columns, found {b.columns}.")
         b.check_finite()
-    known = spectrum.sum
+    known = moments.sum
     worst, lost, hidden = np.zeros(0), 0, False
     if isinstance(known, DirectionSum):
         found = _between_bounds(known, blocks, up_to_scale)
@@ -256,7 +256,7 @@ the best fit to everything seen.
         most,
         scale,
         sum(b.rows for b in blocks),
-        spectrum.rows,
+        moments.rows,
         directions,
         ridge,
         columns,

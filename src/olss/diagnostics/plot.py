@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from olss.diagnostics.describe import Description, along_stream, short_names
 from olss.errors import InputError, MissingExtraError
-from olss.memory.along_stream import along_stream
-from olss.memory.description import Description, short_names
 from olss.memory.state import State
 
 if TYPE_CHECKING:

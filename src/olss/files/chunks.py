@@ -1,0 +1,468 @@
+"""Chunks of rows of a file, and what is done with them: accumulate moments, and sample.
+
+The input is cut into partitions that are read independently: in threads, or on a cluster. What
+they yield is merged two by two, in a tree whose shape depends on the number of partitions alone;
+with one random generator for each partition and each merge, the same seed gives the same rows
+wherever they are sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.errors import DataError
+from olss.memory import engine
+from olss.memory.config import Config
+from olss.memory.decay import decay_moments, decay_new, times_of
+from olss.memory.encoder import Encoder, SeenScorer
+from olss.memory.intake import is_missing
+from olss.memory.moments import SeenMoments
+from olss.memory.policies import ThresholdPolicy
+from olss.memory.rows import Floats, Indices, RowStore, take
+from olss.memory.state import State
+from olss.tables.arrow_types import as_type, is_number, numpy_array, value_type
+from olss.tables.class_labels import check_no_missing
+from olss.tables.readers import Piece
+
+__all__ = [
+    "ChunkContext",
+    "ChunkSample",
+    "ChunkStats",
+    "Partition",
+    "accumulate_partition",
+    "fold",
+    "merge_samples",
+    "partition_pieces",
+    "sample_partition",
+]
+
+R = TypeVar("R")
+Tick = Callable[[int], None]
+
+# A row's position in the stream is known when all rows before it have been counted. Until then it
+# is that of its piece, in steps larger than any piece has rows.
+PIECE_STEP = 1 << 36
+
+# An input is cut into about eight partitions, so that there is work for some threads, but into
+# more if they would be larger than a worker should have to read again when another one dies.
+PARTITIONS, SMALL_BYTES, LARGE_BYTES = 8, 32_000_000, 512_000_000
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Pieces of the input that are read one after the other."""
+
+    number: int
+    pieces: tuple[Piece, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Share of the input."""
+        return sum(piece.bytes for piece in self.pieces)
+
+
+@dataclass(frozen=True)
+class ChunkContext:
+    """What every partition needs to know.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Schema of the input.
+    config : Config
+        Settings of the sketch; its size is a number.
+    encoder : Encoder
+    target, task : str or None
+        The target column, and the one with the task; without, each file is a task.
+    has_classes : bool
+        Whether the target is a class.
+    needs_moments : bool
+        Whether a first pass accumulates moments.
+    seed : tuple of int
+        Entropy of this run.
+    seen : int
+        Rows seen before.
+    starts : dict of int to int
+        Rows before each piece, once they have been counted.
+    now : float
+        The time after all rows, once it is known.
+    """
+
+    schema: Any
+    config: Config
+    encoder: Encoder
+    target: str | None
+    task: str | None
+    has_classes: bool
+    needs_moments: bool
+    seed: tuple[int, ...]
+    seen: int
+    starts: dict[int, int] | None = None
+    now: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """Rows to keep."""
+        assert self.config.size != "task"
+        return self.config.size
+
+    def rng(self, *place: int) -> np.random.Generator:
+        """Return the generator of a partition (one number) or of a merge (two)."""
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=place))
+
+    def resample(
+        self, held: RowStore, new: RowStore, scorer: SeenScorer | None, rng: np.random.Generator
+    ) -> RowStore:
+        """Return what the policy keeps of rows sampled so far and new ones.
+
+        Priorities are those of this run: all were computed from the same moments.
+        """
+        state = State({}, rows=held, encoder=self.encoder, has_classes=self.has_classes)
+        return engine.step(
+            self.config, state, new, self.size, scorer=scorer, rng=rng, keep_priorities=True
+        ).rows
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of a piece.
+
+    Attributes
+    ----------
+    piece : Piece
+    table : pyarrow.Table
+    rows : (n,) int array
+        Their numbers in the file.
+    offset : int
+        How many rows of the piece came before.
+    """
+
+    piece: Piece
+    table: Any
+    rows: Indices
+    offset: int
+
+    @property
+    def place(self) -> str:
+        """File and rows, for messages."""
+        return f"{self.piece.place}, rows {self.rows[0]:,} to {self.rows[-1]:,}"
+
+    def index(self, context: ChunkContext) -> Indices:
+        """Return the positions of the rows in the stream."""
+        number = self.piece.number
+        start = number * PIECE_STEP if context.starts is None else context.starts[number]
+        return context.seen + start + self.offset + np.arange(len(self.rows))
+
+
+def read_chunks(
+    context: ChunkContext, piece: Piece, columns: Sequence[str] | None, tick: Tick | None
+) -> Iterator[Chunk]:
+    """Yield the rows of a piece, without those that have no target if these are to be dropped.
+
+    Reports how many bytes of the input each chunk stands for.
+    """
+    import pyarrow as pa
+
+    drops = context.target if context.config.missing_target == "drop" else None
+    if columns is not None and drops is not None and drops not in columns:
+        columns = [*columns, drops]
+    offset = done = 0
+    for start, batch in piece.read(context.schema, columns):
+        table, rows = pa.Table.from_batches([batch]), np.arange(start, start + batch.num_rows)
+        if drops is not None:
+            there = np.flatnonzero(~is_missing(table.select([drops])))
+            if len(there) < len(rows):
+                table, rows = take(table, there), rows[there]
+        if len(rows):
+            yield Chunk(piece, table, rows, offset)
+            offset += len(rows)
+        if tick is not None and piece.rows:
+            now = piece.bytes * (start + batch.num_rows - piece.start) // piece.rows
+            tick(now - done)
+            done = now
+    if tick is not None:
+        tick(piece.bytes - done)
+
+
+@dataclass(frozen=True)
+class ChunkStats:
+    """What is known of some rows once they have been read.
+
+    Attributes
+    ----------
+    rows : dict of int to int
+        How many rows each piece has.
+    moments : SeenMoments or None
+    now : float
+        The latest time, or how many rows there are.
+    """
+
+    rows: dict[int, int]
+    moments: SeenMoments | None
+    now: float
+
+    def then(self, later: ChunkStats, config: Config) -> ChunkStats:
+        """Return what is known of these rows and of others that come after them."""
+        now = self.now + later.now if config.time is None else max(self.now, later.now)
+        mine, theirs = self.moments, later.moments
+        if config.half_life is not None and mine is not None and theirs is not None:
+            mine = decay_moments(mine, now - self.now, config.half_life)
+            if config.time is not None:
+                theirs = decay_moments(theirs, now - later.now, config.half_life)
+        both = mine.merged(theirs) if mine is not None and theirs is not None else mine or theirs
+        return ChunkStats(self.rows | later.rows, both, now)
+
+
+@dataclass(frozen=True)
+class ChunkSample:
+    """Rows sampled from some partitions, and how many rows each piece had."""
+
+    rows: dict[int, int]
+    kept: RowStore | None
+
+
+def accumulate_partition(
+    context: ChunkContext, partition: Partition, tick: Tick | None = None
+) -> ChunkStats:
+    """Return the number of rows, the moments and the latest time of a partition."""
+    config, plan = context.config, context.encoder.plan
+    columns = [c.name for c in plan.used] if context.needs_moments and plan is not None else []
+    if config.time is not None and config.time not in columns:
+        columns.append(config.time)
+    columns = columns or [context.schema.names[0]]  # something must be read to count rows
+    stats = ChunkStats(
+        {}, SeenMoments() if context.needs_moments else None, -np.inf if config.time else 0.0
+    )
+    for piece in partition.pieces:
+        for chunk in read_chunks(context, piece, columns, tick):
+            stats = stats.then(_accumulate(context, chunk, stats), config)
+    return stats
+
+
+def _accumulate(context: ChunkContext, chunk: Chunk, before: ChunkStats) -> ChunkStats:
+    n, config, X = len(chunk.rows), context.config, chunk.table
+    times = times_of(config, RowStore({"X": X})) if config.time else np.arange(1.0, n + 1)
+    now = float(times.max())
+    weight = np.ones(n)
+    if config.half_life is not None:
+        weight = np.exp2((times - now) / config.half_life)
+    moments = None
+    if context.needs_moments:
+        place = chunk.piece.place
+        moments = context.encoder.accumulate(SeenMoments(), X, weight, place, int(chunk.rows[0]))
+    number = chunk.piece.number
+    return ChunkStats({number: before.rows.get(number, 0) + n}, moments, now)
+
+
+def sample_partition(
+    context: ChunkContext,
+    scorer: SeenScorer | None,
+    partition: Partition,
+    tick: Tick | None = None,
+) -> ChunkSample:
+    """Return rows sampled from a partition."""
+    sampler = _ChunkSampler(context, scorer, context.rng(partition.number))
+    for piece in partition.pieces:
+        for chunk in read_chunks(context, piece, None, tick):
+            sampler.offer(chunk)
+    return ChunkSample(sampler.rows, sampler.finish())
+
+
+def merge_samples(
+    context: ChunkContext,
+    scorer: SeenScorer | None,
+    place: tuple[int, int],
+    a: ChunkSample,
+    b: ChunkSample,
+) -> ChunkSample:
+    """Return rows sampled from what was sampled of two partitions."""
+    if a.kept is None or b.kept is None:
+        return ChunkSample(a.rows | b.rows, a.kept or b.kept)
+    kept = context.resample(a.kept, b.kept, scorer, context.rng(*place))
+    return ChunkSample(a.rows | b.rows, kept)
+
+
+class _ChunkSampler:
+    """Samples from chunks as they come, holding at most about twice as many rows as stay."""
+
+    def __init__(
+        self, context: ChunkContext, scorer: SeenScorer | None, rng: np.random.Generator
+    ) -> None:
+        self._context, self._scorer, self._rng = context, scorer, rng
+        self._held = RowStore()
+        self._pending: list[RowStore] = []
+        self._threshold: float | None = None
+        self.rows: dict[int, int] = {}
+
+    def offer(self, chunk: Chunk) -> None:
+        """Ingest a chunk."""
+        context, policy = self._context, self._context.config.policy
+        number, n = chunk.piece.number, len(chunk.rows)
+        self.rows[number] = self.rows.get(number, 0) + n
+        if context.target is not None and context.config.missing_target == "error":
+            check_no_missing(context.target, chunk.table.column(context.target), chunk.place)
+        if context.task is not None:
+            _check_tasks(context.task, chunk.table.column(context.task), chunk.place)
+        if not isinstance(policy, ThresholdPolicy) or context.config.forgets:
+            store = _to_store(context, chunk, np.arange(n), np.ones(n))
+            self._enqueue(decay_new(context.config, store, context.now))
+            return
+        priority = policy.priorities(_Candidates(context, self._scorer, chunk), self._rng)
+        chosen, weight = np.arange(n), np.ones(n)
+        if self._threshold is not None:
+            chosen, weight = policy.threshold_sample(weight, priority, self._threshold, self._rng)
+        if len(chosen):
+            store = _to_store(context, chunk, chosen, weight)
+            self._enqueue(store.with_columns({"priority": priority[chosen]}))
+
+    def finish(self) -> RowStore | None:
+        """Return the rows kept, or None if there were none."""
+        self._flush()
+        return self._held if len(self._held) else None
+
+    def _enqueue(self, store: RowStore) -> None:
+        self._pending.append(store)
+        if sum(map(len, self._pending)) >= self._context.size:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        context, policy = self._context, self._context.config.policy
+        new, self._pending = RowStore.concat(self._pending), []
+        overflows = len(self._held) + len(new) > context.size
+        self._held = kept = context.resample(self._held, new, self._scorer, self._rng)
+        if overflows and isinstance(policy, ThresholdPolicy):
+            self._threshold = policy.threshold(kept["weight"], kept["priority"])
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """The rows of a chunk, for their priorities; a `olss.memory.pool.Candidates`."""
+
+    context: ChunkContext
+    scorer: SeenScorer | None
+    chunk: Chunk
+
+    def __len__(self) -> int:
+        return len(self.chunk.rows)
+
+    @property
+    def index(self) -> Indices:
+        return self.chunk.index(self.context)
+
+    @property
+    def dimension(self) -> float:
+        assert self.scorer is not None
+        return self.scorer.dimension
+
+    @property
+    def total(self) -> float:
+        assert self.scorer is not None
+        return self.scorer.total
+
+    @property
+    def target(self) -> None:
+        return None
+
+    def scores(self) -> Floats:
+        assert self.scorer is not None
+        chunk = self.chunk
+        return self.scorer(chunk.table, chunk.piece.place, int(chunk.rows[0]))
+
+
+def _to_store(context: ChunkContext, chunk: Chunk, chosen: Indices, weight: Floats) -> RowStore:
+    """Return some rows of a chunk as a sketch holds them; their task is their file for now."""
+    n, table = len(chosen), chunk.table
+    if n < len(chunk.rows):
+        table = take(table, chosen)
+    columns = {"X": table if context.target is None else table.drop_columns([context.target])}
+    if context.target is not None:
+        columns["y"] = table.select([context.target])
+    source = np.full(n, chunk.piece.source.number, dtype=np.int64)
+    task = source if context.task is None else _to_tasks(table.column(context.task))
+    return RowStore(
+        columns
+        | {
+            "task": task,
+            "weight": weight,
+            "initial_weight": np.ones(n),
+            "index": chunk.index(context)[chosen],
+            "priority": np.full(n, np.nan),
+            "source": source,
+            "row": chunk.rows[chosen],
+        }
+    )
+
+
+def _check_tasks(name: str, column: Any, place: str) -> None:
+    """Raise `DataError` if a column of numbers has no task for some rows."""
+    if is_number(value_type(column.type)) and column.null_count:
+        raise DataError(
+            f"{place}: task column {name!r} has {column.null_count:,} missing values. Fill them, "
+            "or cast the column to string (missing becomes its own task)."
+        )
+
+
+def _to_tasks(column: Any) -> NDArray[Any]:
+    """Return a column as tasks: integers, or strings; a missing string is a task of its own."""
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    column = as_type(column, value_type(column.type))
+    if kinds.is_integer(column.type):
+        return numpy_array(column).astype(np.int64)
+    text = column.cast(pa.large_string()).fill_null("(missing)")
+    return np.asarray(text.to_pylist(), dtype=np.str_)
+
+
+def partition_pieces(pieces: Sequence[Piece], *, single: bool = False) -> list[Partition]:
+    """Return pieces gathered into partitions of about the same size.
+
+    With `single`, all are one partition: for a policy that takes rows in their order.
+    """
+    if single:
+        return [Partition(0, tuple(pieces))]
+    total = sum(piece.bytes for piece in pieces)
+    enough = min(max(total // PARTITIONS, SMALL_BYTES), LARGE_BYTES)
+    partitions: list[Partition] = []
+    gathered: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        gathered.append(piece)
+        size += piece.bytes
+        if size >= enough:
+            partitions.append(Partition(len(partitions), tuple(gathered)))
+            gathered, size = [], 0
+    if gathered:
+        partitions.append(Partition(len(partitions), tuple(gathered)))
+    return partitions
+
+
+def fold(values: Iterable[R], merge: Callable[[tuple[int, int], R, R], R]) -> R:
+    """Return values merged two by two as they come, holding no more than log2 of them.
+
+    `merge` gets the numbers of the first value and of the one after the last that it merges.
+    """
+    stack: list[tuple[int, int, R]] = []
+
+    def join() -> None:
+        (low, _, a), (_, high, b) = stack[-2:]
+        stack[-2:] = [(low, high, merge((low, high), a, b))]
+
+    for number, value in enumerate(values):
+        stack.append((number, number + 1, value))
+        while len(stack) > 1 and _span(stack[-2]) == _span(stack[-1]):
+            join()
+    while len(stack) > 1:
+        join()
+    return stack[0][2]
+
+
+def _span(entry: tuple[int, int, Any]) -> int:
+    return entry[1] - entry[0]

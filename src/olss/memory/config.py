@@ -1,0 +1,256 @@
+"""Every setting of a sketch, declared once: type, default, check and help text.
+
+`olss.Sketch`, `olss.compress`, the command line, the saved JSON and the scikit-learn estimators
+all take their settings from here, so that none of them can miss one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from olss.errors import InputError
+from olss.util import checks
+
+if TYPE_CHECKING:  # the command line reads the settings, and must start quickly
+    from olss.memory.policies import Policy
+    from olss.memory.rows import Array
+
+__all__ = ["Config", "settings"]
+
+SCORES = ("auto", "exact", "ridge", "sketched", "target", "target-number")
+
+Check = Callable[[str, Any], Any]
+
+
+def _spec(check: Check, help: str, metavar: str = "") -> dict[str, Any]:
+    return {"check": check, "help": help, "metavar": metavar}
+
+
+def _check_size(name: str, value: Any) -> int | str:
+    if isinstance(value, str) and value == "task":
+        return value
+    return checks.integer(name, value, alternative=" or 'task'")
+
+
+def _check_policy(name: str, value: Any) -> Policy:
+    from olss.memory.policies import resolve_policy
+
+    return resolve_policy(value)
+
+
+def _check_scores(name: str, value: Any) -> str | float:
+    if isinstance(value, str) and value in SCORES:
+        return value
+    if isinstance(value, str) or value is None:
+        raise InputError(
+            f"scores must be one of {', '.join(map(repr, SCORES))}, or a number (the ridge), "
+            f"found {value!r}."
+        )
+    return checks.number("scores, as a ridge,", value, minimum=0)
+
+
+def _check_callable(name: str, value: Any) -> Any:
+    if value is not None and not callable(value):
+        raise InputError(f"{name} must be a function of rows, found {value!r}.")
+    return value
+
+
+def _check_duration(name: str, value: Any) -> float | None:
+    return None if value is None else checks.duration(name, value)[0]
+
+
+def _check_names(name: str, value: Any) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InputError(f"{name} must be a list of column names, found {value!r}.")
+    return tuple(str(checks.optional_column(name, entry)) for entry in value)
+
+
+def _check_optional_flag(name: str, value: Any) -> bool | None:
+    return None if value is None else checks.boolean(name, value)
+
+
+def _check_shape(name: str, value: Any) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise InputError(f"{name} must be the shape of a row, such as (28, 28), found {value!r}.")
+    return tuple(checks.integer(name, size) for size in value)
+
+
+def _one_of(*allowed: str) -> Check:
+    def check(name: str, value: Any) -> str:
+        if value not in allowed:
+            raise InputError(
+                f"{name} must be one of {', '.join(map(repr, allowed))}, found {value!r}."
+            )
+        return str(value)
+
+    return check
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of a sketch; `olss.Sketch` documents them.
+
+    Examples
+    --------
+    >>> Config.create(size=100, half_life="2d", time="day").half_life
+    172800.0
+    >>> Config.create(size=0)
+    Traceback (most recent call last):
+    olss.errors.InputError: size must be a positive integer or 'task', found 0.
+    """
+
+    size: int | Literal["task"] = field(metadata=_spec(_check_size, "Rows to keep."))
+    policy: Policy = field(
+        default="weighted",  # type: ignore[assignment]  # checked, and so resolved, by create
+        metadata=_spec(
+            _check_policy,
+            "Which rows are kept: weighted, reservoir, balanced, paper, recent.",
+            "NAME",
+        ),
+    )
+    scores: str | float = field(
+        default="auto",
+        metadata=_spec(
+            _check_scores,
+            "Leverage scores: auto, exact, ridge, sketched, or a number, the ridge.",
+            "NAME|RIDGE",
+        ),
+    )
+    features: Callable[[Array], Array] | None = field(
+        default=None, metadata=_spec(_check_callable, "Feature map: rows are scored by it.")
+    )
+    half_life: float | None = field(
+        default=None,
+        metadata=_spec(
+            _check_duration,
+            "Rows count half after this many rows or, with --time, after this long (30d, 12h).",
+            "ROWS|TIME",
+        ),
+    )
+    window: float | None = field(
+        default=None,
+        metadata=_spec(
+            _check_duration,
+            "Forget everything older than this many rows, or this long.",
+            "ROWS|TIME",
+        ),
+    )
+    time: str | None = field(
+        default=None,
+        metadata=_spec(checks.optional_column, "Column with the time of each row.", "COL"),
+    )
+    columns: tuple[str, ...] | None = field(
+        default=None, metadata=_spec(_check_names, "Columns to score; all are kept.", "A,B,...")
+    )
+    exclude: tuple[str, ...] = field(
+        default=(), metadata=_spec(_check_names, "Columns not to score; all are kept.", "A,B,...")
+    )
+    intercept: bool = field(
+        default=False, metadata=_spec(checks.boolean, "Score rows with a constant added.")
+    )
+    new_columns: str = field(
+        default="error",
+        metadata=_spec(
+            _one_of("error", "keep", "ignore"),
+            "Columns that earlier tables did not have: error, keep or ignore.",
+            "WHAT",
+        ),
+    )
+    missing_target: str = field(
+        default="error",
+        metadata=_spec(
+            _one_of("error", "drop", "keep"), "Rows without a target: error, drop or keep.", "WHAT"
+        ),
+    )
+    keep_index: bool = field(
+        default=False, metadata=_spec(checks.boolean, "Keep the index of pandas frames.")
+    )
+    moments: bool | None = field(
+        default=None,
+        metadata=_spec(
+            _check_optional_flag,
+            "Keep the Gram matrix of everything seen, which the certificate needs.",
+        ),
+    )
+    pad: tuple[int, ...] | None = field(
+        default=None,
+        metadata=_spec(_check_shape, "Largest row shape of arrays; smaller rows are zero-padded."),
+    )
+    pad_y: tuple[int, ...] | None = field(
+        default=None, metadata=_spec(_check_shape, "The same for the rows of y.")
+    )
+    uses_dates: bool = field(default=False, metadata={"derived": True})
+
+    @classmethod
+    def create(cls, **given: Any) -> Config:
+        """Return checked settings, or raise `InputError`."""
+        given = {setting.name: setting.default for setting in settings()} | given
+        return cls(**_check(given))._check_combination(given)
+
+    def replace(self, **given: Any) -> Config:
+        """Return these settings with some changed, all of them checked."""
+        return replace(self, **_check(given))._check_combination(given)
+
+    @property
+    def uses_target(self) -> bool:
+        """Whether the scores use the target."""
+        return self.scores in ("target", "target-number")
+
+    @property
+    def leverage(self) -> str | float:
+        """How leverage is scored."""
+        return "auto" if self.uses_target else self.scores
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the age of a row matters."""
+        return self.half_life is not None or self.window is not None
+
+    def _check_combination(self, given: dict[str, Any]) -> Config:
+        spans = {k: given[k] for k in ("half_life", "window") if given.get(k) is not None}
+        timed = {k: value for k, value in spans.items() if checks.duration(k, value)[1]}
+        if timed and self.time is None:
+            name, value = next(iter(timed.items()))
+            raise InputError(
+                f"{name}={value!r} is a length of time and needs the time of each row: name its "
+                f"column with time=, or give {name} as a number of rows."
+            )
+        if self.uses_target and self.policy.leverage_scope != "seen":
+            raise InputError(
+                f"scores={self.scores!r} needs the policy 'weighted', found {self.policy.name!r}."
+            )
+        if self.half_life is not None and not self.policy.supports_decay:
+            raise InputError(
+                f"half_life needs the policy 'weighted' or 'reservoir', found {self.policy.name!r}."
+            )
+        if self.time is not None and not self.forgets:
+            raise InputError(
+                f"time={self.time!r} is used by half_life or window; give one of them."
+            )
+        if self.moments and (self.features is not None or self.window is not None):
+            raise InputError("moments=True is not supported with features= or window=.")
+        if spans and "uses_dates" not in given:
+            return replace(self, uses_dates=bool(timed))
+        return self
+
+
+def settings() -> Iterator[Field[Any]]:
+    """Yield the declared settings, in order; `metadata` has check, help and metavar."""
+    return (entry for entry in fields(Config) if not entry.metadata.get("derived"))
+
+
+def _check(given: dict[str, Any]) -> dict[str, Any]:
+    known = {entry.name: entry.metadata.get("check") for entry in fields(Config)}
+    checked = {}
+    for name, value in given.items():
+        if value is MISSING:
+            raise InputError(f"{name} must be given.")
+        check = known[checks.choice("settings", name, known)]
+        checked[name] = value if check is None else check(name, value)
+    return checked

@@ -1,0 +1,891 @@
+"""The sketch: a constant-size training set of everything seen so far."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.core.blocks import dense_array, to_numpy
+from olss.diagnostics.certificate import Certificate, certify
+from olss.diagnostics.describe import Description, UnusualRow, find_unusual_rows
+from olss.diagnostics.drift import Drift, drift
+from olss.diagnostics.estimates import Estimate, Estimates, estimate
+from olss.diagnostics.select import chosen_rows, known_totals, labels_of, numbers_of
+from olss.errors import InputError
+from olss.memory import engine, sketch_file
+from olss.memory.config import Config
+from olss.memory.encoder import Encoder
+from olss.memory.policies import Policy, resolve_policy
+from olss.memory.pool import Choice, Pool, strata_of
+from olss.memory.rows import (
+    EXTRA,
+    Array,
+    Floats,
+    Indices,
+    RowStore,
+    copy_column,
+    read_only,
+    take,
+)
+from olss.memory.state import State, create_generator
+from olss.memory.target_classes import classes_of
+from olss.util import checks
+from olss.util.text import escape_html
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Sketch", "config_of", "state_of"]
+
+Change = Callable[..., State]
+FEW_ROWS = 16  # an update of so few rows is buffered at little cost
+FRAMES = ("pandas", "polars", "arrow")
+
+
+class _Few:
+    """Updates of a few rows each, not looked at any further yet."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[NDArray[Any], NDArray[Any] | None, int]] = []
+        self.room: int | None = None  # rows that may wait, once it is known
+
+    @property
+    def count(self) -> int:
+        """Rows in all parts: each part comes with the count up to it."""
+        return self.parts[-1][2] if self.parts else 0
+
+    def concat(self) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Return all rows and their targets."""
+        targets = [y for _, y, _ in self.parts if y is not None]
+        rows = np.concatenate([rows for rows, _, _ in self.parts])
+        return rows, np.concatenate(targets) if targets else None
+
+
+class Sketch:
+    """A constant-size training set of everything seen so far.
+
+    Pass it data as they come, arrays or tables; it keeps at most `size` rows of them, chosen by
+    a policy. Train any model on ``sketch.X, sketch.y``.
+
+    Parameters
+    ----------
+    size : int or "task"
+        Rows to keep. ``"task"``: as many as the latest update has, the paper's setting, where each
+        update is one task. ``sketch.size`` may be set between updates; a larger size keeps what
+        there is.
+    policy : str, Policy or callable
+        Which rows stay.
+
+        - ``"weighted"``: by leverage in everything seen, unbiased for it.
+        - ``"balanced"``: the same number of rows for each task and class, and of each those that
+          represent it best; ``"balanced-leverage"`` and ``"balanced-random"`` choose inside a
+          class by leverage and at random.
+        - ``"reservoir"``: a uniform sample of everything seen.
+        - ``"paper"``: Algorithm 1 of the paper; old tasks fade.
+        - ``"recent"``: the last rows.
+        - or a custom one; see `olss.memory.policies`.
+    scores : {"auto", "exact", "ridge", "sketched", "target", "target-number"} or float
+        The leverage scores, for policies that use any. ``"ridge"`` chooses a ridge that leaves an
+        effective dimension of about size/20; a number is a ridge of that value; ``"sketched"`` is
+        faster and approximate. ``"auto"`` is exact for ``"paper"`` and wherever the sketch has at
+        least twice as many rows as features, else ridge: without one, all rows of a small sketch
+        score alike. ``"target"``, for ``"weighted"``: half of the leverage is replaced by residual
+        scores, how badly a model of the target predicts a row (see
+        `olss.memory.residual_scores`): better rows for linear and logistic models of that one
+        target, if there are five to ten or more rows for each scored column, worse ones for
+        anything else. The model is logistic if `y` is a class, else linear; ``"target-number"``
+        makes it linear for counts and grades, too.
+    features : callable, optional
+        Feature map: rows are scored by ``features(X)``, an array (n, k), instead of X; for
+        instance a network's last hidden layer. It is called with at most 4,096 rows at a time, and
+        again at each update for the rows held, because networks change.
+    half_life : float, str or timedelta, optional
+        Decay: after this many rows a row counts half; with `time`, after this long ("30d", "12h",
+        or a number in the units of the column, seconds for dates). For ``"weighted"`` and
+        ``"reservoir"``. Weights, moments and estimates are those of the decayed stream.
+    window : int, str or timedelta, optional
+        Forget everything older than this many rows, or this long.
+    time : str, optional
+        The column with the time of each row: of the table, or in `extra`.
+    columns, exclude : sequence of str, optional
+        Tables: the columns to score, the columns not to score. All are kept. See
+        `olss.tables.encoder` for how dates, strings and missing values are encoded.
+    intercept : bool
+        Tables: whether rows are scored with a constant added, so that the origin of a column does
+        not matter.
+    new_columns : {"error", "keep", "ignore"}
+        Tables: what to do with columns that earlier tables did not have. Kept columns are missing
+        in earlier rows, and are not scored.
+    missing_target : {"error", "drop", "keep"}
+        What to do with rows whose target is missing.
+    keep_index : bool
+        pandas frames: whether to keep the index, as columns.
+    moments : bool, optional
+        Whether to keep the Gram matrix of everything seen, which `error` needs. By default it is
+        kept where the policy scores by it: ``"weighted"`` without a feature map or window.
+    pad : tuple of int, optional
+        Arrays: the largest row shape to come; smaller rows are zero-padded at the end of each
+        dimension. Without it all rows must have one shape.
+    pad_y : tuple of int, optional
+        The same for the rows of `y`.
+    seed : int, numpy.random.Generator or None
+        Seed of the random numbers. The same seed and data give the same bytes, with the same BLAS
+        and number of threads: sums in another order round differently, and over very many draws
+        by leverage that might change a row.
+
+    Attributes
+    ----------
+    X, y, task, weight, index : arrays of len(sketch) rows
+        The rows kept and, aligned with them, their targets (None if there are none), tasks,
+        weights (how many of the rows seen each stands for), and positions in the stream, counted
+        from 0. Rows are in the order they came in. An array X is read-only, and an update makes a
+        new one; tensors and the other arrays are copies. If tables came in, X is a frame of their
+        kind, and y a column.
+    extra : dict of str to array
+        The extra columns.
+    seen : int
+        Rows seen so far.
+
+    Examples
+    --------
+    >>> import numpy as np, olss
+    >>> rng = np.random.default_rng(0)
+    >>> sketch = olss.Sketch(size=100, seed=0)
+    >>> for task in range(3):
+    ...     X = rng.standard_normal((1_000, 5)) + task
+    ...     _ = sketch.update(X, y=X[:, 0] > task, task=task)
+    >>> sketch
+    Sketch(size=100, policy='weighted': 100 rows of 3,000 seen, 3 tasks)
+    >>> sketch.X.shape, sketch.y.shape
+    ((100, 5), (100,))
+
+    A table of any columns:
+
+    >>> table = {"carrier": ["UA", "AA", None, "UA"], "delay": [3.0, None, 7.0, 8.0]}
+    >>> olss.Sketch(size=3, policy="recent").update(table).X
+    {'carrier': ['AA', None, 'UA'], 'delay': [None, 7.0, 8.0]}
+    """
+
+    def __init__(
+        self,
+        size: int | Literal["task"],
+        policy: str | Policy | Callable[[Pool, np.random.Generator], Choice] = "weighted",
+        *,
+        scores: str | float = "auto",
+        features: Callable[[Array], Array] | None = None,
+        half_life: float | str | timedelta | None = None,
+        window: float | str | timedelta | None = None,
+        time: str | None = None,
+        columns: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        intercept: bool = False,
+        new_columns: str = "error",
+        missing_target: str = "error",
+        keep_index: bool = False,
+        moments: bool | None = None,
+        pad: tuple[int, ...] | None = None,
+        pad_y: tuple[int, ...] | None = None,
+        seed: int | np.random.Generator | None = None,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ("self", "seed")}
+        config = Config.create(**given)
+        encoder = Encoder(features=config.features, intercept=config.intercept)
+        self._start(config, State(create_generator(seed), encoder=encoder))
+
+    def _start(self, config: Config, state: State) -> None:
+        self._config = config
+        # The state, and the few rows buffered since; replaced in one step.
+        self._now = (state, _Few())
+        self._reset_caches()
+
+    def _reset_caches(self) -> None:
+        self._lock = threading.RLock()
+        self._view: tuple[State, State] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_config": self._config, "_now": self._now}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._reset_caches()
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __len__(self) -> int:
+        return len(self._state.rows)
+
+    def __repr__(self) -> str:
+        tasks = len(np.unique(self.task)) if len(self) else 0
+        return (
+            f"Sketch(size={self.size!r}, policy={self.policy.name!r}: {len(self):,} rows of "
+            f"{self.seen:,} seen, {tasks} task{'' if tasks == 1 else 's'})"
+        )
+
+    @property
+    def _buffered(self) -> State:
+        """The state as it is, with pending rows."""
+        with self._lock:
+            state, few = self._now
+            if few.parts:
+                self._now = (engine.update(self._config, state, *few.concat()), _Few())
+            return self._now[0]
+
+    @property
+    def _state(self) -> State:
+        """The state as users see it: pending rows are included, and stay pending.
+
+        Looking changes nothing: rows that wait are drawn from here with a copy of the generator,
+        and will be drawn from again, with those that come until then.
+        """
+        state = self._buffered
+        view = self._view
+        if view is None or view[0] is not state:
+            view = self._view = (state, engine.flush(self._config, state))
+        return view[1]
+
+    def _change(self, change: Change, *arguments: Any) -> None:
+        """Replace the state by ``change(config, state, *arguments)``, or leave it as it is."""
+        before = after = None
+        try:
+            with self._lock:
+                _ = self._buffered
+                before = self._now
+                after = (change(self._config, before[0], *arguments), _Few())
+                self._now = after
+        except BaseException:
+            with self._lock:  # an interrupt may come right after that step
+                if after is not None and self._now is after and before is not None:
+                    self._now = before
+            raise
+
+    @property
+    def size(self) -> int | Literal["task"]:
+        """Rows to keep, or "task"; set to less than are held, the policy is asked which stay."""
+        return self._config.size
+
+    @size.setter
+    def size(self, size: int | Literal["task"]) -> None:
+        config = self._config.replace(size=size)
+        if config.size == self._config.size:
+            return
+        self._reconfigure(config, lambda state: engine.shrink(config, state))
+
+    @property
+    def policy(self) -> Policy:
+        """Which rows stay."""
+        return self._config.policy
+
+    @property
+    def features(self) -> Callable[[Array], Array] | None:
+        """The feature map; may be set, to continue a loaded sketch with a custom one."""
+        return self._config.features
+
+    @features.setter
+    def features(self, features: Callable[[Array], Array] | None) -> None:
+        self._reconfigure(
+            self._config.replace(features=features),
+            lambda state: state.replace(encoder=replace(state.encoder, features=features)),
+        )
+
+    def _reconfigure(self, config: Config, change: Callable[[State], State]) -> None:
+        with self._lock:
+            state = change(engine.flush(self._config, self._buffered))
+            self._now, self._config = (state, _Few()), config
+
+    @property
+    def scores(self) -> str | float:
+        """The leverage scores used."""
+        return self._config.scores
+
+    @property
+    def X(self) -> Any:  # noqa: N802
+        """The rows kept, (len, ...), or a frame."""
+        state = self._held("X")
+        if state.table is not None:
+            return state.table.frame(state.rows["X"])
+        return read_only(state.rows["X"])
+
+    @property
+    def y(self) -> Any:
+        """Their targets, or None."""
+        state = self._state
+        if "y" not in state.rows:
+            return None
+        if state.table is not None:
+            return state.table.column(state.rows["y"])
+        return copy_column(state.rows["y"])
+
+    @property
+    def task(self) -> NDArray[Any]:
+        """Their tasks."""
+        tasks: NDArray[Any] = self._held("task").rows["task"].copy()
+        return tasks
+
+    @property
+    def weight(self) -> Floats:
+        """How many of the rows seen each stands for."""
+        weights: Floats = self._held("weight").rows["weight"].copy()
+        return weights
+
+    @property
+    def index(self) -> Indices:
+        """Their positions in the stream."""
+        indices: Indices = self._held("index").rows["index"].copy()
+        return indices
+
+    @property
+    def extra(self) -> dict[str, Array]:
+        """The extra columns."""
+        rows = self._state.rows
+        names = [name for name in rows if name.startswith(EXTRA)]
+        return {name.removeprefix(EXTRA): copy_column(rows[name]) for name in names}
+
+    @property
+    def frame(self) -> Any:
+        """Tables: everything that is kept, as one frame of the kind that came in."""
+        state = self._state
+        if state.table is None:
+            found = "nothing yet" if "X" not in state.rows else "arrays: use X, y and extra"
+            raise InputError(f"frame needs a sketch of tables; this one holds {found}.")
+        return state.table.frame(sketch_file.to_table(state))
+
+    @property
+    def seen(self) -> int:
+        """Rows seen so far."""
+        state, few = self._now
+        return state.seen + few.count
+
+    def update(
+        self,
+        rows: Any,
+        y: Any = None,
+        task: Any = None,
+        weight: Any = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Ingest rows, and keep what the policy chooses of them and of the rows held.
+
+        A failed call leaves the sketch unchanged. Several threads may update one sketch; they wait
+        for each other. Rows that come a few at a time are buffered until about a thousand have
+        come, and are then sampled together; they are part of everything the sketch returns at
+        any time.
+
+        Parameters
+        ----------
+        rows : array (n, ...), or a table
+            NumPy, torch or SciPy sparse rows of any real dtype, kept as they are: uint8 images
+            stay uint8, tensors stay on their device, NaN stays NaN. Or a pandas or polars frame, a
+            pyarrow table, a mapping of columns, anything with ``__arrow_c_stream__``, of any
+            columns; later tables may have them in another order.
+        y : array (n,) or (n, ...), or a column's name, optional
+            Labels (numbers or strings), one-hot rows, or real targets of any shape. Of a table: the
+            name of the target column, or a column, or a frame of one.
+        task : int, str or array (n,) of them, optional
+            The task the rows belong to. By default that of the last update, 0 at the start; so a
+            stream without tasks is one task. ``"auto"``: a new task, numbered one higher, begins
+            where an update brings rows unlike those held of the current task (see `novelty`).
+            Under ``"weighted"`` and ``"reservoir"``, one in a thousand updates that bring nothing
+            new is mistaken for a new task; under ``"paper"`` fewer, under ``"balanced"`` some more.
+        weight : float or array (n,), optional
+            What each row counts for, 1 by default: for rows that were counted, or are a sample or
+            a sketch of others already.
+        extra : mapping of str to array (n, ...), optional
+            Extra columns to keep with the rows: identifiers, times.
+
+        Returns
+        -------
+        Sketch
+            The sketch itself.
+        """
+        if task is None and weight is None and extra is None and self._buffer_few(rows, y):
+            return self
+        self._change(engine.update, rows, y, task, weight, extra)
+        return self
+
+    def _buffer_few(self, rows: Any, y: Any) -> bool:
+        """Buffer a few rows that are just like those pending, at little cost, if they are."""
+        if type(rows) is not np.ndarray or isinstance(y, np.ma.MaskedArray):
+            return False
+        with self._lock:
+            state, few = self._now
+            if not state.pending:
+                return False
+            template = state.pending[0]
+            if few.room is None:
+                has_extra = any(name.startswith(EXTRA) for name in template)
+                few.room = 0 if has_extra else engine.buffer_room(state, template)
+            target = None if y is None else np.array(y)
+            fits = few.count + len(rows) < few.room if rows.ndim else False
+            if not (fits and _is_like(rows, template["X"]) and _is_like(target, template.get("y"))):
+                return False
+            if target is not None and len(target) != len(rows):
+                return False
+            few.parts.append((rows.copy(), target, few.count + len(rows)))
+            return True
+
+    def merge(self, other: Sketch) -> Self:
+        """Merge another sketch, so that this one is a sketch of both histories.
+
+        The other's history counts as coming after this one's: its `index` continues from `seen`.
+        Sketches to be merged should have different seeds. The other sketch stays as it is. Rows
+        are sampled by the scores of this sketch, whatever those of the other were; with
+        ``scores="target"``, by a model of the rows of both.
+
+        The encoding of a table's columns is fitted to the first rows. If the other sketch began
+        with other rows, and has since seen strings or missing values that this one tells apart
+        and it does not, the Gram matrix of both is not known exactly and is dropped, with a
+        warning: `error` and ``calibrate=True`` are not available afterwards. Weights and other
+        estimates are right in any case.
+
+        Not every policy can do it: ``"paper"`` and ``"recent"`` do not record what a row stands
+        for, so rows of two histories cannot be weighed against each other.
+        """
+        if not isinstance(other, Sketch):
+            raise InputError(f"other must be a Sketch, found {type(other).__name__}.")
+        if self.policy != other.policy:
+            raise InputError(
+                f"other must have the same policy, found {self.policy.name!r} and "
+                f"{other.policy.name!r}."
+            )
+        if not self.policy.mergeable:
+            raise InputError(
+                f"policy {self.policy.name!r} does not record how many rows each row stands for, "
+                "so its sketches cannot be merged; use 'weighted', 'reservoir' or 'balanced'."
+            )
+        mine, theirs = self._config, other._config
+        for name, a, b in (
+            ("half_life", mine.half_life, theirs.half_life),
+            ("window", mine.window, theirs.window),
+            ("time", mine.time, theirs.time),
+        ):
+            if a != b:
+                raise InputError(f"other must have the same {name}, found {a!r} and {b!r}.")
+        their_state = other._state  # before this one is locked: two may merge each other
+        self._change(engine.merge, their_state)
+        return self
+
+    def remove(self, index: Any = None, *, where: Any = None) -> int:
+        """Remove rows for good; their memory is overwritten.
+
+        The other rows and their weights stay as they are. Under ``"weighted"`` and
+        ``"reservoir"`` they remain an unbiased sketch of all rows seen but those removed. The
+        removed rows are subtracted from the moments; rows of the same person that earlier draws
+        dropped are still in them, as part of a sum.
+
+        Parameters
+        ----------
+        index : int or array of int, optional
+            Positions in the stream, as in ``sketch.index``. Those of rows not held are skipped:
+            the sketch has forgotten them already.
+        where : mapping of str to value, or boolean array, optional
+            Instead: a column (of the table, in `extra`, or "task") and the value, or the list of
+            values, of rows to remove; several columns must all match. Or which rows to remove.
+
+        Returns
+        -------
+        int
+            Rows removed. Arrays taken from the sketch before show zeros in their place.
+
+        Examples
+        --------
+        >>> sketch = Sketch(size=10).update(np.eye(3), extra={"person": ["ann", "bob", "ann"]})
+        >>> sketch.remove(where={"person": "ann"})
+        2
+        """
+        if (index is None) == (where is None):
+            raise InputError("remove needs either index or where.")
+        removed: Indices = np.zeros(0, dtype=np.int64)
+        replaced: list[RowStore] = []
+
+        def without(config: Config, state: State) -> State:
+            nonlocal removed, replaced
+            flushed = engine.flush(config, state)
+            gone = chosen_rows(flushed, where) if index is None else _at(flushed, index)
+            if not gone.any():
+                return state
+            removed = flushed.rows["index"][gone]
+            replaced = [state.rows, flushed.rows, *state.pending]
+            if self._view is not None:
+                replaced.append(self._view[1].rows)
+            return engine.remove(config, flushed, gone)
+
+        with self._lock:
+            self._change(without)
+            self._view = None
+            for store in {id(store): store for store in replaced if len(store)}.values():
+                store.wipe(np.flatnonzero(np.isin(store["index"], removed)))
+        return len(removed)
+
+    def copy(self) -> Self:
+        """Return an independent copy; it shares only the policy and the feature map."""
+        state = self._buffered
+        other = type(self).__new__(type(self))
+        vars(other).update(vars(self))
+        other._start(
+            self._config,
+            state.replace(
+                rows=state.rows.take(np.arange(len(state.rows))),
+                pending=tuple(part.take(np.arange(len(part))) for part in state.pending),
+            ),
+        )
+        return other
+
+    def batches(
+        self, size: int, *, shuffle: bool = True, seed: int | np.random.Generator | None = None
+    ) -> Iterator[tuple[Array, Array | None]]:
+        """Yield copies of the rows as (X, y) batches of `size`, each row once.
+
+        Parameters
+        ----------
+        size : int
+            Rows a batch; the last one may be smaller.
+        shuffle : bool
+            Whether to shuffle, rather than keep the order of ``sketch.X``.
+        seed : int or numpy.random.Generator, optional
+            For the order. The sketch's own random numbers are not touched.
+        """
+        size = checks.integer("size", size)
+        state = self._state
+        rows, table = state.rows, state.table
+        order = np.arange(len(rows))
+        if shuffle:
+            np.random.default_rng(seed).shuffle(order)
+        for start in range(0, len(rows), size):
+            at = order[start : start + size]
+            X, y = take(rows["X"], at), take(rows["y"], at) if "y" in rows else None
+            if table is not None:
+                X, y = table.frame(X), None if y is None else table.column(y)
+            yield X, y
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the sketch to one Parquet file, whole or not at all.
+
+        pandas, polars and DuckDB open it as a table of X (a list per row), y, olss_task,
+        olss_weight, olss_index and the extra columns. `load` reads it and continues byte for byte
+        as if the sketch had never been saved. A custom policy or feature map is not saved.
+        """
+        with self._lock:
+            sketch_file.write(path, self._config, self._state, self._buffered)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        policy: str | Policy | Callable[[Pool, np.random.Generator], Choice] | None = None,
+        features: Callable[[Array], Array] | None = None,
+        device: Any = None,
+        frame: Literal["pandas", "polars", "arrow"] | None = None,
+    ) -> Self:
+        """Read a sketch that `save` or `olss.compress` wrote.
+
+        Parameters
+        ----------
+        path : path
+        policy, features : callable, optional
+            The custom policy or feature map the sketch was created with. The rows can be read
+            without; an update then raises.
+        device : torch device, optional
+            Where to put tensors; the host by default.
+        frame : {"pandas", "polars", "arrow"}, optional
+            The kind of frame that rows are returned as. By default the kind that came in; for
+            files made by `olss.compress` pandas, where it is installed, else Arrow.
+        """
+        custom = None if policy is None else resolve_policy(policy)
+        config, state = sketch_file.read(path, custom, features, device)
+        sketch = cls.__new__(cls)
+        sketch._start(config, _with_library(state, frame))
+        return sketch
+
+    def describe(self) -> Description:
+        """Return what is held: rows per task and class, weights, what is scored, memory.
+
+        It prints as text, and shows as a table in a notebook.
+
+        Examples
+        --------
+        >>> X = np.arange(12.0).reshape(6, 2)
+        >>> Sketch(size=4, policy="reservoir", seed=0).update(X, y=list("aabbab")).describe()
+        4 rows of 6 seen
+        weights 1.5 to 1.5, mean 1.5; worth 4 rows of equal weight
+        scored: nothing; the policy needs no scores
+        memory: rows 240 B
+        task  rows  stand for  a  b
+           0     4          6  2  2
+        """
+        state = self._held()
+        return Description.of(self._config, state, _classes(state))
+
+    def plot(self) -> Figure:
+        """Return a matplotlib figure: rows by task and class, weights, and the stream.
+
+        Along the stream it shows what is kept of each stretch, and what those rows stand for, as
+        shares of what was seen there. Save it with ``figure.savefig("sketch.png")``; a notebook
+        shows it.
+        """
+        from olss.diagnostics.plot import plot_sketch
+
+        described = self.describe() if len(self) else None
+        return plot_sketch(self._state, described, self.policy.mergeable)
+
+    def _repr_html_(self) -> str:
+        title = (
+            f'<div style="font-weight:600;font-family:monospace">{escape_html(repr(self))}</div>'
+        )
+        return f"<div>{title}{self.describe()._repr_html_() if len(self) else ''}</div>"
+
+    def error(self) -> Certificate:
+        """Return how far the sketch is from everything seen, and what that guarantees.
+
+        The Gram matrix of the rows held, weighted, is compared with that of everything seen, which
+        a sketch keeps where its policy scores by it, or with ``moments=True``. For tables it is
+        that of the encoded columns and a constant. Policies without weights are compared up to a
+        scale.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> sketch = Sketch(size=500, seed=0).update(rng.standard_normal((20_000, 5)))
+        >>> 0 < sketch.error().relative < 0.3
+        True
+        """
+        state = self._held()
+        if state.moments is None:
+            raise InputError(
+                "error needs the moments of everything seen, which this sketch does not know: it "
+                "keeps none (create it with moments=True; not supported with features= or "
+                "window=), or was merged with a sketch that encoded its columns differently."
+            )
+        return certify(
+            state.moments,
+            [state.encoder.rows(state.rows["X"], state.rows["weight"], careful=True)],
+            up_to_scale=not self.policy.mergeable,
+            names=state.encoder.labels,
+        )
+
+    def estimate(
+        self, values: Any = None, by: Any = None, where: Any = None, *, calibrate: bool = False
+    ) -> Estimate | Estimates:
+        """Return counts, totals and means of everything seen, with standard errors and intervals.
+
+        Estimates are unbiased, and right within the intervals, under ``"weighted"`` and
+        ``"reservoir"``; the inclusion probabilities of other policies are not known.
+
+        Parameters
+        ----------
+        values : str, array (len,) or callable, optional
+            What is summed: a column's name, one number for each row held, or a function of
+            ``sketch.X`` that returns them. Without it rows are counted.
+        by : str, tuple of str or array (len,), optional
+            A column's name, or several, each combination of whose values is a group, or one label
+            for each row held: an estimate for each group.
+        where : mapping of str to value, or boolean array, optional
+            The rows that count, as for `remove`.
+        calibrate : bool
+            Whether to use what is known exactly: the totals of the scored columns of a table. It
+            helps where values go with those columns, and hurts small groups. Not available after
+            `remove`: rows dropped before are still in those totals.
+
+        Notes
+        -----
+        After `remove`, and with a window, counts and totals are those of the rows left: how many
+        rows are gone that were not held is not known. Their standard errors are those of rows drawn
+        independently of each other, an upper bound: for counts of most rows 1.5 to 10 times too
+        large, for counts and totals of half of the rows 1 to 1.5 times; means are right. The same
+        holds for counts of most rows after the size was changed: rows from before and after were
+        sampled separately, and are taken for one sample.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.exponential(size=(10_000, 2))
+        >>> sketch = Sketch(size=500, seed=0).update(x, extra={"late": x[:, 0] > 3})
+        >>> found = sketch.estimate(values=lambda X: X[:, 1], where={"late": True})
+        >>> bool(abs(found.total - x[x[:, 0] > 3, 1].sum()) < 5 * found.total_se)
+        True
+        """
+        state = self._sample("estimate")
+        rows = state.rows
+        if callable(values):
+            values = values(self.X)
+        elif isinstance(values, str):
+            values = numbers_of(state, values, "values")
+        names = (by,) if isinstance(by, str) else by if isinstance(by, tuple) else ()
+        groups = {name: labels_of(state, name, "by") for name in names} or by
+        stratified = self.policy.leverage_scope is not None
+        return estimate(
+            rows["weight"],
+            values,
+            groups=groups,
+            where=None if where is None else chosen_rows(state, where),
+            pi=np.minimum(rows["initial_weight"] / rows["weight"], 1.0),
+            strata=strata_of(rows["task"], _classes(state)) if stratified else None,
+            calibrate=known_totals(state) if calibrate else None,
+            complete=not state.removed and self._config.window is None,
+        )
+
+    def drift(self, rows: Any, *, alpha: float = 0.01, seed: int | None = 0) -> Drift:
+        """Return whether rows are unlike those remembered; true in an ``if`` when they are.
+
+        Parameters
+        ----------
+        rows : array (n, ...) or table
+            Rows as for `update`; a target may be among the columns of a table, or not.
+        alpha : float
+            The share of batches without a change that may raise an alarm.
+        seed : int, optional
+            Seed of the permutation test.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> sketch = Sketch(size=500, seed=0).update(rng.standard_normal((5_000, 3)))
+        >>> bool(sketch.drift(rng.standard_normal((200, 3)))), bool(
+        ...     sketch.drift(rng.standard_normal((200, 3)) + 1)
+        ... )
+        (False, True)
+        """
+        state = self._sample("drift")
+        X = engine.read_new(self._config, state, rows)
+        encoder = engine.comparison_encoder(self._config, state)
+        return drift(
+            encoder.encode(state.rows["X"]),
+            state.rows["weight"],
+            encoder.encode(X),
+            names=encoder.labels,
+            alpha=alpha,
+            seed=seed,
+        )
+
+    def novelty(self, rows: Any, task: int | str | None = None) -> Floats:
+        """Return how unlike everything remembered rows are, from 0 to 1.
+
+        It is the share of remembered rows that are less novel than this row, by ridge leverage
+        against the sketch's weighted Gram matrix, each remembered row being judged by the others
+        (see `olss.core.novelty`). Rows like those remembered have values uniform in [0, 1]: one
+        in a hundred is above 0.99. With m rows remembered, the values are right to about 1/sqrt(m).
+        That holds under ``"weighted"`` and ``"reservoir"``, whose inclusion probabilities are
+        known; other policies raise `InputError`.
+
+        Parameters
+        ----------
+        rows : array (n, ...)
+            Rows as for `update`.
+        task : int or str, optional
+            Compare with the rows held of this task instead of with all.
+
+        Examples
+        --------
+        A drift alarm: more rows in the highest 5% than chance allows.
+
+        >>> rng = np.random.default_rng(0)
+        >>> sketch = Sketch(size=500, seed=0).update(rng.standard_normal((5_000, 10)))
+        >>> def drifts(X):
+        ...     return np.mean(sketch.novelty(X) > 0.95) > 0.05 + 4 * np.sqrt(0.05 / len(X))
+        >>> bool(drifts(rng.standard_normal((200, 10))))
+        False
+        >>> bool(drifts(rng.standard_normal((200, 10)) * 1.5))
+        True
+        """
+        state = self._sample("novelty")
+        X = engine.read_new(self._config, state, rows)
+        encoder = engine.comparison_encoder(self._config, state)
+        return engine.fit_novelty(state, task, encoder).novelty(encoder.encode(X))
+
+    def unusual(self, n: int = 10) -> list[UnusualRow]:
+        """Return the n rows kept that stand out most in everything seen, by leverage.
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(0).standard_normal((1_000, 3))
+        >>> X[7, 2] = 50.0
+        >>> (first,) = Sketch(100, seed=0).update(X).unusual(1)
+        >>> first.parts[0][0], first.leverage > 0.5
+        ('column 2', True)
+        """
+        return find_unusual_rows(self._config, self._held(), checks.integer("n", n))
+
+    def _held(self, column: str | None = None) -> State:
+        """Return the state as users see it, which has rows, or once had this column."""
+        state = self._state
+        if (column in state.rows) if column else len(state.rows):
+            return state
+        if not state.seen:
+            raise InputError("the sketch is empty; call update(rows, y) first.")
+        raise InputError(
+            f"the sketch holds none of the {state.seen:,} rows seen: all were removed. Call "
+            "update(rows, y) or, for a file, olss compress, to add new ones."
+        )
+
+    def _sample(self, question: str) -> State:
+        """Return the state, if its rows can answer for everything seen, or raise `InputError`."""
+        if not self.policy.knows_probabilities:
+            raise InputError(
+                f"{question} needs known inclusion probabilities, which policy "
+                f"{self.policy.name!r} does not have; use 'weighted' or 'reservoir'."
+            )
+        return self._held()
+
+
+def _is_like(new: NDArray[Any] | None, held: Array | None) -> bool:
+    """Return whether a few rows need no further check, being just like those held."""
+    if new is None or held is None:
+        return new is held
+    if type(held) is not np.ndarray or new.dtype != held.dtype or new.dtype.kind not in "biuf":
+        return False
+    few = 0 < len(new) <= FEW_ROWS if new.ndim else False
+    return few and new.shape[1:] == held.shape[1:] and bool(np.isfinite(new).all())
+
+
+def _classes(state: State) -> NDArray[Any] | None:
+    return classes_of([state.rows["y"]]) if state.has_classes else None
+
+
+def _at(state: State, index: Any) -> NDArray[np.bool_]:
+    """Return which rows held are at these positions of the stream."""
+    positions = np.atleast_1d(to_numpy(dense_array(index, "index")))
+    if positions.size and positions.dtype.kind not in "iu":
+        raise InputError(f"index must be integers, found {index!r}.")
+    if positions.size and not (positions.min() >= 0 and positions.max() < state.seen):
+        raise InputError(
+            f"index must be positions in the stream, 0 to {state.seen - 1}, found {index!r}."
+        )
+    if not len(state.rows):
+        return np.zeros(0, dtype=bool)
+    return np.isin(state.rows["index"], positions)
+
+
+def _with_library(state: State, frame: str | None) -> State:
+    """Return the state with frames of the library asked for, by default that which came in."""
+    if frame is not None:
+        checks.choice("frame", frame, FRAMES)
+    elif state.files and importlib.util.find_spec("pandas"):
+        frame = "pandas"
+    kind = state.table
+    if kind is None or frame is None:
+        return state
+    library = "pyarrow" if frame == "arrow" else frame
+    if library == kind.rows.library or (state.files and kind.rows.library != "pyarrow"):
+        return state
+    rows = kind.rows.to_library(library, state.rows.get("X"))
+    y = None if kind.y is None else kind.y.to_library(library, state.rows.get("y"))
+    return state.replace(table=replace(kind, rows=rows, y=y))
+
+
+def state_of(sketch: Sketch) -> State:
+    """Return what a sketch holds, no rows pending, for other modules to look at."""
+    return sketch._state
+
+
+def config_of(sketch: Sketch) -> Config:
+    """Return the settings of a sketch."""
+    return sketch._config
