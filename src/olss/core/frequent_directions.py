@@ -345,24 +345,24 @@ class DirectionsFactor:
 
 @dataclass(frozen=True, eq=False)
 class DirectionSum:
-    """Frequent Directions as a value: what changes it returns a new one.
+    """Immutable Frequent Directions, with the methods of `olss.core.running_gram.GramSum`.
 
-    The same verbs as `olss.core.running_gram.GramSum`, for rows of more columns.
+    For rows with too many columns for a Gram matrix.
     """
 
     directions: FrequentDirections
 
     @classmethod
     def empty(cls, columns: int) -> DirectionSum:
-        """Return that of no rows: of as many directions as take the memory of a Gram matrix.
+        """Return the sum of no rows, with 16 to 512 directions.
 
-        It is a quarter of the largest one, 34 MB, with 16 to 512 directions.
+        Their memory is a quarter of that of the largest Gram matrix, 34 MB.
         """
         return cls(FrequentDirections(max(16, min(512, COLUMN_LIMIT**2 // (8 * columns)))))
 
     @property
     def columns(self) -> int:
-        """Columns of the rows seen."""
+        """Number of columns."""
         return self.directions.columns or 0
 
     @property
@@ -381,29 +381,29 @@ class DirectionSum:
         return self.directions.over
 
     def state(self) -> tuple[dict[str, Any], NDArray[np.float64]]:
-        """Return all there is to know, as a few numbers and one array."""
+        """Return the complete state as a few numbers and one array."""
         return self.directions.state()
 
     @classmethod
     def from_state(cls, numbers: dict[str, Any], rows: NDArray[np.float64]) -> DirectionSum:
-        """Return the sum that `state` describes."""
+        """Return the sum with a state that `state` returned."""
         return cls(FrequentDirections.from_state(numbers, rows))
 
     def as_rows(self) -> NDArray[np.float64]:
-        """(l, d) rows B."""
+        """Return the (l, d) rows B."""
         factor = self.directions.scorer()
         return np.sqrt(factor.s)[:, None] * factor.V.T
 
     def factor(self, rule: RidgeRule, T: Any = None) -> DirectionsFactor:
-        """Return what scores rows, with a ridge by this rule but not below what was shed."""
+        """Return the scoring function, with a ridge by this rule, but at least what was shed."""
         if T is not None:
-            raise InputError(f"a map needs rows of at most {COLUMN_LIMIT:,} columns.")
+            raise InputError(f"a linear map needs rows of at most {COLUMN_LIMIT:,} columns.")
         if not rule.asks:
             return self.directions.scorer()
         return self.directions.scorer(rule.of_spectrum(self.directions.scorer().s))
 
     def plus(self, blocks: Blocks) -> DirectionSum:
-        """Return the sum with these rows in it."""
+        """Return the sum with these rows added."""
         return DirectionSum(self.directions.copy().update(blocks.source, blocks.weights))
 
     def merged(self, other: DirectionSum) -> DirectionSum:
@@ -411,11 +411,11 @@ class DirectionSum:
         return DirectionSum(self.directions.copy().merge(other.directions))
 
     def minus(self, blocks: Blocks) -> DirectionSum:
-        """Return the sum without rows that are in it."""
+        """Return the sum without some of its rows."""
         return DirectionSum(self.directions.without(blocks.source, blocks.weights))
 
     def scaled(self, factor: float) -> DirectionSum:
-        """Return the sum with all weights multiplied."""
+        """Return the sum with all weights multiplied by a factor."""
         return DirectionSum(self.directions.scaled(factor))
 
 

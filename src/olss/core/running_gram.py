@@ -1,18 +1,18 @@
-"""The Gram matrix of a stream whose rows are gone, with as many digits as scores need.
+"""The Gram matrix of a stream whose rows are gone, accurate enough for leverage scores.
 
-Scores need G = sum w x x' of all rows seen, but rows seen before cannot be read again. So each
-step makes sure, while its rows are there, that nothing is lost:
+Scores need G = sum w x x' of all rows seen, but earlier rows cannot be read again. So each step
+makes sure, while it has its rows, that no digits are lost:
 
-- `GramSum` adds products up in float64. Products of float32 rows are formed in float32 if a
-  measurement on these very rows finds the error harmless, else in float64. An error matrix E
-  with |x'Ex| <= e x'Gx keeps that bound whatever is added later, so errors are accounted for by
-  one number, the sum of what the steps measured.
-- `RowSum` takes over where squares lose too many digits (one row 10^7 times the others, columns
-  equal but for a trace in one row, values whose squares overflow): it holds rows B with
-  B'B = G, brought up to date by a QR factorisation in float64.
+- `GramSum` adds products in float64. Products of float32 rows are formed in float32 if a
+  measurement on these rows finds the error harmless, else in float64. An error matrix E with
+  |x'Ex| <= e x'Gx keeps that bound whatever is added later, so one number accounts for all errors,
+  the sum of what the steps measured.
+- `RowSum` is used if squares lose too many digits (one row 10^7 times the others, columns that
+  differ by a trace in one row, values whose squares overflow): it holds rows B with B'B = G, which
+  a QR factorization in float64 updates.
 
-Both are values: what changes them returns a new one. The checks are those of the ladder in
-`olss.core.leverage`, with what was seen before in the place of its rows.
+Both are immutable: methods return new objects. The checks are those of `olss.core.leverage`, with
+rows B in the place of earlier rows.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ Floats = NDArray[np.float64]
 
 _SINGLE: np.dtype[Any] = np.dtype(np.float32)
 _DOUBLE: np.dtype[Any] = np.dtype(np.float64)
-# Rounding of a float64 product and sum, in parts of the columns' norms.
+# Rounding of a float64 product and sum, relative to the norms of columns.
 _ROUNDING = 16 * float(np.finfo(np.float64).eps) / 2
 _SINGLE_ROUNDING = 16 * float(np.finfo(np.float32).eps) / 2
 
 
 @dataclass(frozen=True, eq=False)
 class GramSum:
-    """G in float64.
+    """The Gram matrix G in float64.
 
     Attributes
     ----------
     matrix : (d, d) array
     single : bool
-        Whether products were formed in float32 at any time: directions of less than 1e-5 of a
-        column's square are then rounding, else those of less than 1e-10.
+        Whether any products were formed in float32: directions of less than 1e-5 of a column's
+        square are then rounding, else those of less than 1e-10.
     coarse : bool
-        Whether any rows were float32 (or what it holds): their rounding makes no new direction.
+        Whether any rows were float32 (or smaller): their rounding adds no direction.
     defect : float
-        What scores may be off by, relatively.
+        The largest relative error of scores.
     """
 
     matrix: Floats
@@ -67,37 +67,37 @@ class GramSum:
 
     @property
     def columns(self) -> int:
-        """Columns of the rows seen."""
+        """Number of columns."""
         return len(self.matrix)
 
     @property
     def norms(self) -> Floats:
-        """(d,) norms of the columns of all rows seen."""
+        """The norms (d,) of the columns of all rows seen."""
         return np.sqrt(self.matrix.diagonal())
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the matrix and of its factor."""
+        """Bytes of the matrix and its factor."""
         return 2 * self.matrix.nbytes
 
     def state(self) -> tuple[dict[str, Any], Floats]:
-        """Return all there is to know, as a few numbers and one array, the lower triangle."""
+        """Return the complete state as a few numbers and one array, the lower triangle."""
         numbers = {"single": self.single, "coarse": self.coarse, "defect": self.defect}
         return numbers, self.matrix[np.tril_indices(self.columns)][None]
 
     @classmethod
     def from_state(cls, numbers: dict[str, Any], triangle: Floats) -> GramSum:
-        """Return the sum that `state` describes."""
+        """Return the sum with a state that `state` returned."""
         columns = int(np.sqrt(2 * triangle.size))
         if triangle.size != columns * (columns + 1) // 2:
-            raise ValueError(f"{triangle.size} numbers are not the triangle of a matrix")
+            raise ValueError(f"{triangle.size} numbers are not a triangle of a matrix")
         matrix = np.zeros((columns, columns))
         matrix[np.tril_indices(columns)] = triangle.ravel()
         matrix += np.tril(matrix, -1).T
         with np.errstate(invalid="ignore"):
-            norms = np.sqrt(matrix.diagonal())  # NaN, and refused, where negative
+            norms = np.sqrt(matrix.diagonal())  # NaN, and refused, if negative
         if not (abs(matrix) <= (1 + 1e-6) * norms[:, None] * norms).all():
-            raise ValueError("a matrix that is no Gram matrix")
+            raise ValueError("the matrix is not a Gram matrix")
         defect = checks.number("defect", numbers["defect"], minimum=0)
         return cls(matrix, bool(numbers["single"]), bool(numbers["coarse"]), defect)
 
@@ -108,25 +108,25 @@ class GramSum:
 
     @property
     def lost(self) -> int:
-        """As in `RowSum`: none."""
+        """Always 0, unlike for `RowSum`."""
         return 0
 
     @property
     def noise(self) -> float:
-        """Rounding in `as_rows`, in parts of the norms of its columns.
+        """Rounding in `as_rows`, relative to the norms of its columns.
 
-        G is known to its rounding in parts of those norms squared, and R = R'^-1 G.
+        G is known up to rounding relative to the squares of those norms, and R = R'^-1 G.
         """
         return (_SINGLE_ROUNDING if self.single else _ROUNDING) * max(self.exact.growth, 1.0)
 
     def as_rows(self) -> Floats:
-        """(rank, d) rows whose Gram matrix is G, without the rounding in dependent columns."""
+        """Return (rank, d) rows with Gram matrix G, without the rounding in dependent columns."""
         W = self.exact.W[:, self.exact.kept]
         rows: Floats = W.T @ self.matrix
         return rows
 
     def eigenvalues(self) -> Floats:
-        """(d,) of G."""
+        """Return the eigenvalues (d,) of G."""
         return np.asarray(np.linalg.eigvalsh(self.matrix), dtype=np.float64)
 
     def factor(self, rule: RidgeRule, T: Floats | None = None) -> Factor:
@@ -141,8 +141,8 @@ class GramSum:
         return 1e-5 if self.single else 1e-10
 
     def plus(self, blocks: Blocks) -> GramSum | RowSum:
-        """Return the sum with these rows in it."""
-        # Few rows are multiplied in float64 for less than the check of float32 would cost.
+        """Return the sum with these rows added."""
+        # For few rows, float64 costs less than the check of float32 would.
         fast = blocks.single and blocks.rows >= blocks.columns
         for dtype in (_SINGLE, _DOUBLE) if fast else (_DOUBLE,):
             product = gram_of([blocks], dtype)
@@ -165,11 +165,11 @@ class GramSum:
     def _with(
         self, blocks: Blocks, product: Floats, *, single: bool, merged: GramSum | None = None
     ) -> GramSum | None:
-        """Return the sum with a product in it, None if that would lose digits scores need."""
+        """Return the sum with a product added, or None if that loses digits that scores need."""
         coarse = self.coarse or blocks.dtype == _SINGLE
         sum_ = GramSum(self.matrix + product, self.single or single, coarse)
         factor = sum_.exact
-        # Rounding of float32 products would later look like rows in directions never seen.
+        # Rounding of float32 products would later look like rows in new directions.
         if factor.null is not None and (
             single or not annihilates([blocks], factor, sum_.norms, self.matrix, self._vanishes)
         ):
@@ -182,30 +182,30 @@ class GramSum:
         if not defect <= TOLERANCE:
             return None
         checked = replace(sum_, defect=defect)
-        vars(checked)["exact"] = factor  # is worked out already
+        vars(checked)["exact"] = factor  # already computed
         return checked
 
     def minus(self, blocks: Blocks) -> GramSum | RowSum:
-        """Return the sum without rows that are in it; see `Spectrum.minus`."""
+        """Return the sum without some of its rows; see `_downdated`."""
         left = _downdated(self, blocks, lambda size: _ROUNDING * size**2)
         if left.defect > TOLERANCE or left.lost:
             return left
         return replace(self, matrix=left.matrix, defect=left.defect)
 
     def _vanishes(self, v: Floats) -> bool:
-        """Tell whether x v is zero, up to rounding, over all rows x of the sum."""
+        """Return whether x v is zero, up to rounding, in all rows x of the sum."""
         found = abs(self.exact.W.T @ (self.matrix @ v)).max(initial=0.0)
         noise = max(self.noise, _SINGLE_ROUNDING) if self.coarse else self.noise
         return bool(found <= noise * float(self.norms @ abs(v)))
 
     def scaled(self, factor: float) -> GramSum:
-        """Return the sum with all weights multiplied."""
+        """Return the sum with all weights multiplied by a factor."""
         return replace(self, matrix=self.matrix * factor)
 
     def mapped(self, A: Floats) -> GramSum | RowSum:
-        """Return the sum of rows A z, z being the rows seen.
+        """Return the sum of rows A z, with z the rows seen.
 
-        Where A adds large numbers to all rows, squares would lose what is left of them.
+        If A adds large numbers to all rows, squares would lose the rest, so rows take over.
         """
         left = replace(self, matrix=A @ self.matrix @ A.T)
         most = _most(abs(A) @ self.norms, left.norms)
@@ -225,11 +225,11 @@ class RowSum:
     coarse : bool
         As in `GramSum`.
     noise : float
-        Rounding in the rows, in parts of the norms of their columns: directions of less are none.
+        Rounding in the rows, relative to the norms of their columns; smaller directions are none.
     defect : float
-        What squares may be off by, relatively, after rows were removed.
+        The largest relative error of squares after rows were removed.
     lost : int
-        Directions of which, after rows were removed, nobody knows whether anything is left.
+        Directions of which it is unknown, after rows were removed, whether anything is left.
     """
 
     basis: Floats
@@ -240,32 +240,32 @@ class RowSum:
 
     @classmethod
     def of(cls, sum_: GramSum) -> RowSum:
-        """Return the rows of a Gram matrix."""
+        """Return the same sum as rows."""
         return cls(sum_.as_rows(), sum_.coarse, sum_.noise, sum_.defect)
 
     @property
     def columns(self) -> int:
-        """Columns of the rows seen."""
+        """Number of columns."""
         return int(self.basis.shape[1])
 
     @property
     def norms(self) -> Floats:
-        """(d,) norms of the columns of all rows seen."""
+        """The norms (d,) of the columns of all rows seen."""
         return _norms(self.basis)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows and of their factor."""
+        """Bytes of the rows and their factor."""
         return 8 * self.columns * (len(self.basis) + self.columns)
 
     def state(self) -> tuple[dict[str, Any], Floats]:
-        """Return all there is to know, as a few numbers and one array."""
+        """Return the complete state as a few numbers and one array."""
         numbers = {"coarse": self.coarse, "noise": self.noise}
         return numbers | {"defect": self.defect, "lost": self.lost}, self.basis
 
     @classmethod
     def from_state(cls, numbers: dict[str, Any], basis: Floats) -> RowSum:
-        """Return the sum that `state` describes."""
+        """Return the sum with a state that `state` returned."""
         if len(basis) > basis.shape[1]:
             raise ValueError(f"{len(basis)} rows of {basis.shape[1]} columns")
         noise, defect = (checks.number(n, numbers[n], minimum=0) for n in ("noise", "defect"))
@@ -274,7 +274,7 @@ class RowSum:
 
     @property
     def matrix(self) -> Floats:
-        """(d, d) G, as far as float64 holds it."""
+        """G (d, d), as accurately as float64 holds it."""
         G: Floats = self.basis.T @ self.basis
         return G
 
@@ -284,17 +284,19 @@ class RowSum:
         return factor_rows(self.basis, 0.0)
 
     def as_rows(self) -> Floats:
-        """(rank, d) rows whose Gram matrix is G."""
+        """Return (rank, d) rows with Gram matrix G."""
         return self.basis
 
     def eigenvalues(self) -> Floats:
-        """(d,) of G."""
+        """Return the eigenvalues (d,) of G."""
         s = np.zeros(self.columns)
         values = np.linalg.svd(self.basis, compute_uv=False)
         with np.errstate(over="ignore"):
             s[: len(values)] = values**2
         if not np.isfinite(s).all():
-            raise DataError("X holds values too large to square, as a ridge needs; rescale them.")
+            raise DataError(
+                "X holds values too large to square, as a ridge requires; rescale them."
+            )
         return s
 
     def factor(self, rule: RidgeRule, T: Floats | None = None) -> Factor:
@@ -305,7 +307,7 @@ class RowSum:
         return factor_rows(self.basis, ridge) if ridge else self.exact
 
     def plus(self, blocks: Blocks) -> RowSum:
-        """Return the sum with these rows in it."""
+        """Return the sum with these rows added."""
         blocks.check_finite()
         return self._with(blocks)
 
@@ -322,21 +324,21 @@ class RowSum:
         coarse = self.coarse or blocks.dtype == _SINGLE
         parts = [blocks] if before is None else [before, blocks]
         after = replace(self, basis=stacked_qr(parts), coarse=coarse)
-        # Columns grow, and with them what rounding is compared with.
+        # Columns grow, so that earlier rounding becomes relatively smaller.
         old = [p.noise * _most(_norms(p.source), after.norms) for p in parts if p.noise is not None]
-        # Roundings of different updates are independent of each other.
+        # Roundings of different updates are independent.
         return replace(after, noise=float(np.hypot(max(old, default=0.0), _ROUNDING)))
 
     def minus(self, blocks: Blocks) -> RowSum:
-        """Return the sum without rows that are in it; see `Spectrum.minus`."""
+        """Return the sum without some of its rows; see `_downdated`."""
         return _downdated(self, blocks, lambda size: 2 * self.noise * size)
 
     def scaled(self, factor: float) -> RowSum:
-        """Return the sum with all weights multiplied."""
+        """Return the sum with all weights multiplied by a factor."""
         return replace(self, basis=self.basis * np.sqrt(factor))
 
     def mapped(self, A: Floats) -> RowSum:
-        """Return the sum of rows A z, z being the rows seen."""
+        """Return the sum of rows A z, with z the rows seen."""
         rows = self.basis @ A.T
         if not len(rows):
             return replace(self, basis=rows)
@@ -350,12 +352,12 @@ class RowSum:
 def _downdated(
     sum_: GramSum | RowSum, blocks: Blocks, rounding: Callable[[Floats], Floats]
 ) -> RowSum:
-    """Return rows B1 with B1'B1 = B'B - X'X, X being rows that are in the sum.
+    """Return rows B1 with B1'B1 = B'B - X'X, for rows X that are in the sum.
 
     With W'GW = I, R = W^-1 and Y = XW that is R'(I - Y'Y)R: a difference of numbers near 1, in
-    which no direction hides another however faint it is. What is left of a direction p is the
-    eigenvalue of p, which is known to the `rounding` of columns weighted with their parts in Wp.
-    Where less than that is left, the direction may be gone, or not.
+    which no direction hides another, however faint. What is left of a direction p is its
+    eigenvalue, known up to the `rounding` of columns weighted with their parts in Wp. If less than
+    that is left, it is unknown whether the direction is gone.
     """
     W = sum_.exact.W[:, sum_.exact.kept]
     R = sum_.as_rows()
@@ -365,7 +367,7 @@ def _downdated(
     for part, block in blocks.read(_DOUBLE):
         X = block.toarray() if blocks.sparse else to_numpy(block)
         Y = X @ W
-        Y += (X - Y @ R) @ W  # else a huge row would leave more rounding than rows
+        Y += (X - Y @ R) @ W  # else a huge row would leave more rounding than is left
         share -= (Y if blocks.weights is None else Y * blocks.weights[part, None]).T @ Y
     left, P = np.linalg.eigh(share)
     noise = sum_.defect + rounding(sum_.norms @ abs(W @ P))
@@ -375,8 +377,8 @@ def _downdated(
     defect = float(np.max(noise[known] / left[known], initial=0.0))
     if defect > 1e-3:
         warnings.warn(
-            "little is left of a direction after the rows removed, or columns are nearly alike: "
-            f"what is left is known to about {defect:.1g} of itself only.",
+            "little is left of a direction after rows were removed, or columns are nearly equal: "
+            f"the rest is known to about {defect:.1g} of itself only.",
             OlssWarning,
             stacklevel=5,
         )
@@ -385,19 +387,19 @@ def _downdated(
 
 
 def _norms(rows: Floats) -> Floats:
-    """Return the norms of columns whose squares may be beyond what floats hold."""
+    """Return the norms of columns whose squares may overflow."""
     top = np.maximum(abs(rows).max(axis=0, initial=0.0), 1e-300)
     norms: Floats = np.linalg.norm(rows / top, axis=0) * top
     return norms
 
 
 def _most(above: Floats, below: Floats) -> float:
-    """Return the largest ratio of two arrays of norms, where the second is not zero."""
+    """Return the largest ratio of two arrays of norms, where the second is positive."""
     return float(np.max(np.divide(above, below, out=np.ones_like(below), where=below > 0)))
 
 
 def _standing_for(sum_: GramSum | RowSum) -> Blocks | None:
-    """Return rows that stand for those seen before; what those were rounded to goes with them."""
+    """Return rows that stand for all rows seen, with their rounding."""
     rows: NDArray[Any] = sum_.as_rows()
     if not len(rows):
         return None
