@@ -65,7 +65,7 @@ def numbers_of(state: State, name: str, what: str) -> NDArray[Any]:
     if str(getattr(column, "type", "")) == "bool" and not column.null_count:
         column = column.to_numpy()
     if not isinstance(column, np.ndarray):
-        from olss.tables.arrow_types import as_numbers
+        from olss.tables.schema import as_numbers
 
         column = as_numbers(column)
     if column is None or column.ndim != 1 or column.dtype.kind not in "biuf":
@@ -81,7 +81,7 @@ def labels_of(state: State, name: str, what: str) -> NDArray[Any]:
         return column
     import pyarrow.types as kinds
 
-    from olss.tables.arrow_types import as_type, is_number, is_text, numpy_array, value_type
+    from olss.tables.schema import as_type, is_number, is_text, numpy_array, value_type
 
     kind = value_type(column.type)
     if kinds.is_nested(kind):
@@ -233,7 +233,7 @@ def _arrow_matches(name: str, column: Any, values: list[Any]) -> NDArray[np.bool
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from olss.tables.arrow_types import as_type, value_type
+    from olss.tables.schema import as_type, value_type
 
     column = as_type(column, value_type(column.type))
     if pa.types.is_float16(column.type):  # which Arrow does not look up

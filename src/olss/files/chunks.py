@@ -25,9 +25,9 @@ from olss.memory.moments import SeenMoments
 from olss.memory.policies import ThresholdPolicy
 from olss.memory.rows import Floats, Indices, RowStore, take
 from olss.memory.state import State
-from olss.tables.arrow_types import as_type, is_number, numpy_array, value_type
 from olss.tables.class_labels import check_no_missing
 from olss.tables.readers import Piece
+from olss.tables.schema import as_type, is_number, numpy_array, value_type
 
 __all__ = [
     "ChunkContext",

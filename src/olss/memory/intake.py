@@ -16,10 +16,9 @@ from olss.errors import DataError, InputError
 from olss.memory.config import Config
 from olss.memory.rows import EXTRA, FILE_NAMES, RESERVED, Array, RowStore, is_arrow, take
 from olss.memory.target_classes import numbers_of_target, say_classes
-from olss.tables.arrow_types import as_numbers
 from olss.tables.class_labels import check_no_missing
 from olss.tables.frames import FrameKind, from_arrow, is_table, to_arrow
-from olss.tables.schema import conform, unify_schemas
+from olss.tables.schema import as_numbers, conform, unify_schemas
 from olss.util import checks
 
 __all__ = ["TableKind", "conform_store", "is_missing", "read_rows", "read_tasks"]

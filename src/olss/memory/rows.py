@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.tables.arrow_types import taken
+from olss.tables.schema import taken
 from olss.util.threads import ordered_map
 
 __all__ = [

@@ -35,10 +35,10 @@ from olss.memory.moments import SeenMoments
 from olss.memory.policies import Policy, policy_from_json, policy_to_json
 from olss.memory.rows import EXTRA, FILE_NAMES, Array, RowStore, is_arrow
 from olss.memory.state import State
-from olss.tables.arrow_types import arrow_array, as_type
 from olss.tables.encoder import TableEncoder
 from olss.tables.frames import FrameKind
 from olss.tables.missing_values import MissingIndicator
+from olss.tables.schema import arrow_array, as_type
 from olss.util.checksums import (
     CHECKSUM_BLANK,
     CHECKSUM_KEY,

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from olss.core.blocks import to_numpy
 from olss.errors import InputError, OlssWarning
 from olss.memory.rows import Array, is_arrow
-from olss.tables.arrow_types import as_numbers, is_number, numpy_array
 from olss.tables.class_labels import classify_target
+from olss.tables.schema import as_numbers, is_number, numpy_array
 
 __all__ = ["classes_of", "numbers_of_target", "say_classes"]
 

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from olss.errors import DataError, FormatError, InputError
 from olss.streams.own_data import TaskRows, make_stream
 from olss.streams.stream import Stream
-from olss.tables.arrow_types import as_type, is_number, is_text, numpy_array, value_type
 from olss.tables.readers import survey
-from olss.tables.schema import unify_schemas
+from olss.tables.schema import as_type, is_number, is_text, numpy_array, unify_schemas, value_type
 from olss.tables.sources import Source, find
 from olss.util.files import ARRAY_FILE_ERRORS
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import DataError
-from olss.tables.arrow_types import is_number, is_text, numpy_array
+from olss.tables.schema import is_number, is_text, numpy_array
 
 __all__ = ["check_no_missing", "classify_target"]
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import InputError
-from olss.tables.arrow_types import numpy_array, value_type
 from olss.tables.missing_values import Floats, center, fill_missing, first_beyond, spread
+from olss.tables.schema import numpy_array, value_type
 from olss.util import checks
 
 __all__ = ["MAX_WIDTH", "Column", "Date", "Number", "Passthrough", "Vector", "decode"]

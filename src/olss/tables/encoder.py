@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 
 from olss.core.gram import COLUMN_LIMIT
 from olss.errors import DataError, InputError
-from olss.tables.arrow_types import value_type
 from olss.tables.columns import MAX_WIDTH, Column, Date, Number, Passthrough, Vector, decode
 from olss.tables.missing_values import Floats
+from olss.tables.schema import value_type
 from olss.tables.text_columns import MAX_ONE_HOT, Hashed, OneHot
 from olss.util import checks
 

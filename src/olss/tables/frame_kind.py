@@ -14,8 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from olss.errors import DataError, InputError
-from olss.tables.arrow_types import as_type, have_same_keys, plain_type, value_type
-from olss.tables.schema import check_names
+from olss.tables.schema import as_type, check_names, have_same_keys, plain_type, value_type
 from olss.util import checks
 
 __all__ = ["OBJECT_NAN", "Categories", "FrameKind"]

@@ -23,9 +23,15 @@ from typing import Any
 import numpy as np
 
 from olss.errors import DataError, OlssWarning
-from olss.tables.arrow_types import as_type, check_kept, has_empty_lists, plain_table, value_type
 from olss.tables.frame_kind import OBJECT_NAN, Categories, FrameKind
-from olss.tables.schema import check_names
+from olss.tables.schema import (
+    as_type,
+    check_kept,
+    check_names,
+    has_empty_lists,
+    plain_table,
+    value_type,
+)
 
 __all__ = ["FrameKind", "from_arrow", "is_table", "to_arrow"]
 

@@ -18,8 +18,15 @@ from typing import Any
 import numpy as np
 
 from olss.errors import DataError, FormatError
-from olss.tables.arrow_types import is_number, plain_table, plain_type, value_type
-from olss.tables.schema import check_names, conform, unify_schemas
+from olss.tables.schema import (
+    check_names,
+    conform,
+    is_number,
+    plain_table,
+    plain_type,
+    unify_schemas,
+    value_type,
+)
 from olss.tables.sources import Source, named
 
 __all__ = ["Piece", "survey"]

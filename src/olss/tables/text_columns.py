@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.tables.arrow_types import is_text, numpy_array
 from olss.tables.columns import Column
 from olss.tables.missing_values import Floats
+from olss.tables.schema import is_text, numpy_array
 
 __all__ = ["MAX_ONE_HOT", "Hashed", "OneHot"]
 
