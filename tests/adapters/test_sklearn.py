@@ -24,6 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from olss.adapters.sklearn import ContinualClassifier, ContinualRegressor, LeverageSampler
 from olss.errors import DataError, InputError, OlssWarning
+from olss.memory.config import settings
 from olss.sketch import Sketch
 
 
@@ -436,6 +437,15 @@ class TestSampler:
     def test_few_rows_all_stay(self):
         rows, _ = LeverageSampler(30).fit_resample(X[:9], y[:9])
         np.testing.assert_array_equal(rows, X[:9])
+
+
+def test_every_setting_of_a_sketch_is_offered_or_left_out_on_purpose():
+    # Estimators never see rows without a target, and know neither shapes of rows nor an index.
+    without = {"features", "keep_index", "missing_target", "moments", "pad", "pad_y"}
+    known = {setting.name for setting in settings()}
+    offered = set(ContinualClassifier(SVC()).get_params(deep=False))
+    assert known - offered == without
+    assert offered - known == {"estimator", "use_weights", "random_state"}
 
 
 def test_settings_reach_the_sketch():

@@ -10,7 +10,7 @@ import torch
 
 import olss
 import olss.core.running_gram
-from olss.core.running_gram import GramSum, RowSum
+from olss.core.running_gram import DenseGram, FactoredGram
 from olss.errors import DataError, FormatError, InputError, OlssWarning
 from olss.memory.moments import SeenMoments
 from tests.core.test_leverage import FLOAT64, UGLY, D, N, relative_error, rng, svd_scores
@@ -98,9 +98,9 @@ def test_each_way_of_holding_the_matrix_is_reached(A):
     assert spectrum_of(A).sum.single
     assert not spectrum_of(A.astype(np.float64)).sum.single
     assert not spectrum_of(UGLY["rank deficient"][0].astype(np.float32)).sum.single
-    assert isinstance(spectrum_of(dominated).sum, RowSum)
+    assert isinstance(spectrum_of(dominated).sum, FactoredGram)
     late = spectrum_of(A).plus(dominated)
-    assert isinstance(late.sum, RowSum)
+    assert isinstance(late.sum, FactoredGram)
     both = np.vstack([A, dominated])
     assert relative_error(late.leverage([both])[0], svd_scores(both, D)) < 1e-3
 
@@ -109,9 +109,9 @@ def test_rounding_of_many_updates_is_accounted_for():
     """Each sum rounds; where columns nearly agree that adds up, until rows are held instead."""
     A = rng().standard_normal((N, D))
     A[:, 1] = A[:, 0] + 2e-5 * A[:, 1]
-    assert isinstance(spectrum_of(A, 10).sum, GramSum)
+    assert isinstance(spectrum_of(A, 10).sum, DenseGram)
     seen = spectrum_of(A, 150)
-    assert isinstance(seen.sum, RowSum)
+    assert isinstance(seen.sum, FactoredGram)
     assert relative_error(seen.leverage([A])[0], svd_scores(A)) < 1e-4
 
 
@@ -201,7 +201,7 @@ def test_scores_through_a_map_are_those_of_the_mapped_rows(A):
     assert ridge.dimension == pytest.approx(ridge(Z).sum(), rel=1e-3)
     dominated = Z * np.where(np.arange(N) == 5, np.float32(1e7), np.float32(1))[:, None]
     held = spectrum_of(dominated, 2)
-    assert isinstance(held.sum, RowSum)
+    assert isinstance(held.sum, FactoredGram)
     truth = svd_scores(dominated.astype(np.float64) @ T.T, D)
     assert relative_error(held.factor(map=T)(dominated), truth) < 1e-3
 
@@ -403,5 +403,5 @@ def test_questions_that_have_no_answer_say_why(A):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         spectrum_of(A[:20]).leverage([A[:20]], scores=1.0)
-    assert isinstance(spectrum_of(A).sum, GramSum)
+    assert isinstance(spectrum_of(A).sum, DenseGram)
     assert spectrum_of(A).nbytes == 2 * 8 * D**2

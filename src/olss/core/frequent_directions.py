@@ -16,7 +16,7 @@ from olss.core.gram import COLUMN_LIMIT, RidgeRule
 from olss.errors import DataError, InputError
 from olss.util import checks
 
-__all__ = ["DirectionSum", "DirectionsFactor", "FrequentDirections"]
+__all__ = ["DirectionsFactor", "FrequentDirections", "SketchedGram"]
 
 _FLOAT64 = np.dtype(np.float64)
 
@@ -344,8 +344,8 @@ class DirectionsFactor:
 
 
 @dataclass(frozen=True, eq=False)
-class DirectionSum:
-    """Immutable Frequent Directions, with the methods of `olss.core.running_gram.GramSum`.
+class SketchedGram:
+    """Immutable Frequent Directions, with the methods of `olss.core.running_gram.DenseGram`.
 
     For rows with too many columns for a Gram matrix.
     """
@@ -353,7 +353,7 @@ class DirectionSum:
     directions: FrequentDirections
 
     @classmethod
-    def empty(cls, columns: int) -> DirectionSum:
+    def empty(cls, columns: int) -> SketchedGram:
         """Return the sum of no rows, with 16 to 512 directions.
 
         Their memory is a quarter of that of the largest Gram matrix, 34 MB.
@@ -385,7 +385,7 @@ class DirectionSum:
         return self.directions.state()
 
     @classmethod
-    def from_state(cls, numbers: dict[str, Any], rows: NDArray[np.float64]) -> DirectionSum:
+    def from_state(cls, numbers: dict[str, Any], rows: NDArray[np.float64]) -> SketchedGram:
         """Return the sum with a state that `state` returned."""
         return cls(FrequentDirections.from_state(numbers, rows))
 
@@ -402,21 +402,21 @@ class DirectionSum:
             return self.directions.scorer()
         return self.directions.scorer(rule.of_spectrum(self.directions.scorer().s))
 
-    def plus(self, blocks: Blocks) -> DirectionSum:
+    def plus(self, blocks: Blocks) -> SketchedGram:
         """Return the sum with these rows added."""
-        return DirectionSum(self.directions.copy().update(blocks.source, blocks.weights))
+        return SketchedGram(self.directions.copy().update(blocks.source, blocks.weights))
 
-    def merged(self, other: DirectionSum) -> DirectionSum:
+    def merged(self, other: SketchedGram) -> SketchedGram:
         """Return the sum of both."""
-        return DirectionSum(self.directions.copy().merge(other.directions))
+        return SketchedGram(self.directions.copy().merge(other.directions))
 
-    def minus(self, blocks: Blocks) -> DirectionSum:
+    def minus(self, blocks: Blocks) -> SketchedGram:
         """Return the sum without some of its rows."""
-        return DirectionSum(self.directions.without(blocks.source, blocks.weights))
+        return SketchedGram(self.directions.without(blocks.source, blocks.weights))
 
-    def scaled(self, factor: float) -> DirectionSum:
+    def scaled(self, factor: float) -> SketchedGram:
         """Return the sum with all weights multiplied by a factor."""
-        return DirectionSum(self.directions.scaled(factor))
+        return SketchedGram(self.directions.scaled(factor))
 
 
 def _shrink(rows: NDArray[np.float64], size: int) -> tuple[NDArray[np.float64], float]:

@@ -39,11 +39,11 @@ from olss.util.threads import call_with_one_blas_thread, ordered_map
 __all__ = [
     "TOLERANCE",
     "Projected",
-    "annihilates",
-    "in_range",
+    "are_dependent",
     "leverage_scores",
     "pool_scores",
     "product_defect",
+    "squares_in_range",
     "warn_uninformative",
 ]
 
@@ -204,11 +204,11 @@ def _exact(parts: list[Blocks], rule: RidgeRule) -> list[Floats]:
     single = all(p.dtype == np.float32 for p in parts)
     for dtype, dependent in (_SINGLE, _DOUBLE) if single else (_DOUBLE,):
         G = gram_of(parts, dtype)
-        if not in_range(G, parts, dtype):
+        if not squares_in_range(G, parts, dtype):
             rule = _rescale(parts, rule)
             G = gram_of(parts, dtype)
         factor = factor_gram(G, rule.of_gram(G), dependent)
-        if factor.null is not None and not annihilates(parts, factor, np.sqrt(G.diagonal())):
+        if factor.null is not None and not are_dependent(parts, factor, np.sqrt(G.diagonal())):
             continue
         scores, defect = _score(parts, factor)
         if defect <= TOLERANCE:
@@ -265,7 +265,7 @@ def product_defect(blocks: Blocks, factor: Factor, product: Floats) -> float:
     return float(np.sqrt(np.mean(missing**2) / 2))
 
 
-def annihilates(
+def are_dependent(
     parts: Sequence[Blocks],
     factor: Factor,
     norms: Floats,
@@ -295,7 +295,7 @@ def annihilates(
     return (vanished is None or vanished(v)) and is_null_vector(parts, v, norms)
 
 
-def in_range(G: Floats, parts: Sequence[Blocks], dtype: np.dtype[Any]) -> bool:
+def squares_in_range(G: Floats, parts: Sequence[Blocks], dtype: np.dtype[Any]) -> bool:
     """Return whether squares neither overflowed nor underflowed; raise if data are not finite."""
     squares = G.diagonal()
     if not np.isfinite(squares).all():
@@ -411,7 +411,7 @@ def _factor_of_sketch(S: Blocks, rule: RidgeRule) -> Factor | None:
     """
 
     def fits(G: Floats, dtype: np.dtype[Any]) -> bool:
-        return bool(np.isfinite(G.diagonal()).all()) and in_range(G, [S], dtype)
+        return bool(np.isfinite(G.diagonal()).all()) and squares_in_range(G, [S], dtype)
 
     if S.dtype == np.float32:
         G = gram_of([S], S.dtype)

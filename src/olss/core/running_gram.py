@@ -3,13 +3,13 @@
 Scores need G = sum w x x' of all rows seen, but earlier rows cannot be read again. So each step
 makes sure, while it has its rows, that no digits are lost:
 
-- `GramSum` adds products in float64. Products of float32 rows are formed in float32 if a
+- `DenseGram` adds products in float64. Products of float32 rows are formed in float32 if a
   measurement on these rows finds the error harmless, else in float64. An error matrix E with
   |x'Ex| <= e x'Gx keeps that bound whatever is added later, so one number accounts for all errors,
   the sum of what the steps measured.
-- `RowSum` is used if squares lose too many digits (one row 10^7 times the others, columns that
-  differ by a trace in one row, values whose squares overflow): it holds rows B with B'B = G, which
-  a QR factorization in float64 updates.
+- `FactoredGram` is used if squares lose too many digits (one row 10^7 times the others, columns
+  that differ by a trace in one row, values whose squares overflow): it holds rows B with B'B = G,
+  which a QR factorization in float64 updates.
 
 Both are immutable: methods return new objects. The checks are those of `olss.core.leverage`, with
 rows B in the place of earlier rows.
@@ -28,12 +28,12 @@ from numpy.typing import NDArray
 
 from olss.core.blocks import Blocks, to_numpy
 from olss.core.gram import Factor, RidgeRule, factor_gram, gram_of
-from olss.core.leverage import TOLERANCE, annihilates, in_range, product_defect
+from olss.core.leverage import TOLERANCE, are_dependent, product_defect, squares_in_range
 from olss.core.qr import factor_rows, independent_rows, stacked_qr
 from olss.errors import DataError, OlssWarning
 from olss.util import checks
 
-__all__ = ["GramSum", "RowSum"]
+__all__ = ["DenseGram", "FactoredGram"]
 
 Floats = NDArray[np.float64]
 
@@ -45,7 +45,7 @@ _SINGLE_ROUNDING = 16 * float(np.finfo(np.float32).eps) / 2
 
 
 @dataclass(frozen=True, eq=False)
-class GramSum:
+class DenseGram:
     """The Gram matrix G in float64.
 
     Attributes
@@ -86,7 +86,7 @@ class GramSum:
         return numbers, self.matrix[np.tril_indices(self.columns)][None]
 
     @classmethod
-    def from_state(cls, numbers: dict[str, Any], triangle: Floats) -> GramSum:
+    def from_state(cls, numbers: dict[str, Any], triangle: Floats) -> DenseGram:
         """Return the sum with a state that `state` returned."""
         columns = int(np.sqrt(2 * triangle.size))
         if triangle.size != columns * (columns + 1) // 2:
@@ -108,7 +108,7 @@ class GramSum:
 
     @property
     def lost(self) -> int:
-        """Always 0, unlike for `RowSum`."""
+        """Always 0, unlike for `FactoredGram`."""
         return 0
 
     @property
@@ -140,38 +140,38 @@ class GramSum:
     def _dependent(self) -> float:
         return 1e-5 if self.single else 1e-10
 
-    def plus(self, blocks: Blocks) -> GramSum | RowSum:
+    def plus(self, blocks: Blocks) -> DenseGram | FactoredGram:
         """Return the sum with these rows added."""
         # For few rows, float64 costs less than the check of float32 would.
         fast = blocks.single and blocks.rows >= blocks.columns
         for dtype in (_SINGLE, _DOUBLE) if fast else (_DOUBLE,):
             product = gram_of([blocks], dtype)
-            if in_range(product, [blocks], dtype):
+            if squares_in_range(product, [blocks], dtype):
                 new = self._with(blocks, product, single=dtype == _SINGLE)
                 if new is not None:
                     return new
-        return RowSum.of(self).plus(blocks)
+        return FactoredGram.of(self).plus(blocks)
 
-    def merged(self, other: GramSum | RowSum) -> GramSum | RowSum:
+    def merged(self, other: DenseGram | FactoredGram) -> DenseGram | FactoredGram:
         """Return the sum of both."""
         blocks = _standing_for(other)
         if blocks is None:
             return self
-        if isinstance(other, GramSum):
+        if isinstance(other, DenseGram):
             new = self._with(blocks, other.matrix, single=other.single, merged=other)
-            return RowSum.of(self).merged(other) if new is None else new
-        return RowSum.of(self).merged(other)
+            return FactoredGram.of(self).merged(other) if new is None else new
+        return FactoredGram.of(self).merged(other)
 
     def _with(
-        self, blocks: Blocks, product: Floats, *, single: bool, merged: GramSum | None = None
-    ) -> GramSum | None:
+        self, blocks: Blocks, product: Floats, *, single: bool, merged: DenseGram | None = None
+    ) -> DenseGram | None:
         """Return the sum with a product added, or None if that loses digits that scores need."""
         coarse = self.coarse or blocks.dtype == _SINGLE
-        sum_ = GramSum(self.matrix + product, self.single or single, coarse)
+        sum_ = DenseGram(self.matrix + product, self.single or single, coarse)
         factor = sum_.exact
         # Rounding of float32 products would later look like rows in new directions.
         if factor.null is not None and (
-            single or not annihilates([blocks], factor, sum_.norms, self.matrix, self._vanishes)
+            single or not are_dependent([blocks], factor, sum_.norms, self.matrix, self._vanishes)
         ):
             return None
         defect = self.defect + _ROUNDING * factor.growth**2
@@ -185,7 +185,7 @@ class GramSum:
         vars(checked)["exact"] = factor  # already computed
         return checked
 
-    def minus(self, blocks: Blocks) -> GramSum | RowSum:
+    def minus(self, blocks: Blocks) -> DenseGram | FactoredGram:
         """Return the sum without some of its rows; see `_downdated`."""
         left = _downdated(self, blocks, lambda size: _ROUNDING * size**2)
         if left.defect > TOLERANCE or left.lost:
@@ -198,11 +198,11 @@ class GramSum:
         noise = max(self.noise, _SINGLE_ROUNDING) if self.coarse else self.noise
         return bool(found <= noise * float(self.norms @ abs(v)))
 
-    def scaled(self, factor: float) -> GramSum:
+    def scaled(self, factor: float) -> DenseGram:
         """Return the sum with all weights multiplied by a factor."""
         return replace(self, matrix=self.matrix * factor)
 
-    def mapped(self, A: Floats) -> GramSum | RowSum:
+    def mapped(self, A: Floats) -> DenseGram | FactoredGram:
         """Return the sum of rows A z, with z the rows seen.
 
         If A adds large numbers to all rows, squares would lose the rest, so rows take over.
@@ -212,18 +212,18 @@ class GramSum:
         defect = self.defect + _ROUNDING * (left.exact.growth * most) ** 2
         if left.exact.null is None and defect <= TOLERANCE:
             return left
-        return RowSum.of(self).mapped(A)
+        return FactoredGram.of(self).mapped(A)
 
 
 @dataclass(frozen=True, eq=False)
-class RowSum:
+class FactoredGram:
     """Rows B, as many as the rank, with B'B = G.
 
     Attributes
     ----------
     basis : (rank, d) array
     coarse : bool
-        As in `GramSum`.
+        As in `DenseGram`.
     noise : float
         Rounding in the rows, relative to the norms of their columns; smaller directions are none.
     defect : float
@@ -239,7 +239,7 @@ class RowSum:
     lost: int = 0
 
     @classmethod
-    def of(cls, sum_: GramSum) -> RowSum:
+    def of(cls, sum_: DenseGram) -> FactoredGram:
         """Return the same sum as rows."""
         return cls(sum_.as_rows(), sum_.coarse, sum_.noise, sum_.defect)
 
@@ -264,7 +264,7 @@ class RowSum:
         return numbers | {"defect": self.defect, "lost": self.lost}, self.basis
 
     @classmethod
-    def from_state(cls, numbers: dict[str, Any], basis: Floats) -> RowSum:
+    def from_state(cls, numbers: dict[str, Any], basis: Floats) -> FactoredGram:
         """Return the sum with a state that `state` returned."""
         if len(basis) > basis.shape[1]:
             raise ValueError(f"{len(basis)} rows of {basis.shape[1]} columns")
@@ -306,12 +306,12 @@ class RowSum:
         ridge = rule.of_spectrum(self.eigenvalues()) if rule.asks else 0.0
         return factor_rows(self.basis, ridge) if ridge else self.exact
 
-    def plus(self, blocks: Blocks) -> RowSum:
+    def plus(self, blocks: Blocks) -> FactoredGram:
         """Return the sum with these rows added."""
         blocks.check_finite()
         return self._with(blocks)
 
-    def merged(self, other: GramSum | RowSum) -> RowSum:
+    def merged(self, other: DenseGram | FactoredGram) -> FactoredGram:
         """Return the sum of both."""
         blocks = _standing_for(other)
         if blocks is None:
@@ -319,7 +319,7 @@ class RowSum:
         left = replace(self, defect=max(self.defect, other.defect), lost=self.lost + other.lost)
         return left._with(blocks)
 
-    def _with(self, blocks: Blocks) -> RowSum:
+    def _with(self, blocks: Blocks) -> FactoredGram:
         before = _standing_for(self)
         coarse = self.coarse or blocks.dtype == _SINGLE
         parts = [blocks] if before is None else [before, blocks]
@@ -329,15 +329,15 @@ class RowSum:
         # Roundings of different updates are independent.
         return replace(after, noise=float(np.hypot(max(old, default=0.0), _ROUNDING)))
 
-    def minus(self, blocks: Blocks) -> RowSum:
+    def minus(self, blocks: Blocks) -> FactoredGram:
         """Return the sum without some of its rows; see `_downdated`."""
         return _downdated(self, blocks, lambda size: 2 * self.noise * size)
 
-    def scaled(self, factor: float) -> RowSum:
+    def scaled(self, factor: float) -> FactoredGram:
         """Return the sum with all weights multiplied by a factor."""
         return replace(self, basis=self.basis * np.sqrt(factor))
 
-    def mapped(self, A: Floats) -> RowSum:
+    def mapped(self, A: Floats) -> FactoredGram:
         """Return the sum of rows A z, with z the rows seen."""
         rows = self.basis @ A.T
         if not len(rows):
@@ -350,8 +350,8 @@ class RowSum:
 
 
 def _downdated(
-    sum_: GramSum | RowSum, blocks: Blocks, rounding: Callable[[Floats], Floats]
-) -> RowSum:
+    sum_: DenseGram | FactoredGram, blocks: Blocks, rounding: Callable[[Floats], Floats]
+) -> FactoredGram:
     """Return rows B1 with B1'B1 = B'B - X'X, for rows X that are in the sum.
 
     With W'GW = I, R = W^-1 and Y = XW that is R'(I - Y'Y)R: a difference of numbers near 1, in
@@ -361,7 +361,7 @@ def _downdated(
     """
     W = sum_.exact.W[:, sum_.exact.kept]
     R = sum_.as_rows()
-    if isinstance(sum_, RowSum):
+    if isinstance(sum_, FactoredGram):
         R = (R @ W).T @ R  # the same in the order of W
     share = np.eye(len(R))
     for part, block in blocks.read(_DOUBLE):
@@ -383,7 +383,7 @@ def _downdated(
             stacklevel=5,
         )
     lost = sum_.lost + int((~known).sum())
-    return RowSum(basis, sum_.coarse, sum_.noise, defect, lost)
+    return FactoredGram(basis, sum_.coarse, sum_.noise, defect, lost)
 
 
 def _norms(rows: Floats) -> Floats:
@@ -398,7 +398,7 @@ def _most(above: Floats, below: Floats) -> float:
     return float(np.max(np.divide(above, below, out=np.ones_like(below), where=below > 0)))
 
 
-def _standing_for(sum_: GramSum | RowSum) -> Blocks | None:
+def _standing_for(sum_: DenseGram | FactoredGram) -> Blocks | None:
     """Return rows that stand for all rows seen, with their rounding."""
     rows: NDArray[Any] = sum_.as_rows()
     if not len(rows):

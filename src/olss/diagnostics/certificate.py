@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import Blocks, matmul, multiply_blocks, to_numpy
-from olss.core.frequent_directions import DirectionSum
+from olss.core.frequent_directions import SketchedGram
 from olss.core.gram import gram_of
 from olss.core.leverage import TOLERANCE
-from olss.core.running_gram import GramSum, RowSum
+from olss.core.running_gram import DenseGram, FactoredGram
 from olss.errors import DataError, InputError
 from olss.memory.moments import SeenMoments, row_count
 from olss.util import checks
@@ -235,7 +235,7 @@ the best fit to everything seen.
         b.check_finite()
     known = moments.sum
     worst, lost, hidden = np.zeros(0), 0, False
-    if isinstance(known, DirectionSum):
+    if isinstance(known, SketchedGram):
         found = _between_bounds(known, blocks, up_to_scale)
     else:
         found, worst = _exactly(known, blocks, up_to_scale)
@@ -277,7 +277,7 @@ _Found = tuple[Interval, Interval, Interval, float, float, float]
 
 
 def _exactly(
-    known: GramSum | RowSum, blocks: list[Blocks], up_to_scale: bool
+    known: DenseGram | FactoredGram, blocks: list[Blocks], up_to_scale: bool
 ) -> tuple[_Found, Floats]:
     """Return what was found, and the size of each column's part in the worst direction."""
     factor = known.exact
@@ -312,11 +312,11 @@ def _within(share: Interval, defect: float) -> tuple[Interval, Interval]:
     return error, (low / least, high * most)
 
 
-def _outside(known: GramSum | RowSum, blocks: list[Blocks]) -> Floats:
+def _outside(known: DenseGram | FactoredGram, blocks: list[Blocks]) -> Floats:
     """(d,) how much of the rows of a sketch lies outside what is known of everything seen."""
     W = known.exact.W[:, known.exact.kept]
     rows = known.as_rows()
-    R = W.T @ rows.T @ rows if isinstance(known, RowSum) else rows
+    R = W.T @ rows.T @ rows if isinstance(known, FactoredGram) else rows
     most = np.zeros(known.columns)
     for b in blocks:
         for _, block in b.read(_WIDE):
@@ -336,10 +336,10 @@ def _relative(h: Floats, up_to_scale: bool) -> tuple[float, float, Interval]:
     return scale, max(scale * high - 1, 1 - scale * low), (scale * low, scale * high)
 
 
-def _in_units(known: GramSum | RowSum, blocks: list[Blocks]) -> tuple[Floats, Floats]:
+def _in_units(known: DenseGram | FactoredGram, blocks: list[Blocks]) -> tuple[Floats, Floats]:
     """Return G and Ĝ, in units in which squares neither overflow nor vanish."""
     top = float(known.norms.max())
-    if isinstance(known, GramSum) or not top:
+    if isinstance(known, DenseGram) or not top:
         return known.matrix, gram_of(blocks, _WIDE)
     unit = 2.0 ** -round(math.log2(top))
     for b in blocks:
@@ -379,7 +379,7 @@ def _outermost(S: Floats | LinearOperator, which: str, tolerance: float = 1e-3) 
     return float(value)
 
 
-def _between_bounds(known: DirectionSum, blocks: list[Blocks], up_to_scale: bool) -> _Found:
+def _between_bounds(known: SketchedGram, blocks: list[Blocks], up_to_scale: bool) -> _Found:
     """Compare with B'B - over <= G <= B'B + shed.
 
     With the ridge r = shed + over, G + r for every possible G lies between M1 = B'B + r - over

@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import Blocks
-from olss.core.frequent_directions import DirectionsFactor, DirectionSum
+from olss.core.frequent_directions import DirectionsFactor, SketchedGram
 from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule
 from olss.core.leverage import Projected, warn_uninformative
-from olss.core.running_gram import GramSum, RowSum
+from olss.core.running_gram import DenseGram, FactoredGram
 from olss.errors import DataError, FormatError, InputError
 from olss.util import checks
 from olss.util.threads import call_with_one_blas_thread
@@ -35,10 +35,10 @@ __all__ = ["SeenMoments", "ridge_rule", "row_count"]
 
 Floats = NDArray[np.float64]
 
-_SUMS: dict[str, type[GramSum | RowSum | DirectionSum]] = {
-    "gram": GramSum,
-    "rows": RowSum,
-    "directions": DirectionSum,
+_SUMS: dict[str, type[DenseGram | FactoredGram | SketchedGram]] = {
+    "gram": DenseGram,
+    "rows": FactoredGram,
+    "directions": SketchedGram,
 }
 
 
@@ -54,7 +54,7 @@ class SeenMoments:
         The sum of their weights: that of the decayed stream, if weights were scaled.
     columns : int
         Numbers in a row; 0 before the first.
-    sum : GramSum, RowSum, DirectionSum or None
+    sum : DenseGram, FactoredGram, SketchedGram or None
         How G is held; None before the first row.
 
     Examples
@@ -72,7 +72,7 @@ class SeenMoments:
     rows: int = 0
     weight: float = 0.0
     columns: int = 0
-    sum: GramSum | RowSum | DirectionSum | None = None
+    sum: DenseGram | FactoredGram | SketchedGram | None = None
 
     def __repr__(self) -> str:
         return f"SeenMoments(rows={self.rows:,}, columns={self.columns:,})"
@@ -90,14 +90,14 @@ class SeenMoments:
     @property
     def matrix(self) -> Floats:
         """(d, d) G; for more than 4,096 columns there is none."""
-        if not isinstance(self.sum, GramSum | RowSum):
+        if not isinstance(self.sum, DenseGram | FactoredGram):
             raise InputError(f"there is no Gram matrix of {self.columns:,} columns.")
         return self.sum.matrix
 
     @property
     def lost(self) -> int:
         """Directions of which, after `minus`, nobody knows whether anything is left."""
-        return 0 if isinstance(self.sum, DirectionSum) or self.sum is None else self.sum.lost
+        return 0 if isinstance(self.sum, SketchedGram) or self.sum is None else self.sum.lost
 
     def plus(self, rows: Any, weights: Any = None) -> SeenMoments:
         """Return the moments with rows (n, ...), or blocks of rows, in it, optionally weighted."""
@@ -152,7 +152,7 @@ class SeenMoments:
 
     def mapped(self, A: Floats) -> SeenMoments:
         """Return the moments of rows A z, for a (k, d) matrix A, z being the rows seen."""
-        if isinstance(self.sum, DirectionSum):
+        if isinstance(self.sum, SketchedGram):
             raise InputError(f"there is no Gram matrix of {self.columns:,} columns.")
         mapped = None if self.sum is None else self.sum.mapped(A)
         return SeenMoments(self.rows, self.weight, 0 if mapped is None else len(A), mapped)
@@ -243,7 +243,7 @@ class SeenMoments:
                 return cls()
             known = _SUMS[head["kind"]].from_state(head["state"], array)
             if known.columns != columns or (columns > COLUMN_LIMIT) != isinstance(
-                known, DirectionSum
+                known, SketchedGram
             ):
                 raise ValueError(f"{head['kind']} of {known.columns} columns, not {columns}")
         except (InputError, KeyError, TypeError, ValueError, OverflowError) as error:
@@ -272,10 +272,10 @@ def row_count(part: Any) -> int:
     return int(part.shape[0]) if hasattr(part, "shape") else len(part)
 
 
-def _nothing(columns: int) -> GramSum | DirectionSum:
+def _nothing(columns: int) -> DenseGram | SketchedGram:
     if columns > COLUMN_LIMIT:
-        return DirectionSum.empty(columns)
-    return GramSum(np.zeros((columns, columns)))
+        return SketchedGram.empty(columns)
+    return DenseGram(np.zeros((columns, columns)))
 
 
 def _total(blocks: Blocks) -> float:
