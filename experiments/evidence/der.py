@@ -50,8 +50,6 @@ def make() -> None:
         for words, form in (("the default", rows), ("as published", before))
     ]
     pages.fill("der-forms", table(columns, forms))
-    columns = ["", *(f"{size:,} rows remembered" for size in SIZES)]
-    pages.fill("der-short", table(columns, [line[:4] for line in lines]))
 
 
 def of(rows: list[Row], stream: str, size: int, name: str) -> Any:
