@@ -488,7 +488,8 @@ class Sketch:
             the sketch has forgotten them already.
         where : mapping of str to value, or boolean array, optional
             Instead: a column (of the table, in `extra`, or "task") and the value, or the list of
-            values, of rows to remove; several columns must all match. Or which rows to remove.
+            values, or a range such as ``("<", 5)``, of rows to remove; several columns must all
+            match. Or which rows to remove.
 
         Returns
         -------

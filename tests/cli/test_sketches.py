@@ -108,7 +108,7 @@ def test_forget(out, tmp_path):
     assert result.exit_code == 0, result.output
     kept = Sketch.load(out).frame
     assert f"{before - len(kept):,} rows removed" in result.output
-    assert "their own part is taken off" in result.output
+    assert "subtracted from the Gram matrix" in result.output
     assert not ((kept["carrier"] == "AA") & (kept["a=b"] == 1)).any()
     assert (kept["carrier"] == "AA").any()
     frame(500, 1).to_csv(tmp_path / "more.csv", index=False)
@@ -124,6 +124,9 @@ def test_forget(out, tmp_path):
         (["estimate", "OUT", "--by", "carier"], "--by: there is no column 'carier'. Did you mean"),
         (["estimate", "OUT", "--where", "stops=many"], "is no such value"),
         (["estimate", "OUT", "--where", "stops"], "must be COL=VALUE"),
+        (["estimate", "OUT", "--where", "stops<many"], "is no such value"),
+        (["estimate", "OUT", "--where", "day>"], "'day' >"),
+        (["estimate", "OUT", "--where", "stops=1", "--where", "stops>1"], "'stops'"),
         (["estimate", "OUT", "--level", "2"], "level must be"),
         (["estimate", "none.parquet"], "there is no sketch file"),
         (["forget", "OUT", "--where", "nobody=1"], "there is no column 'nobody'"),
@@ -143,6 +146,39 @@ def test_errors_are_one_plain_line(out, args, words):
     assert len(result.output.splitlines()) == 1
     assert words in result.output
     assert out.read_bytes() == before
+
+
+def test_ranges_choose_rows(out):
+    kept = Sketch.load(out).frame
+    early = kept["day"] < "2026-01-04"
+    both = early & (kept["day"] >= "2026-01-02") & (kept["delay"] > 3)
+    conditions = ["--where", "day<2026-01-04", "--where", "day >= 2026-01-02", "--where", "delay>3"]
+    assert cells(call("estimate", out, *conditions).output)[1][-1] == f"{both.sum():,}"
+    named = call("estimate", out, "--where", "a=b<=0").output
+    assert cells(named)[1][-1] == f"{(kept['a=b'] <= 0).sum():,}"
+    result = call("forget", out, "--where", "day<2026-01-04")
+    assert result.exit_code == 0, result.output
+    assert len(Sketch.load(out)) == (~early).sum()
+
+
+def test_a_dry_run_changes_nothing(out):
+    before, carriers = out.read_bytes(), Sketch.load(out).frame["carrier"]
+    result = call("forget", out, "--where", "carrier=AA", "--dry-run")
+    assert result.exit_code == 0
+    assert f"{(carriers == 'AA').sum()} rows would be removed" in result.output
+    assert out.read_bytes() == before
+
+
+def test_most_rows_go_only_if_that_is_confirmed(out):
+    before = out.read_bytes()
+    result = call("forget", out, "--where", "delay>=0")
+    assert result.exit_code == 2
+    assert "--yes" in result.output
+    assert out.read_bytes() == before
+    assert call("forget", out, "--where", "delay>=0", "--dry-run").exit_code == 0
+    result = call("forget", out, "--where", "day>2026-01-01", "--yes")
+    assert result.exit_code == 0
+    assert (Sketch.load(out).frame["day"] <= "2026-01-01").all()
 
 
 def test_rows_to_forget_must_be_named(out):

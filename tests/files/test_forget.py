@@ -154,3 +154,22 @@ def test_what_fails_leaves_the_file_as_it_was(made, monkeypatch):
     assert made.read_bytes() == before
     left = {p.name for p in made.parent.iterdir()} - {f".{made.name}.lock"}
     assert left == {"out.parquet", "one.parquet"}
+
+
+def test_a_dry_run_counts_and_leaves_the_file(made):
+    before = made.read_bytes()
+    planned = forget(made, {"age": ("<", 30)}, dry_run=True)
+    assert made.read_bytes() == before
+    done = forget(made, {"age": ("<", 30)})
+    assert (planned.removed, planned.rows) == (done.removed, done.rows)
+    assert "would" in str(planned)
+
+
+def test_values_of_a_range_that_stay_listed_are_named(tmp_path):
+    path = tmp_path / "out.parquet"
+    data = pd.DataFrame({"kind": ["a", "b", "c"] * 50, "x": np.arange(150.0)})
+    compress(data, into=path, size=100, seed=0)
+    text = str(forget(path, {"kind": (">=", "b")}))
+    assert "'b'" in text
+    assert "'c'" in text
+    assert "'a'" not in text

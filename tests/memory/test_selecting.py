@@ -178,3 +178,60 @@ def test_an_integer_that_floats_do_not_have_is_refused(kind):
     with pytest.raises(InputError, match=r"'id' holds .*has no 9007199254740993"):
         sketch.remove(where={"id": 2**53 + 1})
     assert sketch.remove(where={"id": 2**53 + 2}) == 1
+
+
+SIGNS = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+@pytest.mark.parametrize("name", [name for name in COLUMNS if name != "flag"])
+@pytest.mark.parametrize("kind", ["array", "table"])
+def test_ranges_are_those_of_numpy(sketch, name, sign, kind):
+    column, text, value = COLUMNS[name]
+    if kind == "table":
+        data = {"x": np.arange(N), name: column}
+        sketch = Sketch(N, "reservoir").update(pd.DataFrame(data))
+    wanted = int(SIGNS[sign](column, value).sum())
+    assert sketch.estimate(where={name: (sign, text)}).rows == wanted
+    assert sketch.estimate(where={name: (sign, value)}).rows == wanted
+    if wanted:
+        assert sketch.remove(where={name: (sign, value)}) == wanted
+
+
+def test_ranges_of_a_column_must_all_match(sketch):
+    assert sketch.estimate(where={"whole": [(">=", 1), ("<", "2.5")]}).rows == 6
+    assert sketch.estimate(where={"whole": [("<", 2.5), (">", 2.5)]}).rows == 0
+    assert sketch.estimate(where={"text": ["<", "b"]}).rows == 4  # values: a list, not a pair
+    with pytest.raises(InputError, match="'whole'"):
+        sketch.estimate(where={"whole": [1, ("<", 3)]})
+    with pytest.raises(InputError, match="'whole'"):
+        sketch.estimate(where={"whole": ("<", None)})
+
+
+def test_integers_of_any_size_are_in_the_right_range():
+    """Through float64, 2**60 + 1 equals 2**60."""
+    ids = 2**60 + np.arange(6)
+    for sketch in (
+        Sketch(9, "reservoir").update(np.eye(6), extra={"id": ids}),
+        Sketch(9, "reservoir").update(pd.DataFrame({"id": ids})),
+    ):
+        assert sketch.estimate(where={"id": (">", 2**60 + 2)}).rows == 3
+        assert sketch.estimate(where={"id": ("<=", str(2**60 + 2))}).rows == 3
+        assert sketch.estimate(where={"id": ("<", 2**70)}).rows == 6
+        assert sketch.estimate(where={"id": (">", float("inf"))}).rows == 0
+
+
+def test_missing_values_are_in_no_range():
+    frame = pd.DataFrame({"x": [1.0, np.nan, 3.0], "t": ["a", None, "c"]})
+    frame["n"] = pd.array([1, None, 3], dtype="Int64")
+    sketch = Sketch(9, "reservoir").update(frame, extra={"e": frame["x"].to_numpy()})
+    for name, bound in {"x": 2, "t": "b", "n": 2, "e": 2}.items():
+        assert sketch.estimate(where={name: ("<", bound)}).rows == 1
+        assert sketch.estimate(where={name: (">=", bound)}).rows == 1
+
+
+def test_ordered_categories_have_an_order_of_their_own():
+    sizes = pd.Categorical(["small", "large"], ["small", "large"], ordered=True)
+    sketch = Sketch(9, "reservoir").update(pd.DataFrame({"size": sizes, "x": [1.0, 2.0]}))
+    with pytest.raises(InputError, match="'size'"):
+        sketch.remove(where={"size": ("<", "large")})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -13,17 +15,20 @@ from olss.util.terminal import echo, report_errors
 
 if TYPE_CHECKING:
     from olss.diagnostics.estimates import Estimate
+    from olss.files.forget import Forgotten
     from olss.sketch import Sketch
 
 __all__ = ["register"]
+
+Condition: TypeAlias = str | tuple[str, str] | None
 
 GROUPS = 50  # lines a table has at the most
 
 WHERE = typer.Option(
     "--where",
     metavar="COL=VALUE",
-    help="Rows in which COL is VALUE; COL= where it is missing. Several columns must all match, of "
-    "several values of one column any.",
+    help="Rows in which COL is VALUE; COL= where it is missing. Also ranges: 'COL<VALUE', <=, >, "
+    ">= (quote them). Columns and ranges must all match; of several values of a column, any.",
 )
 
 INSPECT_EXAMPLES = """\
@@ -45,6 +50,8 @@ ESTIMATE_EXAMPLES = """\
 
 `olss estimate small.parquet --mean delay --where carrier=UA --where carrier=AA --level 0.99`
 
+`olss estimate small.parquet --where "date>=2026-01-01" --where "date<2026-02-01"`
+
 `olss estimate small.parquet --total delay --calibrate`  by the exact totals of scored columns
 """
 
@@ -56,7 +63,13 @@ FORGET_EXAMPLES = """\
 `olss forget small.parquet --where carrier=UA --where origin=JFK`  rows in which both hold
 
 `olss forget small.parquet --where task=logs/2026-10-01.csv`  the rows of a file
+
+`olss forget small.parquet --where "date<2024-01-01" --dry-run`  how many rows that would remove
+
+Exit codes: 0 done, or nothing to remove; 1 failed, the file is unchanged; 2 more than half of the \
+rows would be removed, and neither --yes nor an answer allowed it.
 """
+REFUSED = 2  # exit code when nobody confirmed
 
 
 def register(app: typer.Typer) -> None:
@@ -149,34 +162,57 @@ def _forget(
         Path, typer.Argument(metavar="OUT", help="A file made by compress or Sketch.save.")
     ],
     where: Annotated[list[str], WHERE],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print how many rows match; change nothing.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask if more than half of the rows match.")
+    ] = False,
 ) -> None:
-    """Take rows out for good: the file is written anew without them, and goes on after.
+    """Remove rows for good: the file is replaced by one without them, and can be continued.
 
-    Says how many rows went, and what of them is left in the sums kept.
+    Prints how many rows were removed, and what is left of them in the sums kept.
     """
     from olss.files import forget
     from olss.sketch import Sketch
 
-    echo(forget(path, _conditions(Sketch.load(path), where) or {}))
+    conditions = _conditions(Sketch.load(path), where) or {}
+    if not dry_run and not yes:
+        planned = forget(path, conditions, dry_run=True)
+        if planned.removed > planned.rows and not _confirm(planned):
+            raise typer.Exit(REFUSED)
+    echo(forget(path, conditions, dry_run=dry_run))
 
 
-def _conditions(sketch: Sketch, where: Sequence[str] | None) -> dict[str, list[str | None]] | None:
-    """Return columns and the values wanted, of texts COL=VALUE."""
+def _confirm(planned: Forgotten) -> bool:
+    """Ask whether to remove most of the rows; without a terminal, print how to allow it."""
+    echo(planned, err=True)
+    if sys.stdin.isatty():
+        return typer.confirm("More than half of the rows. Remove them for good?", err=True)
+    echo("Error: this is more than half of the rows. Confirm it with --yes.", err=True)
+    return False
+
+
+def _conditions(sketch: Sketch, where: Sequence[str] | None) -> dict[str, list[Condition]] | None:
+    """Return columns, and the values or ranges wanted, from texts such as COL=VALUE."""
     from olss.diagnostics.select import names_of
     from olss.sketch import state_of
 
     if not where:
         return None
     names = set(names_of(state_of(sketch)))
-    found: dict[str, list[str | None]] = {}
+    found: dict[str, list[Condition]] = {}
     for text in where:
-        parts = text.split("=")
-        if len(parts) == 1:
-            raise InputError(f"--where must be COL=VALUE, found {text!r}.")
-        # A column's name may have an equals sign in it, too.
-        cuts = [k for k in range(1, len(parts)) if "=".join(parts[:k]) in names] or [1]
-        name, value = "=".join(parts[: cuts[0]]), "=".join(parts[cuts[0] :])
-        found.setdefault(name, []).append(value or None)
+        places = list(re.finditer("<=|>=|<|>|=", text))
+        if not places:
+            raise InputError(f"--where must be COL=VALUE or COL<VALUE, found {text!r}.")
+        # A column's name may hold an operator, too.
+        known = [place for place in places if {(n := text[: place.start()]), n.strip()} & names]
+        place = (known or places)[0]
+        sign, value = place.group(), text[place.end() :]
+        condition = (value or None) if sign == "=" else (sign, value.strip())
+        name = text[: place.start()]
+        found.setdefault(name if name in names else name.strip(), []).append(condition)
     return found
 
 

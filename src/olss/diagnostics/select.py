@@ -1,7 +1,8 @@
-"""Rows by what their columns say."""
+"""Choose rows by the values of their columns."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,13 +15,27 @@ from olss.memory.rows import EXTRA, is_arrow
 from olss.memory.state import State
 from olss.util import checks
 
-__all__ = ["chosen_rows", "column_of", "known_totals", "labels_of", "names_of", "numbers_of"]
+__all__ = [
+    "RANGES",
+    "chosen_rows",
+    "column_of",
+    "find_matches",
+    "known_totals",
+    "labels_of",
+    "names_of",
+    "numbers_of",
+]
 
+RANGES = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
 def chosen_rows(state: State, where: Any) -> NDArray[np.bool_]:
-    """Return which rows held a condition chooses: a boolean array, or {column: value or values}."""
+    """Return which rows held a condition chooses: a boolean array, or a mapping of columns.
+
+    A column has a value, a list of values any of which matches, a range such as ``("<", 5)``, or a
+    list of ranges all of which match. A missing value is in no range.
+    """
     rows = len(state.rows)
     if not isinstance(where, Mapping):
         flags = to_numpy(where) if where is not None else np.ones(rows, dtype=bool)
@@ -34,7 +49,7 @@ def chosen_rows(state: State, where: Any) -> NDArray[np.bool_]:
         raise InputError("where must name a column at least, found an empty mapping.")
     chosen = np.ones(rows, dtype=bool)
     for name, wanted in where.items():
-        chosen &= _matches(name, column_of(state, name, "where"), wanted)
+        chosen &= find_matches(name, column_of(state, name, "where"), wanted)
     return chosen
 
 
@@ -129,14 +144,85 @@ def known_totals(state: State) -> tuple[NDArray[Any], NDArray[np.float64]]:
     return state.encoder.encode(state.rows["X"]), totals
 
 
-def _matches(name: str, column: Any, wanted: Any) -> NDArray[np.bool_]:
-    several = isinstance(wanted, Iterable) and not isinstance(wanted, str | bytes)
+def find_matches(name: str, column: Any, wanted: Any) -> NDArray[np.bool_]:
+    """Return which entries of a column, an array or an Arrow column, meet a condition."""
     if isinstance(wanted, Mapping):
-        raise InputError(f"where: {name!r} must have a value or a list of values, found a mapping.")
-    values = [_plain(value) for value in (wanted if several else [wanted])]
+        raise InputError(
+            f"where: {name!r} must have a value, a list of values or a range, found a mapping."
+        )
+    if _is_range(wanted):
+        return _in_range(name, column, *wanted)
+    several = isinstance(wanted, Iterable) and not isinstance(wanted, str | bytes)
+    items = list(wanted) if several else [wanted]
+    if any(map(_is_range, items)):
+        if not all(map(_is_range, items)):
+            raise InputError(f"where: {name!r} must have values or ranges, found both: {items!r}.")
+        inside: NDArray[np.bool_] = np.all([_in_range(name, column, *r) for r in items], axis=0)
+        return inside
+    values = [_plain(value) for value in items]
     if isinstance(column, np.ndarray):
         return _array_matches(name, column, values)
     return _arrow_matches(name, column, values)
+
+
+def _is_range(wanted: Any) -> bool:
+    return (
+        isinstance(wanted, tuple)
+        and len(wanted) == 2
+        and isinstance(wanted[0], str)
+        and wanted[0] in RANGES
+    )
+
+
+def _in_range(name: str, column: Any, sign: str, bound: Any) -> NDArray[np.bool_]:
+    """Return which entries are on one side of a bound; a missing one is on neither."""
+    bound = _plain(bound)
+    if bound is None or bound == "":
+        raise InputError(f"where: {name!r} {sign} needs a value to compare with, found none.")
+    if isinstance(column, np.ndarray):
+        if column.dtype.kind in "iu":
+            return _integers_in_range(name, column.tolist(), sign, bound)
+        found: NDArray[np.bool_] = RANGES[sign](column, _array_values(name, column, [bound])[0])
+        return found
+    import pyarrow.compute as pc
+    import pyarrow.types as kinds
+
+    if kinds.is_dictionary(column.type) and column.type.ordered:
+        raise InputError(
+            f"where: {name!r} holds categories in an order of their own; list the values instead."
+        )
+    column = _decoded(column)
+    if kinds.is_integer(column.type):
+        return _integers_in_range(name, column.to_pylist(), sign, bound)
+    functions = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
+    return _as_flags(functions[sign](column, _arrow_values(name, column.type, [bound])[0]))
+
+
+def _integers_in_range(
+    name: str, entries: list[int | None], sign: str, bound: Any
+) -> NDArray[np.bool_]:
+    """Compare in Python, where integers and floats of any size compare exactly."""
+    try:
+        number = _read_number(bound)
+    except (ValueError, TypeError) as error:
+        raise _no_such_value(name, "integers", [bound]) from error
+    inside = RANGES[sign]
+    return np.array([entry is not None and inside(entry, number) for entry in entries], dtype=bool)
+
+
+def _read_number(value: Any) -> int | float:
+    if isinstance(value, float | np.floating):
+        return float(value)
+    if not isinstance(value, str):
+        return operator.index(value)
+    try:
+        return int(value)
+    except ValueError:
+        return float(value)
+
+
+def _no_such_value(name: str, kind: object, values: list[Any]) -> InputError:
+    return InputError(f"where: the column {name!r} holds {kind}, and {values!r} is no such value.")
 
 
 def _plain(value: Any) -> Any:
@@ -151,30 +237,37 @@ def _plain(value: Any) -> Any:
 
 
 def _array_matches(name: str, column: NDArray[Any], values: list[Any]) -> NDArray[np.bool_]:
-    """Return which entries are among some values; text is read as what the column holds."""
+    """Return which entries are among some values."""
+    given = [value for value in values if value is not None]
     kind = column.dtype.kind
-    if kind == "U" and not all(isinstance(value, str) for value in values):
+    if kind == "U" and len(given) < len(values):
         raise InputError(f"where: the column {name!r} holds text, found {values!r}.")
-    given = _exact(name, [value for value in values if value is not None], column.dtype)
-    try:
-        if kind != "U" and any(isinstance(value, str) for value in given):
-            given = [_read(value, column.dtype) for value in given]
-        if kind in "mM":
-            wanted = _times(given, kind)
-        elif kind in "iu":  # of one dtype: NumPy compares int64 with uint64 as floats
-            wanted = np.array([_integer(value) for value in given], dtype=column.dtype)
-        else:
-            wanted = np.asarray(given)
-        if kind == "f" and wanted.dtype.kind == "f":  # 0.1 is another number in float32
-            wanted = wanted.astype(column.dtype)
-    except (ValueError, KeyError, OverflowError, TypeError) as error:
-        raise InputError(
-            f"where: the column {name!r} holds {column.dtype}, and {values!r} is no such value."
-        ) from error
-    found: NDArray[np.bool_] = np.isin(column, wanted) if given else _none(column)
+    found: NDArray[np.bool_] = np.zeros(column.shape, dtype=bool)
+    if given:
+        found = np.isin(column, _array_values(name, column, given))
     if len(given) < len(values) and kind in "fmM":
         found = found | (np.isnat(column) if kind in "mM" else np.isnan(column))
     return found
+
+
+def _array_values(name: str, column: NDArray[Any], given: list[Any]) -> NDArray[Any]:
+    """Return values as an array compares with them; text is read as what the column holds."""
+    kind = column.dtype.kind
+    if kind == "U" and not all(isinstance(value, str) for value in given):
+        raise InputError(f"where: the column {name!r} holds text, found {given!r}.")
+    values = _exact(name, given, column.dtype)
+    try:
+        if kind != "U" and any(isinstance(value, str) for value in values):
+            values = [_read(value, column.dtype) for value in values]
+        if kind in "mM":
+            return _times(values, kind)
+        if kind in "iu":  # of one dtype: NumPy compares int64 with uint64 as floats
+            return np.array([_integer(value) for value in values], dtype=column.dtype)
+        wanted = np.asarray(values)
+    except (ValueError, KeyError, OverflowError, TypeError) as error:
+        raise _no_such_value(name, column.dtype, given) from error
+    # 0.1 is another number in float32.
+    return wanted.astype(column.dtype) if kind == wanted.dtype.kind == "f" else wanted
 
 
 def _exact(name: str, given: list[Any], dtype: np.dtype[Any]) -> list[Any]:
@@ -214,10 +307,6 @@ def _times(given: list[Any], kind: str) -> NDArray[Any]:
     return np.asarray(values, dtype=kind)
 
 
-def _none(column: NDArray[Any]) -> NDArray[np.bool_]:
-    return np.zeros(column.shape, dtype=bool)
-
-
 def _read(value: Any, dtype: np.dtype[Any]) -> Any:
     """Return a value that may be a text, such as one of the command line, as the dtype has it."""
     if not isinstance(value, str):
@@ -230,42 +319,48 @@ def _read(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _arrow_matches(name: str, column: Any, values: list[Any]) -> NDArray[np.bool_]:
-    import pyarrow as pa
     import pyarrow.compute as pc
+
+    column = _decoded(column)
+    given = [value for value in values if value is not None]
+    found = pc.is_in(column, value_set=_arrow_values(name, column.type, given))
+    if len(given) < len(values):
+        found = pc.or_(found, pc.is_null(column, nan_is_null=True))
+    return _as_flags(found)
+
+
+def _decoded(column: Any) -> Any:
+    """Return a column with its values in place of categories, of a type that Arrow compares."""
+    import pyarrow as pa
 
     from olss.tables.schema import as_type, value_type
 
     column = as_type(column, value_type(column.type))
-    if pa.types.is_float16(column.type):  # which Arrow does not look up
-        column = column.cast(pa.float32())
-    given = [v for v in values if v is not None]
-    try:
-        wanted = _arrow_values(name, given, column.type)
-    except (pa.ArrowException, KeyError, TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            f"where: the column {name!r} holds {column.type}, and {values!r} is no such value."
-        ) from error
-    found = pc.is_in(column, value_set=wanted)
-    if any(v is None for v in values):
-        found = pc.or_(found, pc.is_null(column, nan_is_null=True))
+    return column.cast(pa.float32()) if pa.types.is_float16(column.type) else column
+
+
+def _as_flags(found: Any) -> NDArray[np.bool_]:
     flags: NDArray[np.bool_] = np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False))
     return flags.astype(bool)
 
 
-def _arrow_values(name: str, given: list[Any], kind: Any) -> Any:
+def _arrow_values(name: str, kind: Any, given: list[Any]) -> Any:
     """Return values as an Arrow array of the type of a column, none of them cut off to fit."""
     import pyarrow as pa
 
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        dtype = np.dtype(kind.to_pandas_dtype())
-        given = _exact(name, given, dtype)
-        if dtype.kind != "f":
-            return pa.array([_integer(_read(value, dtype)) for value in given], kind)
     try:
-        return pa.array(given).cast(kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        if not all(isinstance(v, str | int | float | np.number) for v in given):
-            raise
-        return pa.array([str(v) for v in given]).cast(kind)
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            dtype = np.dtype(kind.to_pandas_dtype())
+            given = _exact(name, given, dtype)
+            if dtype.kind != "f":
+                return pa.array([_integer(_read(value, dtype)) for value in given], kind)
+        try:
+            return pa.array(given).cast(kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            if not all(isinstance(v, str | int | float | np.number) for v in given):
+                raise
+            return pa.array([str(v) for v in given]).cast(kind)
+    except InputError:
+        raise
+    except (pa.ArrowException, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise _no_such_value(name, kind, given) from error

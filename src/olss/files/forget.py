@@ -1,4 +1,4 @@
-"""Rows out of a sketch file for good."""
+"""Remove rows from a sketch file for good."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from olss.diagnostics.select import column_of
+from olss.diagnostics.select import chosen_rows, column_of, find_matches
 from olss.errors import InputError, OlssWarning
 from olss.memory import sketch_file
 from olss.memory.state import State
@@ -38,9 +38,11 @@ class Forgotten:
     ----------
     path : Path
     removed, rows, seen : int
-        Rows that went, rows held now, rows seen.
+        Rows removed, rows left, rows seen.
     remains : list of str
-        What of them is left in the file, in words.
+        What is left of them in the file, in words.
+    dry_run : bool
+        Whether the file was left as it is, and `removed` and `rows` are what they would be.
     """
 
     path: Path
@@ -48,28 +50,35 @@ class Forgotten:
     rows: int
     seen: int
     remains: list[str] = field(default_factory=list)
+    dry_run: bool = False
 
     def __str__(self) -> str:
         if not self.removed:
-            return f"{self.path}: no row held matches; the file is unchanged."
+            return escape_controls(f"{self.path}: no row held matches; the file is unchanged.")
         went = "1 row" if self.removed == 1 else f"{self.removed:,} rows"
-        lines = [f"{self.path}: {went} removed, {self.rows:,} of {self.seen:,} seen are left."]
+        done, are = ("would be removed", "would be") if self.dry_run else ("removed", "are")
+        lines = [f"{self.path}: {went} {done}, {self.rows:,} of {self.seen:,} seen {are} left."]
         return escape_controls("\n".join(lines + self.remains))
 
 
-def forget(path: str | os.PathLike[str], where: Mapping[str, Any]) -> Forgotten:
-    """Take rows out of a sketch file for good: the file is written anew, whole or not at all.
+def forget(
+    path: str | os.PathLike[str], where: Mapping[str, Any], *, dry_run: bool = False
+) -> Forgotten:
+    """Remove rows from a sketch file for good; it is replaced as a whole or not at all.
 
-    What a row taken out had in the sums kept is taken off; see `olss.Sketch.remove`. The file goes
-    on as before: under "weighted" and "reservoir" it is an unbiased sketch of all rows but these.
+    The rows are subtracted from the sums kept; see `olss.Sketch.remove`. The file can be continued
+    as before: under "weighted" and "reservoir" it is an unbiased sketch of all rows but these.
 
     Parameters
     ----------
     path : path
         A file made by `compress`, or by `olss.Sketch.save`.
-    where : mapping of str to value or values
-        Columns, and the values by which rows go; several columns must all match. None stands for
-        a missing value.
+    where : mapping of str to value, values or ranges
+        Columns, and what the rows to remove have there: a value, a list of values (any of them),
+        a range such as ``("<", 5)`` or a list of ranges (all of them). Several columns must all
+        match. None stands for a missing value.
+    dry_run : bool
+        Count the rows, and change nothing.
 
     Examples
     --------
@@ -88,6 +97,10 @@ def forget(path: str | os.PathLike[str], where: Mapping[str, Any]) -> Forgotten:
     with sketch_file.lock(path), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", OlssWarning)
         sketch = Sketch.load(path)
+        if dry_run:
+            state = state_of(sketch)
+            removed = int(chosen_rows(state, where).sum())
+            return Forgotten(path, removed, len(sketch) - removed, sketch.seen, dry_run=True)
         removed = sketch.remove(where=where)
         if removed:
             sketch.save(path)
@@ -102,9 +115,11 @@ def forget(path: str | os.PathLike[str], where: Mapping[str, Any]) -> Forgotten:
     return Forgotten(path, removed, len(sketch), sketch.seen, [*remains, COUNTS])
 
 
-def _known_values(state: State, where: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the values that the column plan, or a column of categories, knows by name."""
-    known: dict[str, set[Any]] = {name: set() for name in where}
+def _known_values(state: State, where: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the values chosen that stay listed, in the encoder or in a column of categories."""
+    import pyarrow as pa
+
+    known: dict[str, set[str]] = {name: set() for name in where}
     for column in () if state.encoder.plan is None else state.encoder.plan.columns:
         if isinstance(column, OneHot) and column.name in known:
             known[column.name] |= set(column.values)
@@ -113,9 +128,10 @@ def _known_values(state: State, where: Mapping[str, Any]) -> list[tuple[str, Any
         kind = getattr(column, "type", None)
         if hasattr(kind, "value_type") and hasattr(kind, "index_type"):  # categories
             for chunk in column.chunks:
-                known[name] |= set(chunk.dictionary.to_pylist())
+                known[name] |= {str(value) for value in chunk.dictionary.to_pylist()}
     found = []
     for name, wanted in where.items():
-        values = wanted if isinstance(wanted, list | tuple | set) else [wanted]
-        found += [(name, v) for v in values if v is not None and v in known[name]]
+        values = sorted(known[name])
+        matches = find_matches(name, pa.array(values, pa.large_string()), wanted)
+        found += [(name, value) for value, match in zip(values, matches, strict=True) if match]
     return found
