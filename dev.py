@@ -29,7 +29,7 @@ CACHE = HERE / ".cache"
 COMMANDS: dict[str, tuple[str, list[list[str]]]] = {
     "demo": ("lab", [["olss", "demo"]]),
     "olss": ("lab", [["olss"]]),
-    "test": ("dev", [["pytest"]]),
+    "test": ("dev", [["pytest", "-n", "2", "--dist", "worksteal"]]),
     "lint": ("dev", [["ruff", "check"], ["ruff", "format", "--check"], ["mypy"]]),
     "docs": ("dev", [["mkdocs", "build", "--strict"]]),
     "stats": ("dev", [["python", "-m", "benchmarks.stats"]]),

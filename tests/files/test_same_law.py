@@ -12,9 +12,10 @@ from olss.errors import InputError
 from olss.files import compress
 from olss.memory import Choice
 from olss.memory.policies import POLICIES
+from tests.repeated import repeated
 from tests.sketches import sample_pending
 
-ROWS, SIZE, REPEATS = 60, 12, 150
+ROWS, SIZE = 60, 12
 
 
 @pytest.fixture
@@ -36,14 +37,14 @@ def small_parts(monkeypatch):
     monkeypatch.setattr("olss.files.chunks.SMALL_BYTES", 1)
 
 
-def frequencies(draw):
+def frequencies(draw, repetitions):
     """Return how often each row is kept, and the mean of its weight (0 if it is not)."""
     counts, weights = np.zeros(ROWS), np.zeros(ROWS)
-    for seed in range(REPEATS):
+    for seed in range(repetitions):
         index, weight = draw(seed)
         counts[index] += 1
         weights[index] += weight
-    return counts / REPEATS, weights / REPEATS
+    return counts / repetitions, weights / repetitions
 
 
 def compressed(path, into, seed, **options):
@@ -52,8 +53,11 @@ def compressed(path, into, seed, **options):
     return sketch.index, sketch.weight
 
 
+@repeated(60, 300)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_rows_stay_as_often_from_files_as_from_memory(policy, table, tmp_path, small_parts):
+def test_rows_stay_as_often_from_files_as_from_memory(
+    policy, table, tmp_path, small_parts, repetitions
+):
     # Herding orders rows among those they came with, so it is given them in one block.
     group = ROWS if policy in ("balanced", "balanced-leverage") else 7
     pq.write_table(table, tmp_path / "in.parquet", row_group_size=group)
@@ -63,20 +67,21 @@ def test_rows_stay_as_often_from_files_as_from_memory(policy, table, tmp_path, s
         sketch.update(table, y="label")
         return sketch.index, sketch.weight
 
-    a, v = frequencies(in_memory)
+    a, v = frequencies(in_memory, repetitions)
     b, w = frequencies(
         lambda seed: compressed(
             tmp_path / "in.parquet", tmp_path / "out.parquet", seed, policy=policy
-        )
+        ),
+        repetitions,
     )
     p = (a + b) / 2
     # Four standard errors of the difference of two frequencies; and a row that always stays,
     # or never, does so in both.
-    bound = 4 * np.sqrt(2 * p * (1 - p) / REPEATS) + 1e-9
+    bound = 4 * np.sqrt(2 * p * (1 - p) / repetitions) + 1e-9
     assert (np.abs(a - b) <= bound).all(), (a - b) / bound
     if policy in ("weighted", "reservoir"):
         for mean, share in ((v, a), (w, b)):
-            error = np.sqrt((1 / np.maximum(share, 0.05) - 1) / REPEATS) + 1e-9
+            error = np.sqrt((1 / np.maximum(share, 0.05) - 1) / repetitions) + 1e-9
             assert (np.abs(mean - 1) <= 5 * error).all()
 
 
@@ -131,12 +136,15 @@ def test_a_policy_of_ones_own_goes_over_files_block_by_block(table, tmp_path, sm
         compress([table.slice(0, 3)], into=out)
 
 
+@repeated(75, 300)
 @pytest.mark.parametrize("blocks", [1, 4])
-def test_weighted_over_files_in_several_runs_stays_unbiased(table, tmp_path, blocks, small_parts):
+def test_weighted_over_files_in_several_runs_stays_unbiased(
+    table, tmp_path, blocks, small_parts, repetitions
+):
     for i, part in enumerate(np.array_split(np.arange(ROWS), blocks)):
         pq.write_table(table.take(part), tmp_path / f"{i}.parquet", row_group_size=7)
-    totals, repeats = [], REPEATS // blocks**0.5
-    for seed in range(int(repeats)):
+    totals = []
+    for seed in range(repetitions):
         out = tmp_path / "out.parquet"
         out.unlink(missing_ok=True)
         for i in range(blocks):

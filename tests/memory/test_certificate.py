@@ -107,7 +107,7 @@ def test_everything_kept_is_no_error():
     assert found.spectral < 1e-5
 
 
-@pytest.mark.parametrize("columns", [8, 100])
+@pytest.mark.parametrize("columns", [8, pytest.param(100, marks=pytest.mark.slow)])
 def test_rows_without_weights_are_judged_at_the_best_scale(columns):
     A = rng().standard_normal((3000, columns))
     X = A[:1000] * 1.1

@@ -12,10 +12,12 @@ from olss.core.sampling import inclusion_probabilities, pivotal_sample
 from olss.diagnostics.estimates import LEAST_ROWS, estimate
 from olss.errors import InputError
 from olss.sketch import Sketch
+from tests.repeated import repeated
 
-REPETITIONS = 1_000
-# Four standard errors of a share of 95% over the repetitions.
-ALLOWED = 4 * np.sqrt(0.95 * 0.05 / REPETITIONS)
+
+def allowed(repetitions):
+    """Return four standard errors of a share of 95%."""
+    return 4 * np.sqrt(0.95 * 0.05 / repetitions)
 
 
 def remembered(X, updates, size, rng):
@@ -40,8 +42,9 @@ def remembered(X, updates, size, rng):
     return rows, weight
 
 
+@repeated(300, 1_000)
 @pytest.mark.parametrize(("updates", "calibrated"), [(1, False), (8, False), (4, True)])
-def test_intervals_hold_as_often_as_they_say(updates, calibrated):
+def test_intervals_hold_as_often_as_they_say(updates, calibrated, repetitions):
     rng = np.random.default_rng([1, updates])
     N = 4_000
     levels = rng.choice(3, N, p=[0.7, 0.28, 0.02])
@@ -49,7 +52,7 @@ def test_intervals_hold_as_often_as_they_say(updates, calibrated):
     value = X @ [1, 2, 3, 1, 1, 1] + rng.standard_normal(N)
     other = rng.choice(2, N, p=[0.85, 0.15])  # what leverage does not know of
     hits = {}
-    for _ in range(REPETITIONS):
+    for _ in range(repetitions):
         rows, weight = remembered(X, updates, 300, rng)
         known = (X[rows], X.sum(axis=0)) if calibrated else None
         for name, labels in (("all", np.zeros(N)), ("level", levels), ("other", other)):
@@ -64,7 +67,8 @@ def test_intervals_hold_as_often_as_they_say(updates, calibrated):
                     )
     for key, held in hits.items():
         exact = calibrated and key[2] == "count" and key[0] in ("all", "level")
-        assert np.mean(held) == 1 if exact else abs(np.mean(held) - 0.95) < ALLOWED, key
+        share = np.mean(held)
+        assert share == 1 if exact else abs(share - 0.95) < allowed(repetitions), key
 
 
 @pytest.mark.parametrize("rows", [LEAST_ROWS, 15, 30])
@@ -74,7 +78,7 @@ def test_few_rows_are_enough_from_ten_on(rows):
     N, n = 20_000, 400
     hits = {"count": [], "total": [], "mean": []}
     given = []
-    for _ in range(2 * REPETITIONS):
+    for _ in range(2_000):
         value = rng.standard_normal(N) + 3
         part = rng.random(N) < rows / n
         kept = rng.choice(N, n, replace=False)

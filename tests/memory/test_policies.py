@@ -11,6 +11,7 @@ from olss.memory.policies import POLICIES, resolve_policy
 from olss.memory.pool import Choice, Pool
 from olss.memory.rows import RowStore
 from olss.sketch import Sketch
+from tests.repeated import repeated
 
 # Chance of a false alarm of one chi-square test; z-scores are bounded to match.
 ALPHA = 1e-4
@@ -139,11 +140,12 @@ def test_weighted_is_unbiased_over_20_unequal_tasks_in_any_order(order_seed, sco
     assert total.std() < 0.15  # near what was seen, each time
 
 
-def test_weighted_merged_in_any_tree_is_unbiased():
+@repeated(100, 1_000)
+def test_weighted_merged_in_any_tree_is_unbiased(repetitions):
     tasks = unequal_tasks(0)
     tree = np.random.default_rng(5)
     samples = []
-    for seed in range(400):
+    for seed in range(repetitions):
         shards = [
             Sketch(60, "weighted", seed=1_000 * seed + i).update(*task)
             for i, task in enumerate(tasks)

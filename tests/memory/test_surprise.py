@@ -9,6 +9,7 @@ from olss.errors import DataError, InputError, OlssWarning
 from olss.files.compress import compress
 from olss.memory.policies import Weighted
 from olss.sketch import Sketch
+from tests.repeated import repeated
 
 
 def tasks(kind, seed=0):
@@ -51,7 +52,8 @@ def assert_unbiased(samples, truth):
     assert np.abs(z).max() < 4, z
 
 
-@pytest.mark.parametrize(("kind", "repetitions"), [("number", 150), ("class", 70)])
+@repeated(60, 300)
+@pytest.mark.parametrize("kind", ["number", "class"])
 def test_it_is_unbiased_whatever_the_target(kind, repetitions):
     stream, samples = tasks(kind), []
     for seed in range(repetitions):
@@ -63,9 +65,10 @@ def test_it_is_unbiased_whatever_the_target(kind, repetitions):
     assert_unbiased(samples, truth_of(stream))
 
 
-def test_merged_it_is_unbiased_and_goes_by_the_scores_of_the_sketch_merged_into():
+@repeated(60, 500)
+def test_merged_it_is_unbiased_and_goes_by_the_scores_of_the_sketch_merged_into(repetitions):
     stream, samples = tasks("number"), []
-    for seed in range(200):
+    for seed in range(repetitions):
         first, second = Sketch(60, scores="target", seed=seed), Sketch(60, seed=10_000 + seed)
         for task, rows in enumerate(stream):
             (first if task % 2 else second).update(*rows, task=task)
