@@ -67,6 +67,23 @@ def test_the_table_names_every_floor_and_no_other():
     assert present - {"__main__"} == set(ALLOWED)
 
 
+def test_every_module_and_name_of_the_journeys_exists():
+    text = (ROOT / "docs" / "architecture.md").read_text().partition("## Four journeys")[2]
+    names = re.findall(rf"`((?:{'|'.join(ALLOWED)})(?:\.\w+)+)", text)
+    assert len(names) > 30
+    for name in names:
+        inside = name.split(".")
+        module = ".".join(inside)
+        while module not in MODULES:
+            module = module.rpartition(".")[0]
+            assert module, f"{name} is not a module"
+        path = PACKAGE / Path(*module.split("."))
+        source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        defined = re.findall(r"^ *(?:def|class) (\w+)", source.read_text(), flags=re.M)
+        rest = inside[module.count(".") + 1 :]
+        assert set(rest) <= set(defined), f"{name} is not defined in {source.name}"
+
+
 def test_few_modules_are_left_in_the_root():
     assert len(list(PACKAGE.glob("*.py"))) <= 8
 
