@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
+from olss.cli.compress import PYTHON_ONLY, _setting_options
+from olss.memory.config import settings
 from olss.memory.engine import BUFFER_ROWS
 from olss.memory.policies import POLICIES
 from olss.sketch import Sketch
@@ -223,3 +227,73 @@ def test_columns_stay_aligned_whatever_is_called_in_whatever_order(policy, seed)
         assert len(set(sketch.index.tolist())) == len(sketch)
     update()
     assert len(sketch) <= sketch.size
+
+
+LOOKS = {
+    "length": len,
+    "rows": lambda sketch: sketch.X,
+    "text": repr,
+    "description": lambda sketch: str(sketch.describe()),
+    "copy": lambda sketch: sketch.copy(),
+}
+
+
+def in_pieces(updates, rows):
+    """Cut updates into small ones, so that rows are pending in between."""
+    for update in updates:
+        n = len(update["rows"])
+        for start in range(0, n, rows):
+            at = slice(start, start + rows)
+            extra = {name: values[at] for name, values in update["extra"].items()}
+            yield update | {"rows": update["rows"][at], "y": update["y"][at], "extra": extra}
+
+
+@every_policy
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("rows", [1, 37, 2_000])
+def test_looking_changes_nothing(policy, look, rows):
+    unseen, seen = Sketch(SIZE, policy, seed=0), Sketch(SIZE, policy, seed=0)
+    for number, update in enumerate(in_pieces(stream(tasks=3, rows=700), rows)):
+        unseen.update(**update)
+        seen.update(**update)
+        if rows > 1 or number % 97 == 0:
+            LOOKS[look](seen)
+    assert fingerprint(seen) == fingerprint(unseen)
+
+
+@every_policy
+@pytest.mark.parametrize("kind", ["array", "table"])
+def test_a_saved_sketch_continues_as_if_it_had_not_been_saved(policy, kind, tmp_path):
+    path = tmp_path / "sketch.parquet"
+    options = {"seed": 0} if kind == "array" else {"seed": 0, "exclude": ["label"]}
+    unsaved, saved = Sketch(SIZE, policy, **options), Sketch(SIZE, policy, **options)
+    pending = 0
+    for number, update in enumerate(in_pieces(stream(tasks=3, rows=700), 130)):
+        if kind == "table":
+            rows = update["rows"].reshape(len(update["rows"]), -1).astype(float)
+            table = {f"x{j}": rows[:, j] for j in range(rows.shape[1])}
+            update = {"rows": pa.table(table | {"label": update["y"]}), "task": update["task"]}
+        unsaved.update(**update)
+        saved.update(**update)
+        if number % 3 == 1:
+            pending += saved._buffered.pending_rows
+            saved.save(path)
+            saved = Sketch.load(path)
+            assert fingerprint(saved) == fingerprint(unsaved)
+    assert fingerprint(saved) == fingerprint(unsaved)
+    assert pending or not POLICIES[policy].can_buffer
+    unsaved.save(tmp_path / "unsaved.parquet")
+    saved.save(path)
+    assert path.read_bytes() == (tmp_path / "unsaved.parquet").read_bytes()
+
+
+def test_every_setting_is_offered_wherever_settings_are():
+    declared = {entry.name: entry.default for entry in settings()}
+    signature = inspect.signature(Sketch).parameters
+    offered = {name: given.default for name, given in signature.items() if name != "seed"}
+    assert list(offered) == list(declared)
+    assert {k: v for k, v in offered.items() if k != "size"} == {
+        k: v for k, v in declared.items() if k != "size"
+    }
+    options = {parameter.name for parameter in _setting_options()}
+    assert options == set(declared) - set(PYTHON_ONLY)
