@@ -155,3 +155,36 @@ def test_weighted_over_files_in_several_runs_stays_unbiased(
     truth = [ROWS, table.column("a").to_numpy().sum()]
     error = np.std(totals, axis=0, ddof=1) / np.sqrt(len(totals))
     assert (np.abs(np.mean(totals, axis=0) - truth) < 4.5 * error).all()
+
+
+@pytest.mark.parametrize("route", ["one run", "continued", "merged"])
+def test_intervals_of_class_counts_hold_after_compress(route, tmp_path, monkeypatch):
+    # 100 runs: a true 95% falls below 0.88 in four of a thousand such counts.
+    monkeypatch.setattr("olss.files.chunks.SMALL_BYTES", 1)
+    rng = np.random.default_rng(0)
+    label = rng.choice(3, 4_000, p=[0.6, 0.3, 0.1])
+    x = rng.standard_normal((4_000, 3)) * (1 + label[:, None])
+    table = pa.table({f"x{j}": x[:, j] for j in range(3)} | {"label": label.astype(str)})
+    half = len(table) // 2
+    for number, part in enumerate((table.slice(0, half), table.slice(half))):
+        pq.write_table(part, tmp_path / f"{number}.parquet", row_group_size=500)
+    first, second = tmp_path / "0.parquet", tmp_path / "1.parquet"
+    counts, errors = [], []
+    for seed in range(100):
+        out = tmp_path / "out.parquet"
+        options = {"size": 250, "target": "label", "fresh": True}
+        compress([first] if route != "one run" else [first, second], into=out, seed=seed, **options)
+        if route == "continued":
+            compress([second], into=out)
+        sketch = Sketch.load(out)
+        if route == "merged":
+            compress([second], into=tmp_path / "other.parquet", seed=1_000 + seed, **options)
+            sketch.merge(Sketch.load(tmp_path / "other.parquet"))
+        found = sketch.estimate(by="label")
+        counts.append([found[name].count for name in "012"])
+        errors.append([found[name].count_se for name in "012"])
+    miss, se = np.abs(np.array(counts) - np.bincount(label)), np.array(errors)
+    assert ((miss < 1.96 * se).mean(axis=0) >= 0.88).all()
+    ratio = se.mean(axis=0) / np.std(counts, axis=0)
+    assert (ratio > 0.7).all(), ratio
+    assert (ratio < 1.45).all(), ratio

@@ -176,20 +176,25 @@ def pivotal_sample(pi: ArrayLike, rng: np.random.Generator) -> NDArray[np.int64]
 
 
 def threshold_sample(
-    weights: NDArray[np.float64], threshold: float, rng: np.random.Generator
+    weights: NDArray[np.float64],
+    threshold: float,
+    rng: np.random.Generator,
+    strata: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Sample rows with weights below a threshold, so that the chosen have that weight.
 
-    In random order, the weights laid end to end are cut into intervals of length `threshold` and a
-    last, shorter one. In each, at the same relative place, a row is picked, whose weight becomes
-    the interval's length: each weight is right on average, and their sum is unchanged. Rows with
-    weights at or above the threshold stay as they are.
+    In random order, or shuffled inside strata, the weights laid end to end are cut into intervals
+    of length `threshold` and a last, shorter one. In each, at the same relative place, a row is
+    picked, whose weight becomes the interval's length: each weight is right on average, and their
+    sum is unchanged. Rows with weights at or above the threshold stay as they are.
 
     Parameters
     ----------
     weights : (N,) array of positive numbers
     threshold : float
     rng : numpy.random.Generator
+    strata : (N,) int array, optional
+        Number of each row's stratum, of which each gets its share within a row.
 
     Returns
     -------
@@ -206,6 +211,8 @@ def threshold_sample(
     """
     large = np.flatnonzero(weights >= threshold)
     line = rng.permutation(np.flatnonzero(weights < threshold))
+    if strata is not None:
+        line = line[np.argsort(strata[line], kind="stable")]
     if not len(line):
         return large, np.ones(len(large))
     ends = np.cumsum(weights[line]) / threshold

@@ -315,7 +315,10 @@ class _ChunkSampler:
         priority = policy.priorities(_Candidates(context, self._scorer, chunk), self._rng)
         chosen, weight = np.arange(n), np.ones(n)
         if self._threshold is not None:
-            chosen, weight = policy.threshold_sample(weight, priority, self._threshold, self._rng)
+            strata = _to_strata(context, chunk.table)
+            chosen, weight = policy.threshold_sample(
+                weight, priority, self._threshold, self._rng, strata
+            )
         if len(chosen):
             store = _to_store(context, chunk, chosen, weight)
             self._enqueue(store.with_columns({"priority": priority[chosen]}))
@@ -398,6 +401,19 @@ def _to_store(context: ChunkContext, chunk: Chunk, chosen: Indices, weight: Floa
             "row": chunk.rows[chosen],
         }
     )
+
+
+def _to_strata(context: ChunkContext, table: Any) -> Indices | None:
+    """Return the number of each row's stratum in a chunk: its task and class."""
+    names = [context.task] if context.task is not None else []
+    names += [context.target] if context.target is not None and context.has_classes else []
+    strata: Indices | None = None
+    for name in names:
+        column = table.column(name).combine_chunks()
+        coded = column if hasattr(column, "indices") else column.dictionary_encode()
+        codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+        strata = codes if strata is None else strata * (codes.max() + 1) + codes
+    return strata
 
 
 def _check_tasks(name: str, column: Any, place: str) -> None:

@@ -138,7 +138,12 @@ class ThresholdPolicy(Policy):
         raise NotImplementedError
 
     def threshold_sample(
-        self, weight: Floats, priority: Floats, threshold: float, rng: np.random.Generator
+        self,
+        weight: Floats,
+        priority: Floats,
+        threshold: float,
+        rng: np.random.Generator,
+        strata: Indices | None = None,
     ) -> tuple[Indices, Floats]:
         """Return the new rows worth holding, and their weights, given an earlier threshold."""
         raise NotImplementedError
@@ -170,10 +175,16 @@ class VarOptPolicy(ThresholdPolicy):
         return float((weight * priority).min())
 
     def threshold_sample(
-        self, weight: Floats, priority: Floats, threshold: float, rng: np.random.Generator
+        self,
+        weight: Floats,
+        priority: Floats,
+        threshold: float,
+        rng: np.random.Generator,
+        strata: Indices | None = None,
     ) -> tuple[Indices, Floats]:
         """Sample by an earlier t, which can only grow."""
-        rows, factor = threshold_sample(weight * priority, threshold, rng)
+        apart = strata if self.leverage_scope is not None else None
+        rows, factor = threshold_sample(weight * priority, threshold, rng, apart)
         return rows, weight[rows] * factor
 
     def choose(self, pool: Pool, rng: np.random.Generator) -> Choice:
@@ -251,11 +262,16 @@ class Reservoir(VarOptPolicy):
         return np.ones(len(pool))
 
     def threshold_sample(
-        self, weight: Floats, priority: Floats, threshold: float, rng: np.random.Generator
+        self,
+        weight: Floats,
+        priority: Floats,
+        threshold: float,
+        rng: np.random.Generator,
+        strata: Indices | None = None,
     ) -> tuple[Indices, Floats]:
         """Sample without replacement where all rows have weight 1."""
         if not (weight == 1).all():
-            return super().threshold_sample(weight, priority, threshold, rng)
+            return super().threshold_sample(weight, priority, threshold, rng, strata)
         whole, rest = divmod(len(weight) / threshold, 1)
         rows = rng.choice(len(weight), min(int(whole) + 1, len(weight)), replace=False)
         return rows, (threshold * np.append(np.ones(int(whole)), rest))[: len(rows)]
@@ -281,7 +297,12 @@ class SmallestKeys(ThresholdPolicy):
         return float(priority.max())
 
     def threshold_sample(
-        self, weight: Floats, priority: Floats, threshold: float, rng: np.random.Generator
+        self,
+        weight: Floats,
+        priority: Floats,
+        threshold: float,
+        rng: np.random.Generator,
+        strata: Indices | None = None,
     ) -> tuple[Indices, Floats]:
         """Return the rows whose keys are small enough."""
         rows = np.flatnonzero(priority <= threshold)
