@@ -151,8 +151,12 @@ class Blocks:
         if self._converts(dtype):
             yield from self.read_copies(dtype, parts)
             return
+        plain = self._is_plain()
         for part in self._parts(dtype) if parts is None else parts:
-            yield part, self._block(part, dtype)
+            if plain:
+                yield part, np.asarray(self.source[part]).reshape(-1, self.columns)
+            else:
+                yield part, self._block(part, dtype)
 
     def read_copies(
         self, dtype: np.dtype[Any], parts: Iterable[slice] | None = None, *, more: int = 0
@@ -168,7 +172,7 @@ class Blocks:
             if len(buffer) < rows:
                 buffer = np.empty((rows, self.columns + more), dtype=dtype)
             block = buffer[:rows]
-            if self._converts(dtype):
+            if self._is_plain():  # assignment converts
                 block[:, : self.columns] = self.source[part].reshape(rows, self.columns)
             else:
                 block[:, : self.columns] = self._block(part, dtype)
@@ -196,12 +200,13 @@ class Blocks:
 
     def _converts(self, dtype: np.dtype[Any]) -> bool:
         """Return whether reading copies NumPy rows, for which one buffer is enough."""
-        source = self.source
-        return (
-            isinstance(source, np.ndarray)
-            and self.scale is None
-            and (source.dtype != dtype or not source.flags.c_contiguous)
+        return self._is_plain() and (
+            self.source.dtype != dtype or not self.source.flags.c_contiguous
         )
+
+    def _is_plain(self) -> bool:
+        """Return whether rows are read from a NumPy array as they are."""
+        return isinstance(self.source, np.ndarray) and self.scale is None
 
     def _block(self, part: slice, dtype: np.dtype[Any]) -> Any:
         if self.scale is None:
@@ -349,7 +354,7 @@ class _Narrow(Blocks):
         self.columns = S.shape[1]
         self.sparse = self.remote = False
 
-    def _converts(self, dtype: np.dtype[Any]) -> bool:
+    def _is_plain(self) -> bool:
         return False
 
     def pieces(self, dtype: np.dtype[Any], size: int | None = None) -> list[slice]:

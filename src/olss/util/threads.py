@@ -70,14 +70,15 @@ def ordered_map(
     """
     most = min(MAX_THREADS, MAX_BYTES // max(bytes_each, 1))
 
-    def run(threads: int) -> None:
-        if min(threads, len(parts)) <= 1 or not _run_parallel(parts, work, take, threads):
+    def run(allowed: int) -> None:
+        threads = min(allowed, most, len(parts))
+        if threads <= 1 or not _run_parallel(parts, work, take, threads):
             for result in work(iter(parts)):
                 if take is not None:
                     take(result)
 
     if most > 1:
-        _hold(lambda threads: run(min(threads, most, len(parts))), MAX_THREADS)
+        _hold(run, MAX_THREADS)
     else:
         run(1)
 
