@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
@@ -234,7 +235,7 @@ def test_several_new_files_by_a_pattern_of_the_shell(out, tmp_path):
     for seed, path in enumerate(new):
         frame(300, 7 + seed).to_csv(path, index=False)
     result = call("inspect", out, "--against", *new)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 4, result.output  # all of the first day
     assert "600 new rows" in result.output
 
 
@@ -250,3 +251,52 @@ def test_groups_by_several_columns(out):
     head, *lines = cells(result.output)
     assert head[:3] == ["carrier", "stops", "rows kept"]
     assert sum(int(line[2]) for line in lines) == len(Sketch.load(out))
+
+
+def test_estimates_as_json(out):
+    result = call("estimate", out, "--mean", "delay", "--count", "--by", "day", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    sketch = Sketch.load(out)
+    days = sketch.estimate("delay", by="day")
+    means = [line for line in found["estimates"] if line["what"] == "mean"]
+    assert [line["value"] for line in means] == pytest.approx(list(days.mean))
+    assert [line["low"] for line in means] == pytest.approx(list(days.interval("mean")[0]))
+    assert means[0]["group"] == {"day": "2026-01-01 00:00:00"}
+    assert means[0]["column"] == "delay"
+    (one,) = json.loads(call("estimate", out, "--json").output)["estimates"]
+    assert one == one | {"what": "count", "column": None, "group": {}, "missing": 0}
+    few = json.loads(call("estimate", out, "--where", "carrier=B6", "--json").output)
+    assert few["estimates"][0]["low"] is None  # too few rows
+
+
+def test_an_inspection_as_json(out, tmp_path):
+    frame(seed=5).to_csv(tmp_path / "same.csv", index=False)
+    result = call("inspect", out, "--json", "--against", tmp_path / "same.csv")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    sketch = Sketch.load(out)
+    assert (found["rows"], found["seen"], found["policy"]) == (600, 4_000, "weighted")
+    assert found["error"]["relative"] == pytest.approx(sketch.error().relative)
+    assert found["drift"]["alarm"] is False
+    assert sum(task["rows"] for task in found["tasks"]) == 600
+    assert found["files"][0]["rows"] == 4_000
+    assert found["unusual"][0]["index"] in sketch.index
+    assert {column["name"] for column in found["columns"]} == set(frame(10).columns)
+
+
+def test_the_exit_code_tells_of_drift(out, tmp_path):
+    frame(seed=5).assign(delay=99.0).to_csv(tmp_path / "new.csv", index=False)
+    result = call("inspect", out, "--against", tmp_path / "new.csv")
+    assert result.exit_code == 4
+    assert "drift: p" in result.output
+    assert "Exit codes" in call("inspect", "--help").output
+
+
+def test_the_most_unusual_rows_are_in_the_text(tmp_path):
+    data = frame().assign(delay=np.where(np.arange(4_000) == 1_234, 1e6, 5.0))
+    compress(data, into=tmp_path / "out.parquet", size=600, seed=0)
+    text = call("inspect", tmp_path / "out.parquet").output
+    lines = text[text.index("the most unusual rows") :].splitlines()
+    assert "row 1,234" in lines[1]
+    assert "delay 1e+06" in lines[1]

@@ -16,7 +16,7 @@ from olss import leverage_scores
 from olss.core.sampling import inclusion_probabilities
 from olss.errors import DataError, FormatError, InputError
 from olss.files import compress, inspect
-from olss.files.inspection_page import write_page
+from olss.files.page import write_page
 from olss.memory.policies import POLICIES
 from olss.sketch import Sketch
 from tests.repeated import repeated

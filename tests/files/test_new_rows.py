@@ -9,7 +9,7 @@ import pytest
 from olss import Sketch
 from olss.errors import DataError, InputError
 from olss.files import compress, inspect
-from olss.files.inspection import SAMPLE_ROWS, sample_new_rows
+from olss.files.inspect import SAMPLE_ROWS, sample_new_rows
 
 
 def table(rows, seed, shift=0.0):

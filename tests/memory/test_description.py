@@ -23,7 +23,7 @@ def test_its_text_fits_many_tasks_and_classes():
     X = np.random.default_rng(0).standard_normal((600, 2))
     sketch = Sketch(600).update(X, np.arange(600) % 30, task=np.arange(600) % 50)
     text = str(sketch.describe())
-    assert "... and 10 tasks more" in text
+    assert "the newest 40 of 50 tasks" in text
     table = text.splitlines()[4:-1]
     assert table[0].split()[:4] == ["task", "rows", "stand", "for"]
     assert len({len(line) for line in table}) == 1

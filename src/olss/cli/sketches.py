@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -14,7 +16,7 @@ from olss.errors import InputError
 from olss.util.terminal import echo, report_errors
 
 if TYPE_CHECKING:
-    from olss.diagnostics.estimates import Estimate
+    from olss.diagnostics.estimates import Estimate, Estimates
     from olss.files.forget import Forgotten
     from olss.sketch import Sketch
 
@@ -31,6 +33,10 @@ WHERE = typer.Option(
     ">= (quote them). Columns and ranges must all match; of several values of a column, any.",
 )
 
+AS_JSON = typer.Option(
+    "--json", help="Print JSON; numbers that are not known or not finite are null."
+)
+
 INSPECT_EXAMPLES = """\
 **Examples**
 
@@ -39,7 +45,11 @@ INSPECT_EXAMPLES = """\
 `olss inspect small.parquet --html page.html`  a page to look at, and to pass on
 
 `olss inspect small.parquet --against today.csv`  whether new rows are unlike those seen
+
+Exit codes: 0 done, and with --against no drift; 1 failed; 4 drift: the new rows are unlike those \
+seen.
 """
+DRIFTED = 4  # exit code when new rows are unlike those seen
 
 ESTIMATE_EXAMPLES = """\
 **Examples**
@@ -90,10 +100,11 @@ def _inspect(
     ] = None,
     against: Annotated[
         list[str] | None,
-        typer.Option(metavar="NEW...", help="Say whether the rows of these files are unlike it."),
+        typer.Option(metavar="NEW...", help="Test these files for drift; exit with 4 if found."),
     ] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
-    """Say what a sketch file holds, how good it is, and whether new files are unlike it."""
+    """Print what a sketch file holds, how good it is, and whether new files are unlike it."""
     from olss.files import inspect
 
     path, more = paths[0], [str(other) for other in paths[1:]]
@@ -104,12 +115,14 @@ def _inspect(
     # The shell makes several files of a pattern; all but the first come without the option.
     found = inspect(path, against=[*against, *more] if against else None)
     if html is not None:
-        from olss.files.inspection_page import write_page
+        from olss.files.page import write_page
 
         write_page(found, html)
-    echo(found)
-    if html is not None:
+    echo(_to_json(found.to_dict()) if as_json else found)
+    if html is not None and not as_json:
         echo(f"\nThe page is {html}")
+    if found.drift:
+        raise typer.Exit(DRIFTED)
 
 
 def _estimate(
@@ -135,12 +148,13 @@ def _estimate(
     ] = 0.95,
     calibrate: Annotated[
         bool,
-        typer.Option("--calibrate", help="Make use of exactly known totals of scored columns."),
+        typer.Option("--calibrate", help="Use the exactly known totals of scored columns."),
     ] = False,
+    as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Estimate counts, totals and means of everything seen, with intervals, by group.
 
-    Of files made with the policy weighted or reservoir: their weights say what rows stand for.
+    For files made with the policy weighted or reservoir, whose weights say what rows stand for.
     """
     from olss.diagnostics.select import names_of
     from olss.sketch import Sketch, state_of
@@ -154,7 +168,58 @@ def _estimate(
     for option, name in [*asked, *(("by", name) for name in by or ())]:
         if name:
             checks.column(f"--{option}", name, columns)
-    echo(_answer(sketch, asked, tuple(by or ()), _conditions(sketch, where), level, calibrate))
+    names, conditions = tuple(by or ()), _conditions(sketch, where)
+    found = [
+        sketch.estimate(name or None, by=names or None, where=conditions, calibrate=calibrate)
+        for _, name in asked
+    ]
+    if as_json:
+        pairs = zip(asked, found, strict=True)
+        lines = [line for (what, name), one in pairs for line in _as_dicts(one, what, name, level)]
+        echo(_to_json({"path": str(path), "level": level, "estimates": lines}))
+    else:
+        echo(_answer(sketch, found, asked, names, conditions, level))
+
+
+def _as_dicts(
+    found: Estimate | Estimates, what: str, name: str, level: float
+) -> Iterator[dict[str, Any]]:
+    """Yield a dictionary for each group, or one."""
+    from olss.diagnostics.estimates import Estimates
+
+    columns = list(found.groups) if isinstance(found, Estimates) else []
+    pairs = found if isinstance(found, Estimates) else [((), found)]
+    for labels, one in pairs:
+        figure, (low, high) = one.figures[what], one.interval(what, level)  # type: ignore[arg-type]
+        labels = labels if len(columns) != 1 else (labels,)
+        yield {
+            "what": what,
+            "column": name or None,
+            "group": dict(zip(columns, labels, strict=True)),
+            "value": figure.value,
+            "se": figure.se,
+            "low": low,
+            "high": high,
+            "rows": one.rows,
+            "missing": found.missing,
+        }
+
+
+def _to_json(value: object) -> str:
+    """Return JSON; what is not finite is null, what is not JSON (dates) a string."""
+    return json.dumps(_plain(value), allow_nan=False, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):  # of NumPy
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
 def _forget(
@@ -217,18 +282,14 @@ def _conditions(sketch: Sketch, where: Sequence[str] | None) -> dict[str, list[C
 
 
 def _answer(
-    sketch: Sketch, asked: Sequence[tuple[str, str]], by: tuple[str, ...], where: Any, level: float,
-    calibrate: bool,
+    sketch: Sketch, found: Sequence[Any], asked: Sequence[tuple[str, str]], by: tuple[str, ...],
+    where: Any, level: float,
 ) -> str:  # fmt: skip
     """Return a table of estimates: a line each, or a line a group."""
-    from olss.diagnostics.estimate_results import Estimate
+    from olss.diagnostics.estimates import Estimate
     from olss.sketch import config_of
     from olss.util.text import align_columns
 
-    found = [
-        sketch.estimate(name or None, by=by or None, where=where, calibrate=calibrate)
-        for _, name in asked
-    ]
     titles = [f"{what} {name}".strip() for what, name in asked]
     percent = f"{100 * level:.10g}%"
     if not by:

@@ -29,6 +29,7 @@ __all__ = [
     "Stretches",
     "UnusualRow",
     "along_stream",
+    "find_largest",
     "find_unusual_rows",
     "short_names",
 ]
@@ -58,6 +59,8 @@ class Description:
         Rows held per task and class.
     task_weight : (len(tasks),) array
         Sum of weights per task: an estimate of the rows seen of it.
+    task_end : (len(tasks),) int array
+        Position in the stream of the last row held of each task.
     weight : tuple of three floats
         Smallest, mean and largest weight.
     effective_rows : float
@@ -76,6 +79,7 @@ class Description:
     classes: list[Any] | None
     counts: NDArray[np.int64]
     task_weight: NDArray[np.float64]
+    task_end: NDArray[np.int64]
     weight: tuple[float, float, float]
     effective_rows: float
     scored: str
@@ -99,6 +103,8 @@ class Description:
         )
         counts = np.zeros((len(tasks), len(labels)), dtype=np.int64)
         np.add.at(counts, (i, j), 1)
+        ends = np.zeros(len(tasks), dtype=np.int64)
+        np.maximum.at(ends, i, state.rows["index"])
         return cls(
             rows=len(task),
             seen=state.seen,
@@ -106,6 +112,7 @@ class Description:
             classes=None if classes is None else labels.tolist(),
             counts=counts,
             task_weight=np.bincount(i, weight).astype(np.float64),
+            task_end=ends,
             weight=(float(weight.min()), float(weight.mean()), float(weight.max())),
             effective_rows=float(weight.sum() ** 2 / (weight**2).sum()),
             scored=_scored(config, state, columns) + _targeted(config, state),
@@ -133,7 +140,7 @@ class Description:
         ]
         lines += align_columns(self.table())
         if len(self.tasks) > TASKS:
-            lines.append(f"... and {len(self.tasks) - TASKS} tasks more")
+            lines.append(f"the newest {TASKS} of {len(self.tasks):,} tasks")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -144,7 +151,7 @@ class Description:
         head, *lines = self.table()
         most = max(int(counts.sum()) for counts in self.counts)
         rows = []
-        for line, counts in zip(lines, self.counts, strict=False):
+        for line, counts in zip(lines, self.counts[self.newest_tasks(TASKS)], strict=True):
             length = f'<div style="width:8em">{html_bar(counts.sum() / most)}</div>'
             rows.append([escape_html(line[0]), length, *map(escape_html, line[1:])])
         words = [
@@ -155,20 +162,26 @@ class Description:
             self.memory,
         ]
         if len(self.tasks) > TASKS:
-            words.append(f"the first {TASKS} of {len(self.tasks):,} tasks:")
+            words.append(f"the newest {TASKS} of {len(self.tasks):,} tasks:")
         said = "".join(f"<div>{escape_html(text)}</div>" for text in words)
         shown = html_table([head[0], "", *head[1:]], rows, left=2, style=CELL)
         return f'<div style="max-width:60em;line-height:1.5">{said}</div>{shown}'
 
     def table(self) -> list[list[str]]:
-        """Return rows by task and class as cells to read, the first line being the head."""
+        """Return rows by task and class as cells to read, after a line of titles."""
         shown = [] if self.classes is None else self.classes[:WIDTH]
         more = ["..."] if self.classes is not None and len(self.classes) > WIDTH else []
         lines = [["task", "rows", "stand for", *map(str, shown), *more]]
-        for task, counts, weight in zip(self.tasks, self.counts, self.task_weight, strict=True):
+        for i in self.newest_tasks(TASKS):
+            counts = self.counts[i]
             by_class = [f"{count:,}" for count in counts[: len(shown)]]
-            lines.append([str(task), f"{counts.sum():,}", f"{weight:,.0f}", *by_class, *more])
-        return lines[: TASKS + 1]
+            weight = f"{self.task_weight[i]:,.0f}"
+            lines.append([str(self.tasks[i]), f"{counts.sum():,}", weight, *by_class, *more])
+        return lines
+
+    def newest_tasks(self, count: int) -> list[int]:
+        """Return the places in `tasks` of those whose rows came last, in the order of `tasks`."""
+        return find_largest(self.task_end, count)
 
 
 def _column_uses(state: State) -> list[tuple[str, str, str]]:
@@ -179,6 +192,17 @@ def _column_uses(state: State) -> list[tuple[str, str, str]]:
     if state.moments is None or not encoder.plan.width:
         return encoder.plan.uses(np.ones(encoder.plan.width, dtype=bool))
     return encoder.plan.uses(encoder.varying(state.moments))
+
+
+def find_largest(values: NDArray[Any], count: int) -> list[int]:
+    """Return the places of the `count` largest values, in their order.
+
+    Examples
+    --------
+    >>> find_largest(np.array([5, 1, 7]), 2)
+    [0, 2]
+    """
+    return sorted(np.argsort(-values, kind="stable")[:count].tolist())
 
 
 def short_names(names: list[str]) -> list[str]:
@@ -238,13 +262,19 @@ class Stretches(NamedTuple):
 
 
 def along_stream(state: State, stretches: int = 50) -> Stretches:
-    """Return shares of stretches of equal length, of which there are as many as rows at most."""
-    edges = np.round(np.linspace(0, state.seen, min(stretches, state.seen) + 1))
+    """Return shares of stretches of equal length, of which there are as many as rows at most.
+
+    They begin with the stream or, if no row of its first twentieth is held (as with a window or a
+    half-life), with the first row held.
+    """
+    first = int(state.rows["index"].min())
+    start = first if 20 * first > state.seen else 0
+    edges = np.round(np.linspace(start, state.seen, min(stretches, state.seen - start) + 1))
     place = np.searchsorted(edges, state.rows["index"], side="right") - 1
     count = len(edges) - 1
     kept = np.bincount(place, minlength=count) / len(state.rows)
     stands = np.bincount(place, state.rows["weight"], minlength=count) / state.rows["weight"].sum()
-    return Stretches(edges, np.diff(edges) / state.seen, kept, stands)
+    return Stretches(edges, np.diff(edges) / (state.seen - start), kept, stands)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,6 @@
 
 from olss.files.compress import compress
 from olss.files.forget import forget
-from olss.files.inspection import inspect
+from olss.files.inspect import inspect
 
 __all__ = ["compress", "forget", "inspect"]

@@ -13,10 +13,15 @@ import scipy.sparse as sp
 
 import olss
 from olss.core.blocks import to_numpy
-from olss.diagnostics.describe import UnusualRow, along_stream, short_names
+from olss.diagnostics.describe import Stretches, UnusualRow, along_stream, find_largest, short_names
 from olss.errors import InputError
-from olss.files.inspection import Inspection, weight_bins, why_unknown
-from olss.files.page_charts import histogram, stream_chart
+from olss.files.inspect import (
+    Inspection,
+    explain_leverage,
+    locate_row,
+    weight_bins,
+    why_unknown,
+)
 from olss.sketch import Sketch, config_of, state_of
 from olss.util.files import write_atomic
 from olss.util.text import escape_html, format_bytes, format_duration, html_bar, html_table
@@ -26,8 +31,6 @@ __all__ = ["render_page", "write_page"]
 LINES = 30  # of a table of tasks, classes or files
 COLUMNS = 200  # of the table of columns
 ESTIMATES = 40  # numeric columns of which something is estimated
-UNUSUAL = 12
-PART = 0.08  # share of a row's leverage from which a column is named
 WEIGHS = "Each row kept stands for as many of the rows seen as its weight says."
 WEIGHS_NOT = "With this policy weights do not say how many of the rows seen a row stands for."
 KEPT, STANDS = "var(--kept)", "var(--stands)"
@@ -42,7 +45,7 @@ def write_page(found: Inspection, path: str | os.PathLike[str]) -> None:
 
 def render_page(found: Inspection) -> str:
     """Return the page as text."""
-    css = (files("olss.files") / "template" / "inspection.css").read_text(encoding="utf-8")
+    css = (files("olss.files") / "template" / "page.css").read_text(encoding="utf-8")
     parts: list[Callable[[Inspection], str]] = [
         _quality, _drift, _stream, _tasks, _estimates, _unusual, _columns, _files
     ]  # fmt: skip
@@ -183,54 +186,107 @@ def _drift(found: Inspection) -> str:
 
 def _stream(found: Inspection) -> str:
     shares = along_stream(state_of(found.sketch))
-    starts = np.cumsum([0, *(line["rows"] for line in found.files)])[1:-1]
+    starts = np.cumsum([0, *(line["rows"] for line in found.files)])[1:-1].tolist()
     weighs = _weighs(found.sketch)
     stands = '<span><i class="s"></i>what they stand for, by their weights</span>' if weighs else ""
     key = (
         f'<div class="key"><span><i class="k"></i>rows kept</span>{stands}'
         '<span><i class="d"></i>rows seen</span></div>'
     )
+    begin, end = int(shares.edges[0]), int(shares.edges[-1])
     note = "From the first row seen to the last: rows kept, in parts of what was seen there."
-    if len(starts):
+    if begin:
+        note = f"Rows kept, in parts of what was seen there. None of the first {begin:,} is kept."
+    if any(begin < start < end for start in starts):
         note += " Marks below are where a new file begins."
-    return _section("Over time", key + stream_chart(shares, starts, weighs=weighs), note)
+    ticks = "".join(f"<span>{begin + (end - begin) * k // 4:,}</span>" for k in range(5))
+    chart = _stream_chart(shares, starts, weighs) + f'<div class="ticks">{ticks}</div>'
+    return _section("Over time", key + chart, note)
+
+
+def _stream_chart(found: Stretches, starts: Sequence[int], weighs: bool) -> str:
+    """Return an SVG of what is kept of stretches of the stream, and of what that stands for.
+
+    It is stretched to the width of the page, so it holds no text.
+    """
+    kept, stands = found.kept / found.seen, found.stands / found.seen
+    top = 1.1 * max(float(kept.max()), float(stands.max()), 1.0)
+    begin, end = float(found.edges[0]), float(found.edges[-1])
+
+    def x(position: float) -> str:
+        return f"{1000 * (position - begin) / (end - begin):.1f}"
+
+    def y(value: float) -> str:
+        return f"{150 - 150 * value / top:.1f}"
+
+    places = list(zip(found.edges[:-1].tolist(), found.edges[1:].tolist(), strict=True))
+    area = " ".join(f"{x(a)},{y(k)} {x(b)},{y(k)}" for (a, b), k in zip(places, kept, strict=True))
+    line = " ".join(
+        f"{x(a)},{y(s)} {x(b)},{y(s)}" for (a, b), s in zip(places, stands, strict=True)
+    )
+    inside = [start for start in starts if begin < start < end]
+    marks = "".join(f"M{x(start)} 150v8" for start in inside[:: 1 + len(inside) // 400])
+    stands_for = f'<polyline class="stands" points="{line}"/>' if weighs else ""
+    return (
+        '<svg class="chart" viewBox="0 0 1000 160" preserveAspectRatio="none" role="img" '
+        'aria-label="What is kept of each part of the stream, and what it stands for">'
+        f'<polygon class="kept" points="0,150 {area} 1000,150"/>'
+        f'<path class="axis" d="M0 150H1000{marks}"/><path class="seen" d="M0 {y(1)}H1000"/>'
+        f"{stands_for}</svg>"
+    )
 
 
 def _tasks(found: Inspection) -> str:
     d, sketch = found.description, found.sketch
     names, rows = short_names([str(task) for task in d.tasks]), d.counts.sum(axis=1)
+    newest = d.newest_tasks(LINES)
     head, columns = ["task", "rows kept", "", "stand for", ""], [rows, d.task_weight]
-    by_task = _ranked(head, names, columns) if _weighs(sketch) else _ranked(head[:3], names, [rows])
-    left = "<section><h2>Rows by task</h2>" + by_task
+    if not _weighs(sketch):
+        head, columns = head[:3], [rows]
+    left = "<section><h2>Rows by task</h2>" + _ranked(head, names, columns, newest, "newest")
     if d.classes is not None:
+        counts = d.counts.sum(axis=0)
         left += "<h3>Rows by class</h3>" + _ranked(
-            ["class", "rows kept", ""], [str(c) for c in d.classes], [d.counts.sum(axis=0)]
+            ["class", "rows kept", ""],
+            [str(label) for label in d.classes],
+            [counts],
+            find_largest(counts, LINES),
+            "largest",
         )
-    bins = weight_bins(sketch.weight)
     low, mean, high = d.weight
     told = f"<p>{low:.4g} to {high:.4g}, mean {mean:.4g}.</p>"
-    if bins:
-        told += histogram([f"{a:.3g} to {b:.3g}" for a, b, _ in bins], [n for _, _, n in bins])
+    if bins := weight_bins(sketch.weight):
+        told += _ranked(
+            ["weight", "rows kept", ""],
+            [f"{a:.3g} to {b:.3g}" for a, b, _ in bins],
+            [np.array([count for _, _, count in bins])],
+        )
     else:
         told += f'<p class="soft">{"All are alike." if _weighs(sketch) else WEIGHS_NOT}</p>'
     right = "<section><h2>Weights</h2>" + told
     return f'<div class="pair">{left}</section>\n{right}</section></div>\n'
 
 
-def _ranked(head: list[str], names: Sequence[str], columns: Sequence[Any]) -> str:
-    """Return a table with a bar beside each number."""
+def _ranked(
+    head: list[str],
+    names: Sequence[str],
+    columns: Sequence[Any],
+    shown: Sequence[int] | None = None,
+    which: str = "",
+) -> str:
+    """Return a table with a bar beside each number, of the lines shown or of all."""
+    places = range(len(names)) if shown is None else shown
     tops = [max(float(np.max(values)), 1e-300) for values in columns]
     lines = []
-    for place, name in enumerate(names[:LINES]):
-        cells = [f'<span class="name">{escape_html(name)}</span>']
+    for place in places:
+        cells = [f'<span class="name">{escape_html(names[place])}</span>']
         for values, top, colour in zip(columns, tops, (KEPT, STANDS), strict=False):
-            cells.append(f"{values[place]:,.0f}")
-            cells.append(
-                f'<div style="min-width:5em">{html_bar(values[place] / top, colour)}</div>'
-            )
+            bar = html_bar(values[place] / top, colour)
+            cells += [f"{values[place]:,.0f}", f'<div class="bar">{bar}</div>']
         lines.append(cells)
-    more = f'<p class="note">and {len(names) - LINES:,} more</p>' if len(names) > LINES else ""
-    return _scroll(html_table(head, lines), "scroll") + more
+    cut = len(places) < len(names)
+    note = f'<p class="note">The {which} {len(places)} of {len(names):,}.</p>' if cut else ""
+    return note + _scroll(html_table(head, lines), "scroll")
 
 
 def _estimates(found: Inspection) -> str:
@@ -296,11 +352,11 @@ def _column_function(j: int) -> Callable[[Any], Any]:
 
 
 def _unusual(found: Inspection) -> str:
-    try:
-        rows = found.sketch.unusual(UNUSUAL)
-    except InputError as error:
-        return _section("The most unusual rows", f"<p>{escape_html(str(error).capitalize())}</p>")
-    lines = [_unusual_line(found, one) for one in rows]
+    if not found.unusual:
+        return _section(
+            "The most unusual rows", "<p>Not known: this needs moments of everything seen.</p>"
+        )
+    lines = [_unusual_line(found, one) for one in found.unusual]
     note = (
         "Rows of highest leverage in everything seen, and the columns that make them so, with the "
         "share each has in it. At a leverage of 1, no other row has anything in its direction."
@@ -311,40 +367,18 @@ def _unusual(found: Inspection) -> str:
 
 
 def _unusual_line(found: Inspection, one: UnusualRow) -> list[str]:
-    rows = state_of(found.sketch).rows
-    place = f"row {rows['index'][one.row]:,} of the stream"
-    if "source" in rows and rows["source"][one.row] >= 0:
-        address = found.files[int(rows["source"][one.row])]["address"]
-        place = f"{os.path.basename(address) or address}, row {rows['row'][one.row]:,}"
-    # Terms may be negative; what speaks for a row's being unusual is the others.
-    most = sum(max(part, 0.0) for _, part in one.parts)
-    parts = [(name, part / most) for name, part in one.parts[:5] if part > 0]
     chips = "".join(
-        f'<span class="chip"><b>{escape_html(name)}</b> '
-        f"{escape_html(_value(found, name, one.row))} "
+        f'<span class="chip"><b>{escape_html(name)}</b> {escape_html(value)} '
         f'<span class="soft">· {share:.0%}</span></span>'
-        for name, share in parts
-        if share >= PART and name != "(constant)"
+        for name, value, share in explain_leverage(found, one)
     )
     return [
         f"{one.leverage:.3g}",
         f"{one.times:,.0f}" if one.times >= 100 else f"{one.times:.3g}",
-        f"{rows['weight'][one.row]:.4g}",
-        escape_html(place),
+        f"{found.sketch.weight[one.row]:.4g}",
+        escape_html(locate_row(found, one)),
         chips or '<span class="soft">many together</span>',
     ]
-
-
-def _value(found: Inspection, name: str, row: int) -> str:
-    """Return a value of a row as a short text."""
-    X = state_of(found.sketch).rows["X"]
-    if state_of(found.sketch).table is None:
-        return ""
-    value = X.column(name)[row].as_py()
-    text = (
-        "missing" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-    )
-    return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 def _columns(found: Inspection) -> str:

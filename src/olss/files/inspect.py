@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.diagnostics.certificate import Certificate
-from olss.diagnostics.describe import Description, short_names
+from olss.diagnostics.describe import Description, UnusualRow, find_largest, short_names
 from olss.diagnostics.drift import Drift
-from olss.errors import DataError
+from olss.errors import DataError, InputError
 from olss.files.spool import as_paths
 from olss.memory.state import State
 from olss.sketch import Sketch, state_of
@@ -23,11 +23,20 @@ from olss.tables.readers import survey
 from olss.tables.sources import Source, find
 from olss.util.text import escape_controls
 
-__all__ = ["Inspection", "inspect", "weight_bins", "why_unknown"]
+__all__ = [
+    "Inspection",
+    "explain_leverage",
+    "inspect",
+    "locate_row",
+    "weight_bins",
+    "why_unknown",
+]
 
 BAR = 40
 BINS = 8
 LINES = 20
+UNUSUAL, UNUSUAL_LINES = 12, 5  # rows found, and of these in the text
+SHARE = 0.08  # of a row's leverage from which a column is named
 SAMPLE_ROWS = 20_000
 
 
@@ -49,6 +58,8 @@ class Inspection:
         How far the sketch is from everything seen; None if it keeps no moments.
     drift : Drift or None
         Whether the rows of other files are unlike it, if that was asked.
+    unusual : list of UnusualRow
+        The rows that stand out most; empty if the sketch keeps no moments.
     """
 
     path: Path
@@ -57,10 +68,61 @@ class Inspection:
     columns: list[tuple[str, str, str]]
     files: list[dict[str, Any]]
     error: Certificate | None
-    drift: Drift | None = None
+    drift: Drift | None
+    unusual: list[UnusualRow]
 
     def __str__(self) -> str:
         return escape_controls("\n".join(_lines(self)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as lists, dictionaries, strings and numbers, as ``--json`` prints."""
+        d, error, drift = self.description, self.error, self.drift
+        table = state_of(self.sketch).table
+        least, mean, most = d.weight
+        certificate = None if error is None else asdict(error) | {
+            "guaranteed": error.guaranteed, "law": error.law, "verdict": error.verdict
+        }  # fmt: skip
+        moved = None if drift is None else {
+            "alarm": drift.alarm, "p": drift.p, "alpha": drift.alpha, "novel": drift.novel,
+            "rows": drift.rows, "remembered": drift.remembered,
+            "columns": [
+                {"name": name, "p": p, "shift": shift, "spread": spread}
+                for name, p, shift, spread in zip(
+                    drift.names, drift.column_p.tolist(), drift.shift.tolist(),
+                    drift.spread.tolist(), strict=True,
+                )
+            ],
+        }  # fmt: skip
+        rows = d.counts.sum(axis=1).tolist()
+        tasks = zip(d.tasks, rows, d.task_weight.tolist(), strict=True)
+        classes = zip(d.classes or [], d.counts.sum(axis=0).tolist(), strict=False)
+        index, weight = self.sketch.index, self.sketch.weight
+        return {
+            "path": str(self.path), "rows": d.rows, "seen": d.seen, "size": self.sketch.size,
+            "policy": self.sketch.policy.name, "target": None if table is None else table.target,
+            "weight": {"least": least, "mean": mean, "most": most},
+            "effective_rows": d.effective_rows,
+            "bytes": {"rows": d.row_bytes, "moments": d.moments_bytes},
+            "error": certificate, "drift": moved,
+            "tasks": [{"task": task, "rows": n, "stands_for": w} for task, n, w in tasks],
+            "classes": [{"class": label, "rows": n} for label, n in classes],
+            "columns": [{"name": n, "use": use, "reason": why} for n, use, why in self.columns],
+            "files": [
+                {key: line[key] for key in ("run", "address", "rows")} for line in self.files
+            ],
+            "unusual": [
+                {
+                    "index": int(index[one.row]), "weight": float(weight[one.row]),
+                    "leverage": one.leverage, "times_the_mean": one.times,
+                    "where": locate_row(self, one),
+                    "columns": [
+                        {"name": name, "value": value, "share": share}
+                        for name, value, share in explain_leverage(self, one)
+                    ],
+                }
+                for one in self.unusual
+            ],
+        }  # fmt: skip
 
 
 def inspect(path: str | os.PathLike[str], *, against: Any = None) -> Inspection:
@@ -88,12 +150,16 @@ def inspect(path: str | os.PathLike[str], *, against: Any = None) -> Inspection:
     state = state_of(sketch)
     described = sketch.describe()
     error = None if state.moments is None else sketch.error()
+    try:
+        unusual = sketch.unusual(UNUSUAL)
+    except InputError:  # no moments
+        unusual = []
     moved = None
     if against is not None:
         with as_paths(against) as given:
             moved = sketch.drift(sample_new_rows(sketch, given))
     return Inspection(
-        Path(path), sketch, described, described.columns, list(state.files), error, moved
+        Path(path), sketch, described, described.columns, list(state.files), error, moved, unusual
     )
 
 
@@ -126,15 +192,26 @@ def _lines(found: Inspection) -> list[str]:
     if found.drift is not None:
         lines += ["", "the new files", *(f"  {line}" for line in str(found.drift).splitlines())]
     names = short_names([str(task) for task in d.tasks])
-    rows = d.counts.sum(axis=1)
-    lines += ["", "rows by task (standing for)"]
-    lines += _bars(names, rows.tolist(), [f"{w:,.0f}" for w in d.task_weight])
+    rows, newest = d.counts.sum(axis=1), d.newest_tasks(LINES)
+    lines += ["", "rows by task (standing for)" + _cut("newest", newest, names)]
+    lines += _bars(
+        [names[i] for i in newest],
+        [int(rows[i]) for i in newest],
+        [f"{d.task_weight[i]:,.0f}" for i in newest],
+    )
     if d.classes is not None:
-        lines += ["", "rows by class"]
-        lines += _bars([str(c) for c in d.classes], d.counts.sum(axis=0).tolist())
+        counts = d.counts.sum(axis=0)
+        largest = find_largest(counts, LINES)
+        lines += ["", "rows by class" + _cut("largest", largest, d.classes)]
+        lines += _bars([str(d.classes[i]) for i in largest], [int(counts[i]) for i in largest])
     if bins := weight_bins(sketch.weight):
         lines += ["", "rows by weight"]
         lines += _bars([f"{a:.4g} - {b:.4g}" for a, b, _ in bins], [n for _, _, n in bins])
+    if found.unusual:
+        lines += ["", "the most unusual rows (leverage in everything seen)"]
+    for one in found.unusual[:UNUSUAL_LINES]:
+        why = [f"{name} {value}".strip() for name, value, _ in explain_leverage(found, one)]
+        lines.append(f"  {one.leverage:.3g}  {locate_row(found, one)}: {', '.join(why) or 'many'}")
     if found.columns:
         width = max(len(name) for name, _, _ in found.columns)
         lines += ["", "columns"]
@@ -153,16 +230,51 @@ def _lines(found: Inspection) -> list[str]:
     return lines
 
 
+def _cut(which: str, shown: Sequence[int], all_of_them: Sequence[Any]) -> str:
+    cut = len(shown) < len(all_of_them)
+    return f": the {which} {len(shown)} of {len(all_of_them):,}" if cut else ""
+
+
 def _bars(names: list[str], values: list[int], notes: list[str] | None = None) -> list[str]:
     width, top = max(map(len, names)), max(values)
     lines = []
-    for i, (name, value) in enumerate(list(zip(names, values, strict=True))[:LINES]):
+    for i, (name, value) in enumerate(zip(names, values, strict=True)):
         bar = "█" * max(1, round(BAR * value / top)) if value else ""
         note = f" ({notes[i]})" if notes else ""
         lines.append(f"  {name:>{width}}  {bar} {value:,}{note}")
-    if len(names) > LINES:
-        lines.append(f"  ... and {len(names) - LINES} more")
     return lines
+
+
+def locate_row(found: Inspection, one: UnusualRow) -> str:
+    """Return where a row comes from, as text."""
+    rows = state_of(found.sketch).rows
+    if "source" in rows and rows["source"][one.row] >= 0:
+        address = found.files[int(rows["source"][one.row])]["address"]
+        return f"{os.path.basename(address) or address}, row {rows['row'][one.row]:,}"
+    return f"row {rows['index'][one.row]:,} of the stream"
+
+
+def explain_leverage(found: Inspection, one: UnusualRow) -> list[tuple[str, str, float]]:
+    """Return the columns that make a row unusual, its values there, and their shares."""
+    # Terms may be negative; the others make a row unusual.
+    most = sum(max(part, 0.0) for _, part in one.parts)
+    return [
+        (name, _value(found, name, one.row), part / most)
+        for name, part in one.parts[:5]
+        if part > 0 and part / most >= SHARE and name != "(constant)"
+    ]
+
+
+def _value(found: Inspection, name: str, row: int) -> str:
+    """Return a value of a row as a short text; nothing for an array."""
+    state = state_of(found.sketch)
+    if state.table is None:
+        return ""
+    value = state.rows["X"].column(name)[row].as_py()
+    if value is None:
+        return "missing"
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 def weight_bins(weight: NDArray[np.float64]) -> list[tuple[float, float, int]]:

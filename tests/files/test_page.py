@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from olss import Sketch
 from olss.errors import InputError
 from olss.files import compress, inspect
-from olss.files.inspection_page import render_page, write_page
+from olss.files.page import render_page, write_page
 from olss.memory.policies import POLICIES
 from tests.browser import Browser, find_chromium
 from tests.page_elements import Elements
@@ -191,7 +191,12 @@ def test_in_a_browser(found, tmp_path, dark, width):
             "[...document.querySelectorAll('svg')].some((s) => /NaN|Inf|undef/.test(s.outerHTML))"
         )
         assert not browser.run(broken)
-        assert browser.run("document.querySelectorAll('svg rect').length") > 20
+        points = "document.querySelector('polygon.kept').points.length"
+        assert browser.run(points) == 2 * 50 + 2
+        # The chart is as wide as its section, and letters are as large there as elsewhere.
+        chart = "document.querySelector('svg').getBoundingClientRect().width"
+        assert browser.run(chart) > 0.8 * browser.run("document.body.clientWidth")
+        assert browser.run("document.querySelectorAll('svg text').length") == 0
         # Text is told from what it stands on: contrast of at least 4.5, in either theme.
         assert browser.run(CONTRAST) >= 4.5
         told = browser.run("document.body.innerText")
@@ -214,6 +219,31 @@ CONTRAST = """(() => {
   }
   return least;
 })()"""
+
+
+def test_the_newest_tasks_and_the_largest_classes_are_shown(tmp_path):
+    """Task names sort against the stream: the newest has the name that sorts first."""
+    rng = np.random.default_rng(0)
+    sketch = Sketch(10_000, "reservoir", seed=0)
+    for day in range(60):
+        label = np.where(rng.random(70) < 0.1, rng.integers(0, 60, 70), 7 + day % 30)
+        sketch.update(rng.standard_normal((70, 2)), label, task=f"day-{99 - day}")
+    sketch.save(tmp_path / "s.parquet")
+    found = inspect(tmp_path / "s.parquet")
+    for text, lines in ((render_page(found), 30), (str(found), 20), (str(found.description), 40)):
+        assert f"newest {lines} of 60" in text
+        assert "day-40" in text
+        assert "day-99" not in text
+    assert "largest 30 of" in render_page(found)
+    assert len(found.to_dict()["tasks"]) == 60
+
+
+def test_the_axis_begins_with_the_first_row_held(tmp_path):
+    X = np.random.default_rng(0).standard_normal((5_000, 2))
+    Sketch(500, "recent").update(X).save(tmp_path / "s.parquet")
+    page = render_page(inspect(tmp_path / "s.parquet"))
+    assert "None of the first 4,500 is kept" in page
+    assert '<div class="ticks"><span>4,500</span>' in page
 
 
 def test_a_direction_that_is_missing_is_no_guarantee_and_named(tmp_path):
