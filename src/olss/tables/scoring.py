@@ -130,7 +130,7 @@ class TableRows(Blocks):
         self.sparse = self.remote = self.integers = False
         self.scale = self.noise = None
 
-    def _converts(self, dtype: np.dtype[Any]) -> bool:
+    def _is_plain(self) -> bool:
         return False
 
     def pieces(self, dtype: np.dtype[Any], size: int | None = None) -> list[slice]:
