@@ -115,9 +115,13 @@ class Sketch:
         Forget everything older than this many rows, or this long.
     time : str, optional
         The column with the time of each row: of the table, or in `extra`.
-    columns, exclude : sequence of str, optional
-        Tables: the columns to score, the columns not to score. All are kept. See
-        `olss.tables.encoder` for how dates, strings and missing values are encoded.
+    columns : sequence of str, or mapping of str to str, optional
+        Tables: the columns to score; all are kept. Or what some columns are, the others being
+        decided by the first rows: ``{"id": "ignore", "rating": "number", "zip": "category"}``; of
+        the target, "number" or "category". See `olss.tables.encoder` for how dates, strings and
+        missing values are encoded.
+    exclude : sequence of str, optional
+        Tables: the columns not to score.
     intercept : bool
         Tables: whether rows are scored with a constant added, so that the origin of a column does
         not matter.
@@ -184,7 +188,7 @@ class Sketch:
         half_life: float | str | timedelta | None = None,
         window: float | str | timedelta | None = None,
         time: str | None = None,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
         exclude: Sequence[str] = (),
         intercept: bool = False,
         new_columns: str = "error",

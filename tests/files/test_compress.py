@@ -474,3 +474,53 @@ def test_a_path_with_a_nul_is_refused(tmp_path):
         compress(tmp_path / "day.csv", into=f"{tmp_path}/a\0b.parquet", size=20)
     with pytest.raises(InputError, match="path"):
         Sketch(9).update(np.eye(3)).save(f"{tmp_path}/a\0b.parquet")
+
+
+def monthly(folder, *, gap=False, extra=False):
+    """Two files; in the second a target may be missing, and a column may be new."""
+    rng = np.random.default_rng(0)
+    for month in range(2):
+        frame = pd.DataFrame({"x": rng.standard_normal(300), "y": rng.standard_normal(300)})
+        if gap and month:
+            frame.loc[[3, 7], "y"] = None
+        if extra and month:
+            frame["new"] = np.arange(300)
+        frame.to_parquet(folder / f"{month}.parquet", index=False)
+    return [folder / "0.parquet", folder / "1.parquet"]
+
+
+@pytest.mark.parametrize("policy", ["weighted", "reservoir", "balanced"])
+def test_rows_without_target_are_refused_dropped_or_kept(policy, tmp_path):
+    inputs, out = monthly(tmp_path, gap=True), tmp_path / "out.parquet"
+    options = {"into": out, "size": 1_000, "target": "y", "policy": policy}
+    with pytest.raises(DataError, match="target"):
+        compress(inputs, **options)
+    assert not out.exists()
+    assert compress(inputs, missing_target="drop", **options).seen == 598
+    dropped = Sketch.load(out)
+    assert dropped.y.notna().all()
+    assert dropped.weight.sum() == pytest.approx(598)
+    assert sorted(dropped.index) == list(range(598))
+    rows = dropped.frame[dropped.frame["olss_source"].astype(str).str.endswith("1.parquet")]
+    assert not {3, 7} & set(rows["olss_row"])
+    assert compress(inputs, missing_target="keep", fresh=True, **options).seen == 600
+    assert Sketch.load(out).y.isna().sum() == 2
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_new_columns_are_refused_kept_or_ignored(runs, tmp_path):
+    inputs, out = monthly(tmp_path, extra=True), tmp_path / "out.parquet"
+    groups = [inputs] if runs == 1 else [[inputs[0]], [inputs[1]]]
+
+    def run(**options):
+        out.unlink(missing_ok=True)
+        for group in groups:
+            compress(group, into=out, size=1_000, target="y", **options)
+        return Sketch.load(out).X
+
+    with pytest.raises(DataError, match="new_columns"):
+        run()
+    assert list(run(new_columns="ignore")) == ["x"]
+    kept = run(new_columns="keep")
+    assert list(kept) == ["x", "new"]
+    assert kept["new"].isna().sum() == 300

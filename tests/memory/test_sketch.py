@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import array
+import copy
 import pickle
 import subprocess
 import sys
@@ -15,8 +16,8 @@ from threadpoolctl import threadpool_limits
 from olss.errors import InputError
 from olss.memory.engine import BUFFER_ROWS
 from olss.memory.policies import POLICIES
-from olss.sketch import Sketch
-from tests.sketches import fed, fingerprint, stream
+from olss.sketch import Sketch, config_of
+from tests.sketches import fed, fingerprint, sample_pending, stream
 
 
 def test_everything_stays_with_weight_one_while_there_is_room():
@@ -250,7 +251,7 @@ def test_many_tasks_cost_no_memory_beyond_the_rows():
     for task in range(60):
         sketch.update(rng.standard_normal((5, 2)), task=f"task {task}")
     assert sketch._buffered.pending_rows < BUFFER_ROWS
-    sketch.size = 20  # no row waits any more
+    sample_pending(sketch)
     assert len(pickle.dumps(sketch)) < 5_000
 
 
@@ -275,3 +276,36 @@ def test_the_same_rows_are_kept_on_any_number_of_threads(policy, scores, monkeyp
             sketch = fed(Sketch(600, policy, scores=scores, seed=0), updates)
             found.append(fingerprint(sketch))
     assert found[0] == found[1] == found[2]
+
+
+def test_a_shallow_copy_is_a_copy():
+    X = np.arange(1.0, 301.0).reshape(-1, 1)
+    sketch = Sketch(300, "reservoir", seed=0).update(X)
+    twin = copy.copy(sketch)
+    assert sketch.remove(where=np.arange(300) % 2 == 0) == 150
+    np.testing.assert_array_equal(twin.X, X)
+
+
+def test_what_a_sketch_returns_cannot_change_it():
+    sketch = Sketch(50, seed=0).update(np.ones((2_000, 2)), y=np.arange(2_000) % 3)
+    before = fingerprint(sketch)
+    with pytest.raises(ValueError, match="read-only"):
+        sketch.X[0] = 9
+    for column in (sketch.y, sketch.weight, sketch.task, sketch.index):
+        column[:] = 7
+    assert fingerprint(sketch) == before
+
+
+def test_columns_can_be_overruled_the_target_too(tmp_path):
+    rating = np.arange(400) % 5
+    table = {"id": [f"u{i % 8}" for i in range(400)], "x": np.arange(400.0), "rating": rating}
+    auto = Sketch(100, "balanced", seed=0).update(table, y="rating")
+    assert np.bincount(np.array(auto.y)).tolist() == [20] * 5
+    kinds = {"id": "ignore", "rating": "number"}
+    numbers = Sketch(100, "balanced", seed=0, columns=kinds).update(table, y="rating")
+    assert "id" not in numbers.describe().scored.split(";")[0]
+    assert numbers.describe().classes is None
+    numbers.save(tmp_path / "s.parquet")
+    assert config_of(Sketch.load(tmp_path / "s.parquet")).columns == kinds
+    with pytest.raises(InputError, match="columns"):
+        Sketch(10, columns={"id": "identifier"})

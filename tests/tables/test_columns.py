@@ -159,7 +159,7 @@ def test_what_cannot_be_scored_says_why():
 
 
 def plan_of_every_kind():
-    n = 120
+    n = 300
     return fit_encoder(
         pa.table(
             {

@@ -137,7 +137,7 @@ def test_infinity_is_named_with_its_place():
 
 
 def test_what_each_kind_of_column_is_used_for():
-    n = 300
+    n = 600
     table = pa.table(
         {
             "text": [f"word {i}" for i in range(n)],
@@ -296,3 +296,27 @@ def test_a_gap_is_the_median_wherever_it_is():
     found = numbers(plan, new.to_batches()[0], True, "float32")
     assert (found[1, ::7] == 0).all()
     assert np.isfinite(found).all()
+
+
+def test_many_texts_with_few_rows_each_are_identifiers_unless_the_user_says_otherwise():
+    n = 60
+    table = pa.table(
+        {
+            "id": [f"customer {i % 20}" for i in range(n)],
+            "zip": [f"{i % 20}" for i in range(n)],
+            "x": np.arange(float(n)),
+            "counter": np.arange(n),
+        }
+    )
+    assert {c.name: c.use for c in fit_encoder(table).columns}["id"] == "passthrough"
+    kinds = {"zip": "category", "counter": "ignore", "x": "number"}
+    chosen = {c.name: c.use for c in fit_encoder(table, columns=kinds).columns}
+    assert chosen == {
+        "id": "passthrough",
+        "zip": "one-hot",
+        "x": "number",
+        "counter": "passthrough",
+    }
+    for wrong in ({"id": "number"}, {"x": "category"}):
+        with pytest.raises(InputError, match=f"columns: '{next(iter(wrong))}'"):
+            fit_encoder(table, columns=wrong)

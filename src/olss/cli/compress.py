@@ -123,8 +123,8 @@ def _compress(
 
     for name in ("scores", "half_life", "window"):
         settings[name] = _parse_number(settings[name])
-    for name in ("columns", "exclude"):
-        settings[name] = _parse_names(settings[name])
+    settings["columns"] = _parse_columns(settings["columns"])
+    settings["exclude"] = _parse_names(settings["exclude"])
     try:
         with _show_progress(quiet) as progress:
             summary = compress(
@@ -179,6 +179,14 @@ def _show_progress(quiet: bool) -> Iterator[Progress | None]:
 
 def _parse_names(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _parse_columns(text: str | None) -> list[str] | dict[str, str] | None:
+    """Return names, or what each column is, of texts A,B or A=KIND,B=KIND."""
+    names = _parse_names(text)
+    if names is None or not all("=" in name for name in names):
+        return names
+    return dict((name.rpartition("=")[0], name.rpartition("=")[2]) for name in names)
 
 
 def _parse_number(text: str | None) -> str | float | None:

@@ -403,7 +403,9 @@ def _scan_inputs(job: _Target, inputs: Sequence[str | Source], skip_bad: bool) -
 def _fit_encoder(job: _Target, found: _Inputs) -> tuple[_Target, ChunkContext, list[Partition]]:
     """Fit the encoder to a sample, decide whether the target is a class, and cut the input."""
     config, state, policy = job.config, job.state, job.config.policy
-    encoder, has_classes = state.encoder, state.has_classes
+    encoder, has_classes = state.encoder, config.target_is_class(job.target)
+    if has_classes is None:
+        has_classes = state.has_classes
     needs_moments = policy.leverage_scope is not None or engine.keeps_moments(config, state)
     uses_features = policy.uses_features or needs_moments
     fits = encoder.plan is None and uses_features

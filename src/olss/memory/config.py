@@ -6,7 +6,7 @@ all take their settings from here, so that none of them can miss one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # the command line reads the settings, and must start quickly
 
 __all__ = ["Config", "settings"]
 
+COLUMN_KINDS = ("ignore", "number", "category")
 SCORES = ("auto", "exact", "ridge", "sketched", "target", "target-number")
 
 Check = Callable[[str, Any], Any]
@@ -67,6 +68,15 @@ def _check_names(name: str, value: Any) -> tuple[str, ...] | None:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InputError(f"{name} must be a list of column names, found {value!r}.")
     return tuple(str(checks.optional_column(name, entry)) for entry in value)
+
+
+def _check_columns(name: str, value: Any) -> tuple[str, ...] | dict[str, str] | None:
+    if not isinstance(value, Mapping):
+        return _check_names(name, value)
+    for column, kind in value.items():
+        checks.optional_column(name, column)
+        checks.choice(f"{name}[{column!r}]", kind, COLUMN_KINDS)
+    return dict(value)
 
 
 def _check_optional_flag(name: str, value: Any) -> bool | None:
@@ -145,8 +155,13 @@ class Config:
         default=None,
         metadata=_spec(checks.optional_column, "Column with the time of each row.", "COL"),
     )
-    columns: tuple[str, ...] | None = field(
-        default=None, metadata=_spec(_check_names, "Columns to score; all are kept.", "A,B,...")
+    columns: tuple[str, ...] | dict[str, str] | None = field(
+        default=None,
+        metadata=_spec(
+            _check_columns,
+            "Columns to score (all are kept), or what some are: id=ignore,r=number,zip=category.",
+            "A,B,...",
+        ),
     )
     exclude: tuple[str, ...] = field(
         default=(), metadata=_spec(_check_names, "Columns not to score; all are kept.", "A,B,...")
@@ -206,6 +221,11 @@ class Config:
     def leverage(self) -> str | float:
         """How leverage is scored."""
         return "auto" if self.uses_target else self.scores
+
+    def target_is_class(self, name: str | None) -> bool | None:
+        """Return whether `columns` says that the target is a class; None if it says nothing."""
+        kind = self.columns.get(name or "") if isinstance(self.columns, dict) else None
+        return None if kind not in ("number", "category") else kind == "category"
 
     @property
     def forgets(self) -> bool:

@@ -7,7 +7,7 @@ or the user's feature map.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,7 +76,7 @@ class Encoder:
         self,
         held: Array | None,
         new: Array,
-        columns: Collection[str] | None,
+        columns: Collection[str] | Mapping[str, str] | None,
         exclude: Collection[str],
     ) -> Encoder:
         """Return the encoder fitted to new rows, as far as earlier rows have not done that."""
@@ -142,7 +142,7 @@ class Encoder:
         self,
         X: Any,
         pending: Sequence[Any],
-        columns: Collection[str] | None,
+        columns: Collection[str] | Mapping[str, str] | None,
         exclude: Collection[str],
     ) -> None:
         """Raise `DataError` if rows of a table could not be scored later, beside those pending."""

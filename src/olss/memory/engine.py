@@ -313,8 +313,9 @@ def _apply_update(config: Config, state: State, new: RowStore) -> State:
             moments = SeenMoments()
         if moments is not None:  # once unknown, the moments of everything seen stay unknown
             moments = encoder.accumulate(moments, new["X"], new["initial_weight"])
-    has_classes = state.has_classes
-    if "y" in new and len(new):
+    chosen = config.target_is_class(state.table.target if state.table else None)
+    has_classes = state.has_classes if chosen is None else chosen
+    if chosen is None and "y" in new and len(new):
         matters = config.policy.by_class or config.scores == "target"
         has_classes = say_classes(new["y"], has_classes, matters=matters)
     state = state.replace(

@@ -1,9 +1,10 @@
 """Decide whether a target is a class, by one rule for arrays, tables, files and streams.
 
-Strings, booleans and categories are classes. Integers are classes if there are at most `MANY`
-distinct ones; written as floats, if there are at most `FEW`, or at least `ROWS_PER_CLASS` rows for
-each, on average. Everything else is a numeric target: other numbers, dates, lists, an empty column.
-More than `FEW` integers with fewer rows for each are ambiguous, and a note reports the decision.
+Strings, booleans and categories are classes. Integers are classes if there are at most `FEW`
+distinct ones, or at most `MANY` with at least two rows for each, on average; written as floats,
+with at least `ROWS_PER_CLASS` rows for each. Everything else is a numeric target: other numbers,
+dates, lists, an empty column. More than `FEW` integers with fewer rows for each than
+`ROWS_PER_CLASS` are ambiguous, and a note reports the decision.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def classify_target(target: Any, name: str = "y") -> Verdict:
     >>> classify_target(np.array([0.5, 1.0, 2.0])).is_class
     False
     >>> classify_target(np.arange(50.0)).note
-    'y: 50 distinct integers in 50 rows are taken as numbers to predict, not as classes.'
+    "y: 50 distinct integers in 50 rows are taken as numbers to predict, not as classes; ..."
     """
     if not isinstance(target, np.ndarray):
         return _column_verdict(target, name)
@@ -87,11 +88,13 @@ def _number_verdict(values: NDArray[Any], name: str) -> Verdict:
     if different <= FEW:
         return Verdict(different > 0)
     enough = ROWS_PER_CLASS * different <= len(values)
-    is_class = different <= MANY and (enough or values.dtype.kind != "f")
+    few_each = 2 * different > len(values)  # rather identifiers
+    is_class = different <= MANY and (enough or (values.dtype.kind != "f" and not few_each))
     if enough and is_class:
         return Verdict(True)
     taken = "classes, not as numbers" if is_class else "numbers to predict, not as classes"
     return Verdict(
         is_class,
-        f"{name}: {different:,} distinct integers in {len(values):,} rows are taken as {taken}.",
+        f"{name}: {different:,} distinct integers in {len(values):,} rows are taken as {taken}; "
+        f"of a table, columns={{{name!r}: 'number'}} or 'category' overrules that.",
     )

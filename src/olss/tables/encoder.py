@@ -10,14 +10,15 @@ encoded in the same way.
   number indicates them.
 - Text of at most 32 distinct values in the sample is one-hot encoded, with one more indicator for
   all other values and missing ones. Text of at most 1,000 values is hashed to 32 indicators.
-  In either case there must be at least two rows per value, on average.
+  In either case there must be at least five rows per value, on average; two, if there are at
+  most eight values.
 - Everything else is passed through and not scored: other text, nested and binary columns, and
   columns that are constant over the whole input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -31,7 +32,7 @@ from olss.errors import DataError, InputError
 from olss.tables.columns import MAX_WIDTH, Column, Date, Number, Passthrough, Vector, decode
 from olss.tables.missing_values import Floats
 from olss.tables.schema import value_type
-from olss.tables.text_columns import MAX_ONE_HOT, Hashed, OneHot
+from olss.tables.text_columns import MAX_ONE_HOT, Hashed, OneHot, fit_category
 from olss.util import checks
 
 __all__ = ["LARGEST", "Encoded", "TableEncoder", "fit_encoder"]
@@ -207,7 +208,7 @@ class TableEncoder:
 def fit_encoder(
     sample: Any,
     *,
-    columns: Collection[str] | None = None,
+    columns: Collection[str] | Mapping[str, str] | None = None,
     exclude: Collection[str] = (),
     apart: Collection[str] = (),
     limit: int | None = COLUMN_LIMIT - 1,
@@ -218,7 +219,8 @@ def fit_encoder(
     ----------
     sample : pyarrow.Table
     columns, exclude : collection of str
-        Columns to score, columns not to score.
+        Columns to score, columns not to score. Or `columns` maps some to "ignore", "number" or
+        "category", and the others are decided by the sample.
     apart : collection of str
         Target and task, which are not scored.
     limit : int or None
@@ -231,7 +233,8 @@ def fit_encoder(
     >>> [(column.name, column.use, column.width) for column in fit_encoder(table).columns]
     [('x', 'number', 2), ('colour', 'one-hot', 3)]
     """
-    chosen = None if columns is None else set(columns)
+    kinds = columns if isinstance(columns, Mapping) else {}
+    chosen = None if columns is None or isinstance(columns, Mapping) else set(columns)
     exclude, apart = set(exclude), set(apart)
     fitted: list[Column] = []
     small = True
@@ -241,7 +244,7 @@ def fit_encoder(
         elif name in exclude or (chosen is not None and name not in chosen):
             fitted.append(Passthrough(name, str(column.type), "not asked for"))
         else:
-            fitted.append(fit_column(name, column))
+            fitted.append(_fit_as(kinds.get(name), name, column))
             small &= fitted[-1].fits_float32(value_type(column.type))
     encoder = TableEncoder(tuple(fitted), "float32" if small else "float64")
     if limit is not None and encoder.width > limit:
@@ -250,6 +253,20 @@ def fit_encoder(
             "the important columns with columns=, or leave some out with exclude=."
         )
     return encoder
+
+
+def _fit_as(kind: str | None, name: str, column: Any) -> Column:
+    """Fit a column as what the user says it is, or else by the sample."""
+    if kind == "ignore":
+        return Passthrough(name, str(column.type), "ignored by choice")
+    if kind == "category":
+        return fit_category(name, decode(column))
+    fitted = fit_column(name, column)
+    if kind == "number" and not isinstance(fitted, Number):
+        raise InputError(
+            f"columns: {name!r} must hold numbers or dates to be a number, found {column.type}."
+        )
+    return fitted
 
 
 KINDS: dict[str, type[Column]] = {

@@ -11,15 +11,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.errors import InputError
 from olss.tables.columns import Column
 from olss.tables.missing_values import Floats
 from olss.tables.schema import is_text, numpy_array
 
-__all__ = ["MAX_ONE_HOT", "Hashed", "OneHot"]
+__all__ = ["MAX_ONE_HOT", "Hashed", "OneHot", "fit_category"]
 
 # Text of at most so many distinct values is one-hot encoded, of at most so many hashed.
 MAX_ONE_HOT = 32
 MAX_HASHED = 1000
+FEW_VALUES = 8
 BUCKETS = 32
 MISSING = "\0missing"
 
@@ -146,6 +148,23 @@ def _few_values(column: Any) -> list[str] | str:
     distinct = values.unique()
     if not len(distinct):
         return "empty"
-    if len(distinct) > MAX_HASHED or 2 * len(distinct) > max(len(values), 4):
+    # Many values with few rows each are rather identifiers than categories.
+    rows_each = 2 if len(distinct) <= FEW_VALUES else 5
+    if len(distinct) > MAX_HASHED or rows_each * len(distinct) > max(len(values), 4):
         return f"text, {len(distinct):,} values in {len(values):,}"
     return sorted(distinct.to_pylist())
+
+
+def fit_category(name: str, column: Any) -> OneHot | Hashed:
+    """Return a text column encoded as a category, however many values it has."""
+    import pyarrow as pa
+
+    if not is_text(column.type):
+        raise InputError(
+            f"columns: {name!r} must hold strings to be a category, found {column.type}; cast it."
+        )
+    distinct = sorted(column.cast(pa.large_string()).drop_null().unique().to_pylist())
+    kind, why = str(column.type), f"{len(distinct)} values, a category by choice"
+    if len(distinct) <= MAX_ONE_HOT:
+        return OneHot(name, kind, why, tuple(distinct))
+    return Hashed(name, kind, why, BUCKETS)
