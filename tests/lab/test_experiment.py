@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from olss.errors import InputError
-from olss.lab.experiment import Experiment, load, parse, safe_name
+from olss.lab.experiment import Experiment, find_code, load, parse, safe_name
 from olss.lab.single_run import check
 from olss.lab.toml_tables import apply_change
 from olss.streams import Dataset, from_config
@@ -295,3 +295,14 @@ def test_own_parts_are_found_beside_the_file_and_their_code_is_a_setting(
     assert "code" not in sketch.content()
     code.write_text("class Mine: x = 1\n")
     assert load(path, [change]).run_specs()[0].code != sgd.code
+
+
+def test_reading_an_experiment_runs_no_code_of_the_user(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    package = tmp_path / "mine_unread"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('imported')")
+    (package / "parts.py").write_text("raise SystemExit('imported')")
+    assert list(find_code({"loss": "mine_unread.parts:Loss"}, "a file")) == ["mine_unread.parts"]
+    with pytest.raises(InputError, match="loss"):
+        find_code({"loss": "mine_unread.elsewhere:Loss"}, "a file")

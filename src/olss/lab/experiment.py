@@ -16,7 +16,7 @@ import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -329,13 +329,24 @@ def find_code(settings: Mapping[str, Any], source: str) -> dict[str, str]:
 
 
 def _hash_module(key: str, module: str, source: str) -> str:
-    try:
-        found = find_spec(module)
-    except (ImportError, ValueError):  # a package above it is missing
-        found = None
-    if found is None or not found.origin or not Path(found.origin).is_file():
+    origin = _find_file(module)
+    if origin is None:
         raise InputError(
             f"{key} of {source} names the module {module!r}, which was not found: put "
             f"{module.partition('.')[0]}.py beside the experiment file or into the current folder."
         )
-    return hashlib.sha256(Path(found.origin).read_bytes()).hexdigest()
+    return hashlib.sha256(origin.read_bytes()).hexdigest()
+
+
+def _find_file(module: str) -> Path | None:
+    """Return the file of a module, without importing it or the packages it is in."""
+    parts, places, found = module.split("."), None, None
+    for depth in range(len(parts)):
+        found = PathFinder.find_spec(".".join(parts[: depth + 1]), places)
+        if found is None:
+            return None
+        places = found.submodule_search_locations
+        if places is None and depth + 1 < len(parts):
+            return None
+    origin = None if found is None or not found.origin else Path(found.origin)
+    return origin if origin is not None and origin.is_file() else None
