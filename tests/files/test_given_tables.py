@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import tempfile
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
 from olss import Sketch
-from olss.errors import DataError, InputError
+from olss.errors import DataError, FormatError, InputError
 from olss.files import compress
 
 TABLE = pa.table({"a": np.random.default_rng(0).standard_normal(500), "t": ["x", "y"] * 250})
@@ -117,3 +120,65 @@ def test_categories_that_differ_in_parts_of_a_table_are_united_and_in_an_iterato
     )
     with pytest.raises(InputError, match="the same categories, in one order"):
         compress(iter([[first, second]]), into=tmp_path / "other.parquet", size=9)
+
+
+def as_bytes(kind):
+    out = io.BytesIO()
+    if kind == "parquet":
+        pq.write_table(TABLE, out)
+    elif kind == "arrow":
+        with pa.ipc.new_file(out, TABLE.schema) as writer:
+            writer.write_table(TABLE)
+    elif kind == "stream":
+        with pa.ipc.new_stream(out, TABLE.schema) as writer:
+            writer.write_table(TABLE)
+    elif kind == "orc":
+        pa.orc.write_table(TABLE, out)
+    elif kind == "csv":
+        out.write(TABLE.to_pandas().to_csv(index=False).encode())
+    else:
+        out.write(TABLE.to_pandas().to_json(orient="records", lines=True).encode())
+    return out.getvalue()
+
+
+def pipe(monkeypatch, content):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "stream", "orc", "csv", "json"])
+@pytest.mark.parametrize("policy", ["weighted", "reservoir"])
+def test_standard_input_is_read_like_a_table(tmp_path, monkeypatch, kind, packed, policy):
+    content = as_bytes(kind)
+    pipe(monkeypatch, gzip.compress(content) if packed else content)
+    compress("-", into=tmp_path / "a.parquet", size=50, policy=policy, seed=0)
+    compress(TABLE, into=tmp_path / "b.parquet", size=50, policy=policy, seed=0)
+    piped, given = (Sketch.load(tmp_path / f"{name}.parquet").frame for name in "ab")
+    pd.testing.assert_frame_equal(piped, given, check_exact=False, rtol=1e-9)
+
+
+def test_standard_input_continues_and_is_known_when_it_comes_again(tmp_path, monkeypatch):
+    out = tmp_path / "out.parquet"
+    compress(TABLE, into=out, size=50, seed=0)
+    more = as_bytes("csv").replace(b"x", b"z")
+    for content, new in ((more, 500), (more, 0)):
+        pipe(monkeypatch, content)
+        assert compress("-", into=out).new == new
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "words"),
+    [
+        (b"", DataError, "empty"),
+        (b"\x00\x01\x02", FormatError, "unknown format"),
+        (gzip.compress(b"a,b")[:9], FormatError, "gzip"),
+        (as_bytes("stream")[:200], FormatError, "Arrow stream"),
+    ],
+)
+def test_standard_input_that_cannot_be_read_is_refused(
+    tmp_path, monkeypatch, content, error, words
+):
+    pipe(monkeypatch, content)
+    with pytest.raises(error, match=words):
+        compress("-", into=tmp_path / "out.parquet", size=5)
+    assert not (tmp_path / "out.parquet").exists()

@@ -31,6 +31,8 @@ COMPRESS_EXAMPLES = """\
 
 `olss compress logs/ --into small.parquet --size 5000 --half-life 30d --time date`
 
+`zcat today.csv.gz | olss compress - --into small.parquet`  reads standard input
+
 Then: `olss inspect`, `olss estimate`, `olss forget`; policies: `olss list policies`
 
 Exit codes: 0 done; 1 failed, nothing was written; 3 written, but --skip-bad skipped something.
@@ -86,7 +88,8 @@ def _compress(
         list[str],
         typer.Argument(
             metavar="IN...",
-            help="Parquet, CSV, JSON lines, ORC, Arrow, npy, npz: files, folders, globs, URLs.",
+            help="Parquet, CSV, JSON lines, ORC, Arrow, npy, npz: files, folders, globs, URLs; "
+            "- is standard input.",
         ),
     ],
     into: Annotated[

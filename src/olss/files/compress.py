@@ -174,9 +174,9 @@ def compress(
     ----------
     inputs : one or more paths or tables
         Parquet, CSV and JSON lines (also .gz), ORC, Arrow/Feather, .npy and .npz: files, folders,
-        globs, or fsspec addresses. From Python also frames of pandas, polars or Arrow, iterators
-        of them, and Hugging Face data sets. Columns may come in any order; types are promoted
-        where nothing is lost.
+        globs, fsspec addresses, or "-" for standard input. From Python also frames of pandas,
+        polars or Arrow, iterators of them, and Hugging Face data sets. Columns may come in any
+        order; types are promoted where nothing is lost.
     into : path
         The Parquet file to create or to continue. It holds the original columns and types, and
         ``olss_weight`` (how many rows a row stands for), ``olss_task``, ``olss_index``,

@@ -1,18 +1,21 @@
-"""Tables that are handed over in Python: written into a folder of their own, then read as files.
+"""Write tables from Python, and standard input, to temporary files and read these.
 
-So one way of reading serves all: an iterator can be read twice, and memory stays constant.
+So one way of reading serves all: an iterator or a pipe can be read twice, in constant memory.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
+import shutil
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from olss.errors import InputError
+from olss.errors import DataError, FormatError, InputError
 from olss.tables.frames import is_table, to_arrow
 from olss.tables.schema import conform, unify_schemas
 from olss.tables.sources import Source
@@ -21,12 +24,24 @@ __all__ = ["as_paths"]
 
 HUGGING_FACE_ROWS = 10_000
 
+# First bytes of files. An Arrow stream begins with a message, whose length follows this marker.
+MAGIC = {
+    b"PAR1": "parquet",
+    b"ARROW1": "arrow",
+    b"ORC": "orc",
+    b"\x93NUMPY": "npy",
+    b"PK\x03\x04": "npz",
+    b"\xff\xff\xff\xff": "stream",
+}
+GZIP = b"\x1f\x8b"
+
 
 @contextmanager
 def as_paths(inputs: Any) -> Iterator[list[str | Source]]:
     """Give the inputs as paths, and tables among them as sources, read inside the context only.
 
-    Tables are called ``table-1``, ``table-2`` and so on, by their places among the inputs.
+    Tables are called ``table-1``, ``table-2`` and so on, by their places among the inputs. So is
+    standard input, ``"-"``.
     """
     alone = isinstance(inputs, str | os.PathLike) or is_table(inputs) or _is_data_set(inputs)
     many = isinstance(inputs, Iterable) and not hasattr(inputs, "__array__")
@@ -36,9 +51,11 @@ def as_paths(inputs: Any) -> Iterator[list[str | Source]]:
 
 
 def _source(item: Any, number: int, folder: Path) -> str | Source:
+    name = f"table-{number}"
+    if isinstance(item, str) and item == "-":
+        return _spool_stdin(name, folder)
     if isinstance(item, str | os.PathLike):
         return os.fspath(item)
-    name = f"table-{number}"
     path = folder / f"{name}.arrow"
     if _is_data_set(item):
         _write(path, item.with_format("arrow").iter(HUGGING_FACE_ROWS))
@@ -51,6 +68,57 @@ def _source(item: Any, number: int, folder: Path) -> str | Source:
             f"inputs must be paths, tables, or iterators of tables, found {type(item).__name__}."
         )
     return Source(name, "arrow", path.stat().st_size, path=str(path), given=True)
+
+
+def _spool_stdin(name: str, folder: Path) -> Source:
+    """Copy standard input to a file, and return it with the format that its first bytes tell."""
+    if sys.stdin.isatty():
+        raise InputError("inputs: '-' is standard input, and that is a terminal; pipe a table in.")
+    path = folder / name
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    with path.open("rb") as file:
+        packed = file.read(len(GZIP)) == GZIP
+    if packed:
+        unpacked = folder / f"{name}-unpacked"
+        try:
+            with gzip.open(path) as file, unpacked.open("wb") as out:
+                shutil.copyfileobj(file, out)
+        except (EOFError, OSError) as error:
+            raise FormatError(f"standard input: damaged gzip data ({error}).") from error
+        path = unpacked.replace(path)
+    kind = _detect_format(path)
+    if kind == "stream":
+        path, kind = _write_arrow_file(path), "arrow"
+    return Source(name, kind, path.stat().st_size, path=str(path), given=True)
+
+
+def _detect_format(path: Path) -> str:
+    with path.open("rb") as file:
+        head = file.read(1 << 16)
+    if not head:
+        raise DataError("inputs: standard input ('-') is empty.")
+    for magic, kind in MAGIC.items():
+        if head.startswith(magic):
+            return kind
+    if b"\0" in head:
+        raise FormatError(
+            "standard input: unknown format. Pipe in Parquet, Arrow, ORC, npy, CSV or JSON lines."
+        )
+    return "json" if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{" else "csv"
+
+
+def _write_arrow_file(path: Path) -> Path:
+    """Return an Arrow file of a stream; only a file can be read in pieces."""
+    import pyarrow as pa
+
+    written = path.with_suffix(".arrow")
+    try:
+        with pa.ipc.open_stream(str(path)) as reader:
+            _write(written, reader)
+    except pa.ArrowException as error:
+        raise FormatError(f"standard input: damaged Arrow stream ({error}).") from error
+    return written
 
 
 def _is_data_set(item: Any) -> bool:
