@@ -36,7 +36,7 @@ from olss.memory.rows import (
     take,
 )
 from olss.memory.state import State, create_generator
-from olss.memory.target_classes import classes_of
+from olss.tables.class_labels import class_labels
 from olss.util import checks
 from olss.util.text import escape_html
 
@@ -852,7 +852,7 @@ def _is_like(new: NDArray[Any] | None, held: Array | None) -> bool:
 
 
 def _classes(state: State) -> NDArray[Any] | None:
-    return classes_of([state.rows["y"]]) if state.has_classes else None
+    return class_labels([state.rows["y"]]) if state.has_classes else None
 
 
 def _at(state: State, index: Any) -> NDArray[np.bool_]:

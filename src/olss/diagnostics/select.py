@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from olss.core.blocks import to_numpy
 from olss.errors import InputError
-from olss.memory.rows import EXTRA, is_arrow
+from olss.memory.rows import EXTRA
 from olss.memory.state import State
+from olss.tables.schema import is_arrow
 from olss.util import checks
 
 __all__ = [

@@ -16,8 +16,9 @@ from olss.core.blocks import to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.config import Config
 from olss.memory.moments import SeenMoments
-from olss.memory.rows import EXTRA, Floats, RowStore, is_arrow
+from olss.memory.rows import EXTRA, Floats, RowStore
 from olss.memory.state import State
+from olss.tables.schema import is_arrow
 from olss.util.text import format_duration
 
 __all__ = ["current_time", "decay_held", "decay_moments", "decay_new", "times_of"]

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from olss.core.blocks import Blocks, to_numpy
 from olss.errors import DataError, InputError, OlssWarning
 from olss.memory.moments import SeenMoments
-from olss.memory.rows import Array, Floats, is_arrow, length_of, take
+from olss.memory.rows import Array, Floats, length_of, take
 from olss.tables.encoder import TableEncoder, fit_encoder
 from olss.tables.missing_values import MissingIndicator
+from olss.tables.schema import is_arrow
 from olss.tables.scoring import TableRows, check_squares, leverage, matrix, row_map, variable
 
 __all__ = ["NOTHING_TO_SCORE", "Encoder", "SeenScorer"]

@@ -32,7 +32,7 @@ from olss.memory.moments import SeenMoments
 from olss.memory.pool import Choice, Pool, Scorer
 from olss.memory.rows import EXTRA, ORIGIN, Array, RowStore, length_of, take
 from olss.memory.state import State, restore_generator
-from olss.memory.target_classes import say_classes
+from olss.tables.class_labels import is_class_target
 
 __all__ = ["flush", "keeps_moments", "merge", "remove", "shrink", "step", "target_kind", "update"]
 
@@ -317,7 +317,7 @@ def _apply_update(config: Config, state: State, new: RowStore) -> State:
     has_classes = state.has_classes if chosen is None else chosen
     if chosen is None and "y" in new and len(new):
         matters = config.policy.by_class or config.scores == "target"
-        has_classes = say_classes(new["y"], has_classes, matters=matters)
+        has_classes = is_class_target(new["y"], has_classes, matters=matters)
     state = state.replace(
         rows=held, now=now, encoder=encoder, moments=moments, has_classes=has_classes, task=task
     )

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from olss.core.blocks import Blocks, check_weights, dense_array, to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.config import Config
-from olss.memory.rows import EXTRA, FILE_NAMES, RESERVED, Array, RowStore, is_arrow, take
-from olss.memory.target_classes import numbers_of_target, say_classes
-from olss.tables.class_labels import check_no_missing
+from olss.memory.rows import EXTRA, FILE_NAMES, RESERVED, Array, RowStore, take
+from olss.tables.class_labels import check_no_missing, is_class_target, target_numbers
 from olss.tables.frames import FrameKind, from_arrow, is_table, to_arrow
-from olss.tables.schema import as_numbers, conform, unify_schemas
+from olss.tables.schema import as_numbers, conform, is_arrow, unify_schemas
 from olss.util import checks
 
 __all__ = ["TableKind", "conform_store", "is_missing", "read_rows", "read_tasks"]
@@ -329,8 +328,8 @@ def _check_target(config: Config, columns: Mapping[str, Array]) -> None:
             "scores='auto'."
         )
     first = take(y, np.zeros(1, dtype=np.int64))
-    if config.scores == "target-number" or not say_classes(first):
-        numbers_of_target([first])
+    if config.scores == "target-number" or not is_class_target(first):
+        target_numbers([first])
 
 
 def _read_tables(

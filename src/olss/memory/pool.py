@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from olss.core.blocks import Blocks, to_numpy
 from olss.core.leverage import pool_scores
 from olss.errors import InputError
-from olss.memory.rows import EXTRA, Array, Floats, Indices, RowStore, is_arrow, length_of, take
-from olss.memory.target_classes import classes_of, numbers_of_target
+from olss.memory.rows import EXTRA, Array, Floats, Indices, RowStore, length_of, take
+from olss.tables.class_labels import class_labels, target_numbers
+from olss.tables.schema import is_arrow
 
 __all__ = ["Candidates", "Choice", "Pool", "Scorer", "strata_of"]
 
@@ -180,14 +181,14 @@ class Pool:
     @property
     def target_numbers(self) -> Floats:
         """(n, k) the targets as numbers."""
-        return numbers_of_target([part["y"] for part in self._parts if len(part)])
+        return target_numbers([part["y"] for part in self._parts if len(part)])
 
     @cached_property
     def classes(self) -> NDArray[Any] | None:
         """(n,) class of each row, or None if there is no `y` or it is not a class."""
         if "y" not in self._parts[1] or not self._has_classes:
             return None
-        return classes_of([part["y"] for part in self._parts if len(part)])
+        return class_labels([part["y"] for part in self._parts if len(part)])
 
     @cached_property
     def strata(self) -> Indices:

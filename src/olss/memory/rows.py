@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.tables.schema import taken
+from olss.tables.schema import is_arrow, taken
 from olss.util.threads import ordered_map
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "Indices",
     "RowStore",
     "copy_column",
-    "is_arrow",
     "length_of",
     "read_only",
     "take",
@@ -147,11 +146,6 @@ class RowStore:
 def length_of(column: Array) -> int:
     """Return the number of rows of a column of any kind."""
     return int(column.num_rows if is_arrow(column) else column.shape[0])
-
-
-def is_arrow(column: object) -> bool:
-    """Return whether a column is an Arrow table, without importing pyarrow."""
-    return type(column).__module__.startswith("pyarrow")
 
 
 def take(column: Array, rows: Indices) -> Array:

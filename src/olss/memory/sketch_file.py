@@ -33,12 +33,12 @@ from olss.memory.encoder import Encoder
 from olss.memory.intake import TableKind
 from olss.memory.moments import SeenMoments
 from olss.memory.policies import Policy, policy_from_json, policy_to_json
-from olss.memory.rows import EXTRA, FILE_NAMES, Array, RowStore, is_arrow
+from olss.memory.rows import EXTRA, FILE_NAMES, Array, RowStore
 from olss.memory.state import State
 from olss.tables.encoder import TableEncoder
 from olss.tables.frames import FrameKind
 from olss.tables.missing_values import MissingIndicator
-from olss.tables.schema import arrow_array, as_type
+from olss.tables.schema import arrow_array, as_type, is_arrow
 from olss.util.checksums import (
     CHECKSUM_BLANK,
     CHECKSUM_KEY,

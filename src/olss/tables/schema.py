@@ -30,6 +30,7 @@ __all__ = [
     "conform",
     "has_empty_lists",
     "have_same_keys",
+    "is_arrow",
     "is_number",
     "is_text",
     "numpy_array",
@@ -266,6 +267,11 @@ def taken(array: Any, rows: NDArray[np.int64]) -> Any:
     if is_number(array.type) and not array.null_count:
         return arrow_array(numpy_array(array)[rows])
     return array.take(arrow_array(rows))
+
+
+def is_arrow(column: object) -> bool:
+    """Return whether a column is an Arrow table, without importing pyarrow."""
+    return type(column).__module__.startswith("pyarrow")
 
 
 def is_number(kind: Any) -> bool:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from olss.memory.target_classes import classes_of, say_classes
+from olss.tables.class_labels import class_labels, is_class_target
 
 ROWS = np.arange(200)
 
@@ -29,7 +29,7 @@ ROWS = np.arange(200)
     ],
 )
 def test_classes_are_read_from_labels_and_one_hot_rows_only(y, classes):
-    assert say_classes(y) == (classes is not None)
+    assert is_class_target(y) == (classes is not None)
     if classes is not None:
-        np.testing.assert_array_equal(classes_of([y]), classes)
-        np.testing.assert_array_equal(classes_of([y[:50], y[50:]]), classes)
+        np.testing.assert_array_equal(class_labels([y]), classes)
+        np.testing.assert_array_equal(class_labels([y[:50], y[50:]]), classes)
