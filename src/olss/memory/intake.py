@@ -371,7 +371,8 @@ def _read_tables(
 def _conform_part(part: Any, known: Any, config: Config, name: str) -> Any:
     """Return X or y with the columns known, new ones kept, dropped or refused as configured."""
     if name == "X" and config.new_columns == "ignore":
-        part = part.select([column for column in part.schema.names if column in known.names])
+        before = set(known.names)
+        part = part.select([column for column in part.schema.names if column in before])
     keep = name == "X" and config.new_columns == "keep"
     schema = unify_schemas(known, part.schema, place="rows", allow_new=keep)
     return conform(part, schema, place="rows")

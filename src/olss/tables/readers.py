@@ -90,7 +90,8 @@ class Piece:
         start = self.start
         with named(self.place):
             read = READERS[self.source.format]
-            there = [name for name in names if not self.names or name in self.names]
+            present = set(self.names or names)
+            there = [name for name in names if name in present]
             for batch in read(self.source, self.group, schema, there or self.names[:1], most):
                 if batch.num_rows:
                     yield start, _in_schema(batch, wanted, self.place)
@@ -144,7 +145,8 @@ def survey(
     pieces = [Piece(source, number + i, *part, names) for i, part in enumerate(parts)]
     if known is not None:
         if new_columns == "ignore":
-            schema = pa.schema([field for field in schema if field.name in known.names])
+            before = set(known.names)
+            schema = pa.schema([field for field in schema if field.name in before])
         schema = unify_schemas(known, schema, place=source.address, allow_new=new_columns == "keep")
     return schema, pieces
 
