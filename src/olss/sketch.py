@@ -17,7 +17,7 @@ from olss.core.blocks import dense_array, to_numpy
 from olss.diagnostics.certificate import Certificate, certify
 from olss.diagnostics.describe import Description, UnusualRow, find_unusual_rows
 from olss.diagnostics.drift import Drift, drift
-from olss.diagnostics.estimates import Estimate, Estimates, estimate
+from olss.diagnostics.estimates import Estimate, Estimates, add_known_counts, estimate
 from olss.diagnostics.select import chosen_rows, known_totals, labels_of, numbers_of
 from olss.errors import InputError
 from olss.memory import engine, sketch_file
@@ -727,7 +727,7 @@ class Sketch:
         names = (by,) if isinstance(by, str) else by if isinstance(by, tuple) else ()
         groups = {name: labels_of(state, name, "by") for name in names} or by
         stratified = self.policy.leverage_scope is not None
-        return estimate(
+        found = estimate(
             rows["weight"],
             values,
             groups=groups,
@@ -737,6 +737,8 @@ class Sketch:
             calibrate=known_totals(state) if calibrate else None,
             complete=not state.removed and self._config.window is None,
         )
+        counts_rows = values is None and not calibrate
+        return add_known_counts(found, self._config, state, by, where) if counts_rows else found
 
     def drift(self, rows: Any, *, alpha: float = 0.01, seed: int | None = 0) -> Drift:
         """Return whether rows are unlike those remembered; true in an ``if`` when they are.

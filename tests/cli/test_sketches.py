@@ -60,6 +60,9 @@ def test_numbers_are_those_of_the_sketch(out):
         assert line[0] == title
         number = float(line[1].replace(",", ""))
         assert number == pytest.approx(getattr(found, what), rel=1e-3)
+        if what == "count":
+            assert line[2] == "exact"
+            continue
         ends = [float(end.replace(",", "")) for end in line[2].split(" to ")]
         assert ends == pytest.approx(list(found.interval(what, 0.8)), rel=1e-3)
         assert line[3] == f"{found.rows:,}"
@@ -72,7 +75,11 @@ def test_groups_and_conditions(out):
     result = call("estimate", out, "--mean", "delay", "--by", "carrier", "--where", "stops=1")
     head, *lines = cells(result.output)
     assert head == ["carrier", "rows kept", "mean delay", "95%"]
-    assert [line[0] for line in lines][:2] == ["UA", "AA"]  # the largest first
+    assert [line[0] for line in lines] == sorted(line[0] for line in lines)
+    days = cells(call("estimate", out, "--by", "seats").output)[1:-1]
+    numbers = [float(line[0]) for line in days if line[0] != "(missing)"]
+    assert len(numbers) == 49
+    assert numbers == sorted(numbers)
     found = Sketch.load(out).estimate("delay", by="carrier", where={"stops": 1})
     for line in lines:
         assert int(line[1]) == found[line[0]].rows
@@ -222,7 +229,7 @@ def test_half_life_window_and_spectrum_of_compress(tmp_path):
     assert "Rows count by their age" in call("estimate", out).output
     age = (frame()["day"].max() - frame()["day"]).dt.days
     found = Sketch.load(out).estimate()
-    assert abs(found.count - (0.5 ** (age / 2)).sum()) < 5 * found.count_se
+    assert found.count == pytest.approx((0.5 ** (age / 2)).sum())  # known, not estimated
     call("compress", tmp_path / "a.parquet", *options, "--window", "1000", "--policy", "reservoir")
     assert Sketch.load(out).index.min() >= 3_000
     call("compress", tmp_path / "a.parquet", *options, "--policy", "balanced", "--moments")
@@ -266,8 +273,18 @@ def test_estimates_as_json(out):
     assert means[0]["column"] == "delay"
     (one,) = json.loads(call("estimate", out, "--json").output)["estimates"]
     assert one == one | {"what": "count", "column": None, "group": {}, "missing": 0}
-    few = json.loads(call("estimate", out, "--where", "carrier=B6", "--json").output)
+    few = json.loads(
+        call("estimate", out, "--where", "stops=1", "--where", "carrier=B6", "--json").output
+    )
     assert few["estimates"][0]["low"] is None  # too few rows
+
+
+def test_a_group_that_is_known_exactly_is_never_too_small(out):
+    lines = cells(call("estimate", out, "--by", "carrier").output)[1:]
+    truth = frame()["carrier"].value_counts()
+    assert [line[0] for line in lines] == ["AA", "B6", "UA"]
+    assert [int(line[2].replace(",", "")) for line in lines] == [truth[line[0]] for line in lines]
+    assert {line[3] for line in lines} == {"exact"}
 
 
 def test_an_inspection_as_json(out, tmp_path):

@@ -11,6 +11,7 @@ from scipy.stats import hypergeom
 from olss.core.sampling import inclusion_probabilities, pivotal_sample
 from olss.diagnostics.estimates import LEAST_ROWS, estimate
 from olss.errors import InputError
+from olss.files import compress
 from olss.sketch import Sketch
 from tests.repeated import repeated
 
@@ -369,3 +370,65 @@ def test_class_totals_of_a_reservoir_of_weighted_rows_vary_as_they_say():
     count, se = np.array(found).T
     # A standard deviation of 200 repetitions is right to 5%.
     assert 0.8 < se.mean() / count.std() < 1.25
+
+
+def rare_kinds(rows=3_000, seed=0):
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(["b", "a", "c"], rows, p=[0.7, 0.298, 0.002])
+    kind[:3] = ["a", "b", "c"]
+    return pd.DataFrame({"kind": kind, "x": rng.standard_normal(rows)})
+
+
+@pytest.mark.parametrize("policy", ["weighted", "reservoir"])
+@pytest.mark.parametrize("route", ["update", "compress", "merge"])
+def test_counts_of_one_hot_groups_are_exact(tmp_path, policy, route):
+    frames = [rare_kinds(), rare_kinds(seed=1)]
+    truth = pd.concat(frames)["kind"].value_counts()
+    path = tmp_path / "out.parquet"
+    if route == "compress":
+        compress(frames, into=path, size=200, seed=0, policy=policy, moments=True)
+        sketch = Sketch.load(path)
+    else:
+        sketch = Sketch(200, policy, moments=True, seed=0).update(frames[0])
+        if route == "update":
+            sketch.update(frames[1])
+        else:
+            sketch.merge(Sketch(200, policy, moments=True, seed=1).update(frames[1]))
+    found = sketch.estimate(by="kind")
+    for kind, one in found:
+        assert one.count == truth[kind]
+        assert one.interval("count") == (truth[kind], truth[kind])
+        assert not one.too_few
+    assert list(found.groups["kind"]) == sorted(found.groups["kind"])
+    assert sketch.estimate().count == 6_000
+    assert sketch.estimate(where={"kind": ["a", "c"]}).count == truth["a"] + truth["c"]
+    assert sketch.remove(where={"kind": "b"})
+    assert sketch.estimate(by="kind")["a"].count_se > 0  # no longer known
+
+
+def test_counts_by_file_are_exact(tmp_path):
+    frames = [rare_kinds(2_000), rare_kinds(50)]
+    for name, frame in zip("xy", frames, strict=True):
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    out = tmp_path / "out.parquet"
+    compress(tmp_path / "*.csv", into=out, size=60, policy="reservoir", seed=0)
+    sketch = Sketch.load(out)
+    assert sketch.estimate(by="task").count.tolist() == [2_000, 50]
+    assert sketch.describe().task_weight.tolist() == [2_000, 50]
+    assert str(sketch.estimate()).startswith("count  2,050   exact")
+
+
+def test_known_counts_follow_weights_and_age():
+    frame = rare_kinds(400)
+    weight = np.random.default_rng(1).integers(1, 5, 400).astype(float)
+    sketch = Sketch(50, seed=0).update(frame, weight=weight)
+    assert sketch.estimate().count == pytest.approx(weight.sum(), rel=1e-12)
+    known = sketch.estimate(by="kind")["a"].count
+    assert known == pytest.approx(weight[frame["kind"] == "a"].sum(), rel=1e-9)
+    decayed = Sketch(50, half_life=100, seed=0).update(frame)
+    age = 0.5 ** (np.arange(400)[::-1] / 100)
+    assert decayed.estimate(by="kind")["a"].count == pytest.approx(
+        age[frame["kind"] == "a"].sum(), rel=1e-9
+    )
+    window = Sketch(50, window=100, seed=0).update(frame)
+    assert window.estimate(by="kind")["b"].count_se > 0

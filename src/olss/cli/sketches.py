@@ -320,22 +320,26 @@ def _by_group(
     sketch: Sketch, found: Sequence[Any], asked: Sequence[tuple[str, str]],
     by: tuple[str, ...], where: Any, level: float, titles: Sequence[str], percent: str,
 ) -> list[str]:  # fmt: skip
+    import numpy as np
+
+    from olss.diagnostics.describe import find_largest
     from olss.util.text import align_columns
 
     counts = _named(sketch.estimate(by=by, where=where))
     by_group = [_named(one) for one in found]
-    order = sorted(counts, key=lambda group: -counts[group].count)
+    groups = list(counts)  # sorted by value
+    largest = find_largest(np.array([one.count for one in counts.values()]), GROUPS)
     table = [[*by, "rows kept"] + [cell for title in titles for cell in (title, percent)]]
-    for group in order[:GROUPS]:
+    for group in (groups[place] for place in largest):
         line = [*group, f"{counts[group].rows:,}"]
         for (what, _), estimates in zip(asked, by_group, strict=True):
             one = estimates.get(group)
             line += ["—", "no value"] if one is None else _texts(one, what, level)
         table.append(line)
     lines = align_columns(table, left=len(by))
-    if len(order) > GROUPS:
+    if len(groups) > GROUPS:
         lines.append(
-            f"the {GROUPS} largest of {len(order):,} groups; all: "
+            f"the {GROUPS} largest of {len(groups):,} groups; all: "
             f"olss.Sketch.load(OUT).estimate(..., by={by!r}).to_frame()"
         )
     return lines

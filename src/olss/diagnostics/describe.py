@@ -16,6 +16,7 @@ from olss.core.blocks import to_numpy
 from olss.core.frequent_directions import DirectionsFactor
 from olss.core.gram import Factor
 from olss.core.leverage import Projected
+from olss.diagnostics.select import known_counts
 from olss.errors import InputError, OlssWarning
 from olss.memory.config import Config
 from olss.memory.engine import target_kind
@@ -58,7 +59,7 @@ class Description:
     counts : (len(tasks), len(classes) or 1) int array
         Rows held per task and class.
     task_weight : (len(tasks),) array
-        Sum of weights per task: an estimate of the rows seen of it.
+        Rows seen of each task: exact where tasks are files, else the sum of weights, an estimate.
     task_end : (len(tasks),) int array
         Position in the stream of the last row held of each task.
     weight : tuple of three floats
@@ -103,15 +104,17 @@ class Description:
         )
         counts = np.zeros((len(tasks), len(labels)), dtype=np.int64)
         np.add.at(counts, (i, j), 1)
+        names, weights = tasks.tolist(), np.bincount(i, weight).tolist()
+        known = known_counts(config, state, "task")
         ends = np.zeros(len(tasks), dtype=np.int64)
         np.maximum.at(ends, i, state.rows["index"])
         return cls(
             rows=len(task),
             seen=state.seen,
-            tasks=tasks.tolist(),
+            tasks=names,
             classes=None if classes is None else labels.tolist(),
             counts=counts,
-            task_weight=np.bincount(i, weight).astype(np.float64),
+            task_weight=np.array([known.get(t, w) for t, w in zip(names, weights, strict=True)]),
             task_end=ends,
             weight=(float(weight.min()), float(weight.mean()), float(weight.max())),
             effective_rows=float(weight.sum() ** 2 / (weight**2).sum()),

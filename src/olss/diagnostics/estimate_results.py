@@ -95,14 +95,15 @@ class Estimate(_Numbers):
         lines = []
         for what, number, between in self.texts():
             few = self.figures[what].too_few
-            lines.append(f"{what:<5}  {number}   {between if few else f'95%: {between}'}")
+            plain = few or between == "exact"
+            lines.append(f"{what:<5}  {number}   {between if plain else f'95%: {between}'}")
         return "\n".join([*lines, f"from {self.rows:,} rows kept{_left_out(self.missing)}"])
 
     def texts(self, level: float = 0.95) -> Iterator[tuple[str, str, str]]:
         """Yield "count", "total" or "mean", the number, and its interval, as texts to read."""
         for what, figure in self.figures.items():
             low, high = self.interval(what, level)  # type: ignore[arg-type]
-            between = f"{_text(low)} to {_text(high)}"
+            between = "exact" if low == high else f"{_text(low)} to {_text(high)}"
             if figure.too_few:
                 alone = what == "count" or self.figures["count"].too_few
                 between = "too few rows" if alone else "too few values differ"

@@ -14,9 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from olss.core.estimation import Calibration, GroupEstimates, WeightedSample
 from olss.diagnostics.estimate_results import Estimate, Estimates
+from olss.diagnostics.select import known_count, known_counts
 from olss.errors import InputError
+from olss.memory.config import Config
+from olss.memory.state import State
 
-__all__ = ["Estimate", "Estimates", "estimate"]
+__all__ = ["Estimate", "Estimates", "add_known_counts", "estimate"]
 
 Floats: TypeAlias = NDArray[np.float64]
 Groups: TypeAlias = ArrayLike | Mapping[str, ArrayLike]
@@ -124,6 +127,42 @@ def estimate(
         figures = _with_support(figures, draw, f, is_flag, float(w[p < 1].max()))
     result = Estimates(figures, draw.rows, missing, names)
     return result if names else replace(result.at(0), missing=missing)
+
+
+def add_known_counts(
+    found: Estimate | Estimates, config: Config, state: State, by: Any, where: Any
+) -> Estimate | Estimates:
+    """Return the estimates with the counts that are known exactly in place of estimated ones.
+
+    They are known of everything, of the groups of one column, and of values of one column.
+    """
+    counts: list[float | None] = [None] * np.size(found.rows)
+    if isinstance(found, Estimates):
+        names = (by,) if isinstance(by, str) else by
+        if where is None and isinstance(names, tuple) and len(names) == 1:
+            known = known_counts(config, state, names[0])
+            counts = [known.get(label) for label in found.groups[names[0]].tolist()]
+    elif where is None:
+        counts = [known_count(config, state)]
+    elif isinstance(where, Mapping) and len(where) == 1:
+        ((name, wanted),) = where.items()
+        known = known_counts(config, state, name)
+        values = [wanted] if isinstance(wanted, str) else wanted if isinstance(wanted, list) else []
+        if values and all(value in known for value in values):
+            counts = [sum(known[value] for value in dict.fromkeys(values))]
+    figure = found.figures["count"]
+    exact = np.array([count is not None for count in counts]).reshape(np.shape(figure.value))
+    value = np.array([count or 0.0 for count in counts]).reshape(np.shape(figure.value))
+    count = GroupEstimates(
+        value=np.where(exact, value, figure.value)[()],
+        se=np.where(exact, 0.0, figure.se)[()],
+        skewness=np.where(exact, 0.0, figure.skewness)[()],
+        freedom=figure.freedom,
+        one_sign=(figure.one_sign | exact)[()],
+        too_few=(figure.too_few & ~exact)[()],
+        unseen=np.where(exact, 0.0, figure.unseen)[()],
+    )
+    return replace(found, figures=found.figures | {"count": count})
 
 
 def _with_support(

@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import to_numpy
+from olss.core.frequent_directions import SketchedGram
 from olss.errors import InputError
+from olss.memory.config import Config
 from olss.memory.rows import EXTRA
 from olss.memory.state import State
 from olss.tables.schema import is_arrow
+from olss.tables.text_columns import OneHot
 from olss.util import checks
 
 __all__ = [
@@ -21,6 +24,8 @@ __all__ = [
     "chosen_rows",
     "column_of",
     "find_matches",
+    "known_count",
+    "known_counts",
     "known_totals",
     "labels_of",
     "names_of",
@@ -143,6 +148,57 @@ def known_totals(state: State) -> tuple[NDArray[Any], NDArray[np.float64]]:
         )
     totals: NDArray[np.float64] = state.moments.matrix[-1]  # each number times the constant
     return state.encoder.encode(state.rows["X"]), totals
+
+
+def known_count(config: Config, state: State) -> float | None:
+    """Return the number of rows seen, by their weights, if it is known exactly."""
+    if state.removed or config.window is not None:
+        return None
+    if state.moments is not None and state.moments.rows == state.seen:
+        return state.moments.weight
+    return float(state.seen) if _all_from_files(config, state) else None
+
+
+def known_counts(config: Config, state: State, name: str) -> dict[Any, float]:
+    """Return the number of rows seen, by their weights, of the values for which it is exact.
+
+    These are tasks that are files, and values of one-hot encoded columns: the product of their
+    indicator and the constant is in the Gram matrix.
+    """
+    if state.removed or config.window is not None:
+        return {}
+    counts: dict[Any, float] = {}
+    if name == "task":
+        if state.table is None or state.table.task is not None:
+            return {}
+        if _all_from_files(config, state) and state.rows["task"].dtype.kind == "U":
+            for entry in state.files:
+                counts[entry["address"]] = counts.get(entry["address"], 0.0) + entry["rows"]
+        return counts
+    moments, plan = state.moments, state.encoder.plan
+    if (
+        moments is None
+        or plan is None
+        or moments.rows != state.seen
+        or moments.columns != plan.width + 1
+        or isinstance(moments.sum, SketchedGram)
+    ):
+        return {}
+    totals = moments.matrix[-1]
+    start = 0
+    for column in plan.used:
+        if isinstance(column, OneHot) and column.name == name:
+            own = totals[start : start + len(column.values)]
+            if moments.weight == moments.rows:  # each row counts 1: undo rounding
+                own = np.where(np.abs(own - np.round(own)) < 1e-3, np.round(own), own)
+            return dict(zip(column.values, own.tolist(), strict=True))
+        start += column.width
+    return {}
+
+
+def _all_from_files(config: Config, state: State) -> bool:
+    """Return whether all rows came from files, in which each counts 1 and is counted."""
+    return not config.forgets and sum(entry["rows"] for entry in state.files) == state.seen
 
 
 def find_matches(name: str, column: Any, wanted: Any) -> NDArray[np.bool_]:
