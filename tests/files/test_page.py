@@ -25,7 +25,7 @@ in_browser = pytest.mark.skipif(
 HOSTILE = "<img src=x onerror=document.title='bad'>\x1b[2J"
 TITLES = [
     "How good it is", "Over time", "Rows by task", "Weights", "What is known of everything seen",
-    "The most unusual rows", "Columns and their use", "Files taken in",
+    "The most unusual rows", "Columns and their use", "Files ingested",
 ]  # fmt: skip
 
 

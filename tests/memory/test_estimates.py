@@ -418,6 +418,17 @@ def test_counts_by_file_are_exact(tmp_path):
     assert str(sketch.estimate()).startswith("count  2,050   exact")
 
 
+def test_a_column_called_task_is_not_taken_for_the_files(tmp_path):
+    """Its values are named like the files, whose rows are counted."""
+    frame = rare_kinds(1_000)
+    frame["task"] = np.where(frame["kind"] == "b", "table-1", "table-2")
+    out = tmp_path / "out.parquet"
+    compress([frame, frame[:100]], into=out, size=100, seed=0)
+    both = pd.concat([frame, frame[:100]])["task"].value_counts()
+    found = Sketch.load(out).estimate(by="task")
+    assert {name: one.count for name, one in found} == both.to_dict()
+
+
 def test_known_counts_follow_weights_and_age():
     frame = rare_kinds(400)
     weight = np.random.default_rng(1).integers(1, 5, 400).astype(float)

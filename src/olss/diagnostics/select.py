@@ -168,7 +168,7 @@ def known_counts(config: Config, state: State, name: str) -> dict[Any, float]:
     if state.removed or config.window is not None:
         return {}
     counts: dict[Any, float] = {}
-    if name == "task":
+    if name == "task" and isinstance(column_of(state, name, "by"), np.ndarray):  # no such column
         if state.table is None or state.table.task is not None:
             return {}
         if _all_from_files(config, state) and state.rows["task"].dtype.kind == "U":

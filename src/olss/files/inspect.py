@@ -53,7 +53,7 @@ class Inspection:
     columns : list of (name, use, reason)
         What each column was used for; empty if none was scored.
     files : list of dict
-        A line a file taken in.
+        One entry for each file ingested.
     error : Certificate or None
         How far the sketch is from everything seen; None if it keeps no moments.
     drift : Drift or None
@@ -132,8 +132,8 @@ def inspect(path: str | os.PathLike[str], *, against: Any = None) -> Inspection:
     ----------
     path : path
     against : one or more paths or tables, optional
-        What is new, as `compress` takes it: `drift` then says whether these rows are unlike those
-        seen, by a uniform sample of at most 20,000 of them.
+        New rows, as `compress` takes them: `drift` then tells whether they are unlike those seen,
+        from a uniform sample of at most 20,000 of them.
 
     Examples
     --------

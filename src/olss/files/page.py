@@ -1,4 +1,4 @@
-"""What a sketch file holds as a page: one HTML file that needs nothing else, nor a network."""
+"""Write what a sketch file holds as one HTML page that needs no other file and no network."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _head(found: Inspection) -> str:
     tiles = [
         (f"{d.rows:,}", "rows kept"),
         (f"{d.seen:,}", "rows seen"),
-        (f"{d.effective_rows:,.0f}", "rows of equal weight tell as much"),
+        (f"{d.effective_rows:,.0f}", "rows of equal weight are worth as much"),
         (format_bytes({"mean": d.row_bytes + d.moments_bytes}), "of memory"),
     ]
     if found.error is not None:
@@ -113,7 +113,7 @@ def _head(found: Inspection) -> str:
 
 
 def _weighs(sketch: Sketch) -> bool:
-    """Whether weights say what rows stand for."""
+    """Return whether weights say how many rows a row stands for."""
     return sketch.policy.mergeable
 
 
@@ -294,7 +294,9 @@ def _estimates(found: Inspection) -> str:
     try:
         sketch.estimate()
     except InputError as error:
-        return _section("What is known of everything seen", f"<p>None: {escape_html(error)}</p>")
+        return _section(
+            "What is known of everything seen", f"<p>Not known: {escape_html(error)}</p>"
+        )
     lines, names = [], _numeric(sketch)
     for name, values in names[:ESTIMATES]:
         try:
@@ -411,7 +413,7 @@ def _files(found: Inspection) -> str:
     ]
     note = f"The last {LINES} of {len(found.files):,}." if len(found.files) > LINES else ""
     return _section(
-        "Files taken in",
+        "Files ingested",
         _scroll(html_table(["run", "file", "rows seen", "rows kept"], lines, left=2)),
         note,
     )
