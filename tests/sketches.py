@@ -38,13 +38,6 @@ def fed(sketch: Sketch, updates: list[dict[str, Any]]) -> Sketch:
     return sketch
 
 
-def sample_pending(sketch: Sketch) -> None:
-    """Have rows that wait for more sampled now: another size does that."""
-    size = sketch.size
-    sketch.size = 2 * size
-    sketch.size = size
-
-
 def fingerprint(sketch: Sketch) -> dict[str, Any]:
     """Everything an update may change, as bytes and plain values."""
     state = sketch._state

@@ -15,7 +15,7 @@ from olss.memory.config import settings
 from olss.memory.engine import BUFFER_ROWS
 from olss.memory.policies import POLICIES
 from olss.sketch import Sketch
-from tests.sketches import as_torch, fed, fingerprint, sample_pending, stream
+from tests.sketches import as_torch, fed, fingerprint, stream
 
 SIZE = 50
 KIND = {"numpy": lambda update: update, "torch": as_torch}
@@ -146,7 +146,7 @@ def test_a_feature_map_is_what_is_scored(policy):
         sketch = Sketch(SIZE, policy, seed=0, **options)
         for update in data:
             assert len(sketch.update(**update)) == min(SIZE, sketch.seen)
-            sample_pending(sketch)  # rows with a feature map are never pending
+            sketch.flush()  # rows with a feature map are never pending
         return sketch.index
 
     mapped = kept(updates(), features=features)

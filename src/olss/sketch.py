@@ -436,6 +436,16 @@ class Sketch:
             few.parts.append((rows.copy(), target, few.count + len(rows)))
             return True
 
+    def flush(self) -> Self:
+        """Sample the rows that wait for more now, and not with those to come.
+
+        Between two updates of few rows, the rows a sketch returns may differ by more than the new
+        ones: rows that wait are sampled anew. After `flush`, what is not held is gone. Use it where
+        something is stored beside each row.
+        """
+        self._change(engine.flush)
+        return self
+
     def merge(self, other: Sketch) -> Self:
         """Merge another sketch, so that this one is a sketch of both histories.
 
@@ -498,7 +508,8 @@ class Sketch:
         Returns
         -------
         int
-            Rows removed. Arrays taken from the sketch before show zeros in their place.
+            Rows removed. Arrays taken from the sketch before show zeros in their place. An
+            interrupt in the last instants, while memory is overwritten, finds the rows removed.
 
         Examples
         --------

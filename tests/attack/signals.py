@@ -80,7 +80,11 @@ class Attack:
         after = self.content(twin)
         raised = struck(lambda: work(victim), kind, rng.random() * 1.1 * length)
         found = self.content(victim)
-        return verdict_on(found, before, after, raised), f"{name}, {policy}, raised {raised!r}"
+        note = f"{name}, {policy}, raised {raised!r}"
+        # Once removed rows are being overwritten, there is no way back: it is done.
+        if name.startswith("remove") and raised and found == after:
+            return "fine", note
+        return verdict_on(found, before, after, raised), note
 
     def into_compress(self, kind: signal.Signals, rng: Any) -> tuple[str, str]:
         path = self.folder / "out.parquet"

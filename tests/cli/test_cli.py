@@ -53,7 +53,7 @@ def test_verbose_says_what_compress_reads(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,y\n" + "1.5,2\n2.5,1\n" * 50)
     for already, said in (
         (False, "1 pieces of input, 604 bytes"),
-        (True, "s.parquet is continued"),
+        (True, "continuing s.parquet"),
     ):
         assert (tmp_path / "s.parquet").exists() == already
         words = ["compress", "a.csv", "--into", "s.parquet", "--size", "5"]

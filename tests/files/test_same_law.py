@@ -13,7 +13,6 @@ from olss.files import compress
 from olss.memory import Choice
 from olss.memory.policies import POLICIES
 from tests.repeated import repeated
-from tests.sketches import sample_pending
 
 ROWS, SIZE = 60, 12
 
@@ -90,7 +89,7 @@ def test_without_a_spectrum_a_second_run_is_as_a_second_update(table, tmp_path):
     out = tmp_path / "out.parquet"
     sketch = Sketch(25, scores="exact", moments=False, seed=0)
     sketch.update(table.slice(0, 45), y="label", task="table-1").save(out)
-    sample_pending(sketch)  # as compress will
+    sketch.flush()  # as compress will
     sketch.update(table.slice(45), y="label", task="table-2")
     compress(table.slice(45), into=out)
     loaded = Sketch.load(out, frame="arrow")

@@ -119,10 +119,10 @@ def test_leverage_of_a_table_fed_in_parts_is_that_of_an_svd(intercept, kinds, st
     for part in parts:
         sketch.update(part)
     state, table = state_of(sketch), pd.concat(parts)
-    varies = state.numbers.varying(state.spectrum)
-    T = row_map(state.numbers.plan, varies, intercept=intercept)
+    varies = state.encoder.varying(state.moments)
+    T = row_map(state.encoder.plan, varies, intercept=intercept)
     rank, U = whitened(encoded(sketch, table) @ T.T)
-    scorer = state.numbers.scorer(state.spectrum, "exact", 10**6, 0)
+    scorer = state.encoder.scorer(state.moments, "exact", 10**6, 0)
     scores = scorer(pa.Table.from_pandas(table, preserve_index=False))
     assert scorer.dimension == rank
     np.testing.assert_allclose(scores, (U**2).sum(axis=1), rtol=1e-3, atol=1e-9)

@@ -78,7 +78,7 @@ def test_an_empty_sketch_becomes_the_other(options):
 def test_a_column_of_which_the_other_knows_nothing_is_named():
     some, many = day(0), day(1).assign(text=[f"t{i}" for i in range(1500)])
     sketch = Sketch(200, seed=0).update(some)
-    with pytest.raises(InputError, match="column 'text' is scored as one-hot here, and not at all"):
+    with pytest.raises(InputError, match="column 'text'"):
         sketch.merge(Sketch(200, seed=1).update(many))
     sketch.merge(Sketch(1500, seed=1).update(many))  # all its rows are there to be looked at
     assert sketch._state.moments.rows == 3000

@@ -17,7 +17,7 @@ from olss.errors import InputError
 from olss.memory.engine import BUFFER_ROWS
 from olss.memory.policies import POLICIES
 from olss.sketch import Sketch, config_of
-from tests.sketches import fed, fingerprint, sample_pending, stream
+from tests.sketches import fed, fingerprint, stream
 
 
 def test_everything_stays_with_weight_one_while_there_is_room():
@@ -251,7 +251,7 @@ def test_many_tasks_cost_no_memory_beyond_the_rows():
     for task in range(60):
         sketch.update(rng.standard_normal((5, 2)), task=f"task {task}")
     assert sketch._buffered.pending_rows < BUFFER_ROWS
-    sample_pending(sketch)
+    sketch.flush()
     assert len(pickle.dumps(sketch)) < 5_000
 
 
@@ -309,3 +309,11 @@ def test_columns_can_be_overruled_the_target_too(tmp_path):
     assert config_of(Sketch.load(tmp_path / "s.parquet")).columns == kinds
     with pytest.raises(InputError, match="columns"):
         Sketch(10, columns={"id": "identifier"})
+
+
+def test_after_a_flush_rows_only_leave():
+    sketch = Sketch(100, seed=0).update(np.arange(400.0).reshape(-1, 1)).flush()
+    for part in range(1, 5):
+        held = set(sketch.index.tolist())
+        sketch.update(np.arange(400.0).reshape(-1, 1)).flush()
+        assert {i for i in sketch.index.tolist() if i < 400 * part} <= held

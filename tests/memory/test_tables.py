@@ -288,7 +288,7 @@ def test_what_could_not_be_scored_with_the_rows_that_wait_is_refused_at_once():
     assert sketch.seen == 250
     assert sketch.X.shape == (100, 2)
     wide = [
-        pd.DataFrame({f"t{i}": [f"{day} {j % 5}" for j in range(20)] for i in range(150)})
+        pd.DataFrame({f"t{i}": [f"{day} {j % 4}" for j in range(20)] for i in range(150)})
         for day in range(7)
     ]
     with pytest.raises(InputError, match=r"columns=.*4,095"):

@@ -82,7 +82,7 @@ class SketchBuffer(ExemplarsBuffer):  # type: ignore[misc]
             The task they belong to. Not given: the last one.
         """
         before, seen = self._index(), self.sketch.seen
-        self.sketch.update(*_rows(new_data), task=task)
+        self.sketch.update(*_rows(new_data), task=task).flush()  # a row not held is gone
         new = np.arange(seen, self.sketch.seen)
         self._show(new_data.concat(self.buffer), np.concatenate([new, before]))
 

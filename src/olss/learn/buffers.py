@@ -204,7 +204,8 @@ class PolicyBuffer(Buffer):
     def update(self, new: Examples, task: int, features: Features) -> None:
         """Update the sketch with the task's rows."""
         self.net_features = features
-        self.sketch.update(new.X.cpu().numpy(), new.y.cpu().numpy(), task=task)
+        # Flushed, so that a row that is not held never comes back without its outputs.
+        self.sketch.update(new.X.cpu().numpy(), new.y.cpu().numpy(), task=task).flush()
         outputs = None if self.held is None else self.held.outputs
         rows = self._rows()
         if self.held is not None and outputs is not None:
