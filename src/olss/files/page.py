@@ -363,7 +363,7 @@ def _unusual(found: Inspection) -> str:
         "Rows of highest leverage in everything seen, and the columns that make them so, with the "
         "share each has in it. At a leverage of 1, no other row has anything in its direction."
     )
-    head = ["leverage", "times the mean", "weight", "where", "columns"]
+    head = ["leverage", "columns", "where", "times the mean", "weight"]
     shown = html_table(head, lines, left=0).replace("text-align:right", "text-align:left")
     return _section("The most unusual rows", _scroll(shown), note)
 
@@ -376,10 +376,10 @@ def _unusual_line(found: Inspection, one: UnusualRow) -> list[str]:
     )
     return [
         f"{one.leverage:.3g}",
+        chips or '<span class="soft">many together</span>',
+        escape_html(locate_row(found, one)),
         f"{one.times:,.0f}" if one.times >= 100 else f"{one.times:.3g}",
         f"{found.sketch.weight[one.row]:.4g}",
-        escape_html(locate_row(found, one)),
-        chips or '<span class="soft">many together</span>',
     ]
 
 
