@@ -171,7 +171,7 @@ def test_standard_input_continues_and_is_known_when_it_comes_again(tmp_path, mon
     [
         (b"", DataError, "empty"),
         (b"\x00\x01\x02", FormatError, "unknown format"),
-        (gzip.compress(b"a,b")[:9], FormatError, "gzip"),
+        (gzip.compress(b"a,b", mtime=0)[:9], FormatError, "gzip"),
         (as_bytes("stream")[:200], FormatError, "Arrow stream"),
     ],
 )
