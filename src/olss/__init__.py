@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from olss.core.frequent_directions import FrequentDirections
     from olss.core.gram import Gram
     from olss.core.leverage import leverage_scores
+    from olss.files.compress import compress
     from olss.sketch import Sketch
 
 # A library logs, and leaves it to the program whether anybody sees it.
@@ -45,6 +46,7 @@ __all__ = [
     "OlssError",
     "OlssWarning",
     "Sketch",
+    "compress",
     "leverage_scores",
 ]
 
@@ -55,6 +57,7 @@ __getattr__ = lazy_getattr(
         "FrequentDirections": "olss.core.frequent_directions",
         "Gram": "olss.core.gram",
         "Sketch": "olss.sketch",
+        "compress": "olss.files.compress",
         "leverage_scores": "olss.core.leverage",
     },
 )
