@@ -253,6 +253,8 @@ def nested():
     call_with_one_blas_thread(product_of_parts)
 
 
+# What is raised in a callback of the garbage collector, such as Dask's, goes nowhere.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers here")
 @pytest.mark.parametrize("work", [product_of_parts, linear_algebra, nested])
 def test_a_signal_handler_that_raises_leaves_blas_as_it_was(work):
