@@ -374,3 +374,25 @@ def test_dicts_of_later_rows_have_the_same_keys_or_are_refused():
         assert list(sketch.frame["d"]) == [None, None, {"a": 1}, None, {"a": 2}]
     arrow = Sketch(9, "reservoir").update(pa.table(first)).update(pa.table({"d": [{"b": 1}]}))
     assert arrow.frame["d"].to_pylist()[2] == {"a": None, "b": 1}
+
+
+@pytest.mark.parametrize("kind", ["table", "array"])
+@pytest.mark.parametrize("rows", [60, 3_000], ids=["pending rows", "rows sampled at once"])
+def test_rows_without_target_are_refused_dropped_or_kept(kind, rows):
+    x, y = np.arange(float(rows)), np.arange(float(rows)) % 7
+    y[[3, 7]] = np.nan
+
+    def updated(**options):
+        sketch = Sketch(10_000, seed=0, **options)
+        if kind == "table":
+            return sketch.update(pd.DataFrame({"x": x, "y": y}), y="y")
+        return sketch.update(x.reshape(-1, 1), y, extra={"x": x})
+
+    with pytest.raises(DataError, match="y"):
+        updated()
+    dropped = updated(missing_target="drop")
+    assert dropped.seen == len(dropped) == rows - 2
+    np.testing.assert_array_equal(dropped.index, np.arange(rows - 2))
+    found = dropped.X["x"] if kind == "table" else dropped.extra["x"]
+    np.testing.assert_array_equal(found, np.delete(x, [3, 7]))
+    assert np.isnan(np.asarray(updated(missing_target="keep").y)).sum() == 2
