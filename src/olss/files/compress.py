@@ -527,10 +527,10 @@ def _write_result(
     state = state.replace(seen=state.seen + new)
     if state.seen <= context.size:
         job.note(f"size is {context.size:,}, so all {state.seen:,} rows seen are kept")
-    if not engine.keeps_moments(config, state.replace(moments=None)):
-        sketch_file.write(job.path, config, *2 * (state.replace(moments=None),))
-    else:
-        sketch_file.write(job.path, config, state, state)
+    # Rows may have been scored by moments that are not to be kept; the summary still needs them.
+    bare = state.replace(moments=None)
+    written = state if engine.keeps_moments(config, bare) else bare
+    sketch_file.write(job.path, config, written, written)
     return state, new
 
 

@@ -59,11 +59,6 @@ class Encoder:
     intercept: bool = False
 
     @property
-    def is_fixed(self) -> bool:
-        """Whether the same rows are always encoded as the same numbers."""
-        return self.features is None
-
-    @property
     def has_no_features(self) -> bool:
         """Whether no column of a table can be scored: all rows then score alike."""
         return self.plan is not None and not self.plan.width
