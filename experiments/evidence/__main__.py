@@ -17,13 +17,15 @@ from . import (
     noise,
     paper,
     peers,
+    rare_classes,
     reproduced,
     space,
+    texts,
 )
 
 PARTS = (
-    headline, paper, memory, der, noise, leverage, class_incremental, combinations, space,
-    reproduced, learners, peers,
+    headline, paper, memory, der, noise, leverage, rare_classes, class_incremental, combinations,
+    space, reproduced, learners, peers, texts,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Class-incremental CIFAR-100 under one protocol: the summary, its table and its figure."""
+"""Class-incremental CIFAR-100: methods under one protocol, and frozen features with moments."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from . import pages
 from .pages import RESULTS, legend, plain, table
 
 FOLDER = RESULTS / "class-incremental"
+ANALYTIC = RESULTS / "analytic"
+NET_BYTES = 4 * 1_109_240  # of the slim ResNet-18, which all methods with a net keep
+SPLITS = {"analytic": "20 x 5", "analytic-10-tasks": "10 x 10", "analytic-5-tasks": "5 x 20"}
 ROWS = 2_500
 PASSES = 10_000  # of a task, for all methods; some were run with more besides
 SHOWN = {  # method: words, colour
@@ -78,6 +81,13 @@ def make() -> None:
     pages.fill("class-incremental-sizes", _sizes(found))
     pages.fill("class-incremental-line", _line(found))
     pages.draw("class-incremental", "class-incremental", lambda: _curves(found))
+    frozen = _frozen("analytic")
+    if frozen:
+        pages.fill("analytic", _frozen_table(frozen, found))
+        pages.fill("analytic-splits", _splits_table())
+        pages.fill("analytic-mnist", _mnist_table())
+        pages.fill("analytic-line", _frozen_line(frozen, found))
+        pages.draw("analytic", "analytic", lambda: _costs(frozen, found))
 
 
 def records() -> Found:
@@ -225,5 +235,157 @@ def _curves(found: Found) -> Figure:
         score = 100 * float(record.average_accuracy[-1])
         axes[0].axhline(score, color="#444444", linestyle=":", label="all classes at once")
     axes[0].set_ylabel("accuracy, %", fontsize=8)
+    legend(figure, ncols=4)
+    return figure
+
+
+# ------------------------------------------------------------------ frozen features and moments
+
+
+def _frozen(experiment: str) -> dict[str, dict[int, Record]]:
+    """Read the records of an experiment with analytic learners, by label and seed."""
+    folder = ANALYTIC if experiment == "analytic" else ANALYTIC / experiment
+    found: dict[str, dict[int, Record]] = {}
+    for path in sorted(folder.glob("*/seed-*/record.json")):
+        record = Record.load(path.parent)
+        found.setdefault(path.parts[-3], {})[record.seed] = record
+    return dict(sorted(found.items(), key=lambda item: _bytes(item[1])))
+
+
+def _bytes(by_seed: dict[int, Record]) -> int:
+    """Return all that is kept between tasks: rows or moments, and the net, if there is one."""
+    record = next(iter(by_seed.values()))
+    return int(record.stored_bytes[-1]) + (NET_BYTES if record.config.get("net") else 0)
+
+
+def _average(by_seed: dict[int, Record]) -> str:
+    return plain(interval([100 * float(r.average_accuracy[-1]) for r in by_seed.values()]))
+
+
+def _frozen_words(label: str, by_seed: dict[int, Record]) -> str:
+    config = next(iter(by_seed.values())).config
+    words = f"`analytic`, {config['learner']['centres']:,} centres"
+    words += ", mirror images" if config["training"]["mirrored"] else ", no mirror images"
+    return words + ("" if config["learner"]["classifier"] == "discriminant" else ", ridge")
+
+
+def _frozen_table(frozen: dict[str, dict[int, Record]], found: Found) -> str:
+    """Return what is stored, accuracy and time of frozen features, beside the best with a net."""
+    columns = ["", "kept between tasks", "seeds", "average", "task 1", "newest task", "learning"]
+    lines = {_frozen_words(label, by_seed): by_seed for label, by_seed in frozen.items()}
+    for method in ("olss-replay", "er"):
+        for line in (line for line in found if line.method == method and line.passes <= PASSES):
+            words = f"*{SHOWN[method][0]}, {line.rows:,} rows and the net*"
+            lines[words] = found[line]
+    shown = []
+    for words, by_seed in sorted(lines.items(), key=lambda item: _bytes(item[1])):
+        runs = list(by_seed.values())
+        minutes = np.mean([seconds(record) for record in runs]) / 60
+        first, newest = ([100 * r.accuracy[-1, i] for r in runs] for i in (0, -1))
+        average = f"**{_average(by_seed)}**" if words in lines and words[0] == "`" else ""
+        shown.append(
+            [words, f"{_bytes(by_seed) / 1e6:.1f} MB", str(len(runs)),
+             average or _average(by_seed), _range(first), _range(newest), f"{minutes:.1f} min"]
+        )  # fmt: skip
+    for record in _joint():
+        score = f"{100 * record.average_accuracy[-1]:.1f}"
+        shown.append(["*all classes at once, the same net*", "all images", "1", score] + ["—"] * 3)
+    return table(columns, shown)
+
+
+def _splits_table() -> str:
+    """Return the averages of frozen features by how the classes are split into tasks."""
+    splits = {words: _frozen(name) for name, words in SPLITS.items()}
+    labels = [label for label in splits["20 x 5"] if any(label in f for f in splits.values())]
+    lines = []
+    for label in labels:
+        cells = [
+            f"{_average(f[label])} ({len(f[label])})" if label in f else "—"
+            for f in splits.values()
+        ]
+        lines.append([_frozen_words(label, splits["20 x 5"][label]), *cells])
+    return table(["", *(f"{words} classes" for words in splits)], lines)
+
+
+def _mnist_table() -> str:
+    """Return the averages on rotated and permuted digits, and what is kept."""
+    words = {
+        "analytic-patches": "`analytic`, patches (50 centres, 3 x 3 cells)",
+        "analytic-random": "`analytic`, 2,000 random features",
+        "er": "ER, 2,000 rows",
+        "sgd": "SGD",
+    }
+    streams = [_frozen(f"analytic-mnist-{name}") for name in ("rotated", "permuted")]
+    lines = []
+    for label, text in words.items():
+        runs = next((stream[label] for stream in streams if label in stream), None)
+        if runs:
+            record = next(iter(runs.values()))
+            cells = [_average(stream[label]) if label in stream else "—" for stream in streams]
+            held = f"{int(record.stored_bytes[-1]) / 1e6:.1f} MB"
+            lines.append([text, held, str(len(runs)), *cells])
+    return table(["", "kept, besides the net", "seeds", "rotated", "permuted"], lines)
+
+
+def _frozen_line(frozen: dict[str, dict[int, Record]], found: Found) -> str:
+    """Return what frozen features reach, by what they keep, in a sentence."""
+
+    def words(runs: dict[int, Record]) -> str:
+        count = "one seed" if len(runs) == 1 else f"{len(runs)} seeds"
+        return f"{_average(runs)} with {_bytes(runs) / 1e6:.1f} MB ({count})"
+
+    curve = [runs for label, runs in frozen.items() if not label.endswith("ridge")]
+    replay = next((of for line, of in found.items() if line == ("olss-replay", ROWS, PASSES)), None)
+    beside = ""
+    if replay:
+        kept = f"{_bytes(replay) / 1e6:.1f} MB, its net included"
+        beside = f"; replay of {ROWS:,} images, {_average(replay)} with {kept}"
+    return (
+        "Without storing an image, by frozen features and the moments of everything seen "
+        f'(`recipe("analytic")`): **{", ".join(map(words, curve))}**{beside}.\n'
+    )
+
+
+def _costs(frozen: dict[str, dict[int, Record]], found: Found) -> Figure:
+    """Draw accuracy against all that is kept, and against processor time."""
+    figure = Figure(figsize=(9, 3.8))
+    left, right = figure.subplots(1, 2, sharey=True)
+    mirrored = [
+        runs for runs in frozen.values() if next(iter(runs.values())).config["training"]["mirrored"]
+    ]
+    curves = {"frozen features and moments": ("#D00000", mirrored)}
+    for line, by_seed in found.items():
+        if line.passes <= PASSES:
+            text, colour = SHOWN[line.method]
+            curves.setdefault(text, (colour, []))[1].append(by_seed)
+    for axis in (left, right):
+        for text, (colour, several) in curves.items():
+            ends = [
+                interval([100 * r.average_accuracy[-1] for r in runs.values()]) for runs in several
+            ]
+            if axis is left:
+                x = [_bytes(runs) / 1e6 for runs in several]
+            else:
+                x = [float(np.mean([seconds(r) for r in runs.values()])) / 60 for runs in several]
+            order = np.argsort(x)
+            axis.errorbar(
+                np.array(x)[order], np.array([e.mean for e in ends])[order],
+                np.array(pages.bars(ends))[order], color=colour, marker="o", markersize=4,
+                capsize=2, linewidth=1.2, label=text,
+            )  # fmt: skip
+        for record in _joint():
+            score = 100 * float(record.average_accuracy[-1])
+            axis.axhline(
+                score, color="#444444", linestyle=":", label="all classes at once, same net"
+            )
+        axis.set_xscale("log")
+        axis.set_ylim(0, 60)
+    left.set_xlabel("megabytes kept between tasks, the net included", fontsize=8)
+    right.set_xlabel("minutes of one processor, selecting and training", fontsize=8)
+    left.set_xticks([0.5, 1, 3, 10, 30, 100, 300], ["0.5", "1", "3", "10", "30", "100", "300"])
+    right.set_xticks([0.3, 1, 3, 10, 30], ["0.3", "1", "3", "10", "30"])
+    for axis in (left, right):
+        axis.minorticks_off()
+    left.set_ylabel("accuracy over 100 classes at the end, %", fontsize=8)
     legend(figure, ncols=4)
     return figure

@@ -18,9 +18,9 @@ Row = dict[str, Any]
 # How the names of experiments begin; of some, whole records are kept.
 GATHERED = (
     "paper", "equal-memory", "der-protocol", "noise", "class-incremental", "combinations", "space",
-    "survey-er",
+    "survey-er", "analytic",
 )  # fmt: skip
-KEPT_WHOLE = ("paper", "class-incremental", "survey-er")
+KEPT_WHOLE = ("paper", "class-incremental", "survey-er", "analytic")
 MEASURED = ("average", "first", "newest", "learned", "forgetting")
 
 

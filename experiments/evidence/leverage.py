@@ -46,8 +46,11 @@ def make() -> None:
     if not fits:
         return
     names = [name for name in TABLES if any(fit["table"] == name for fit in fits)]
+    ordered = _records("orders")
     for model in ("least squares", "logistic"):
         pages.fill(f"leverage-{model.replace(' ', '-')}", _measures(fits, names, model))
+        pages.fill(f"leverage-orders-{model.replace(' ', '-')}", _orders(ordered, names, model))
+    pages.fill("leverage-no-rows", _no_rows(ordered, names))
     pages.fill("leverage-models", _models(fits, names))
     pages.fill("leverage-certificate", _certificates(fits, names))
     pages.fill("leverage-target", _targets(fits, names))
@@ -106,6 +109,63 @@ def _measures(fits: list[Row], names: list[str], model: str) -> str:
             cells = [_pair(values, best) for values in found]
             lines.append([name, _rows(fits, name, size), *cells, _three(everything)])
     return table(["table", "rows", *POLICIES, "all rows"], lines)
+
+
+SOURCES = {  # where a model comes from, and how that is called
+    "sketch": "from the sketch",
+    "leverage rows": "leverage rows",
+    "target rows": "target rows",
+    "uniform rows": "uniform rows",
+}
+ORDERS = {"file": "file", "random": "random", "sorted": "sorted"}
+
+
+def _orders(ordered: list[Row], names: list[str], model: str) -> str:
+    """Give the loss above that of all rows, median / worst, by order and where a model is from."""
+    sources = dict(SOURCES)
+    if model == "logistic":
+        sources["uniform sketch"] = "uniform rows, corrected"
+    lines = []
+    for name in names:
+        for size in ("1000", "5000"):
+            for order in ORDERS:
+                found = [
+                    _of(
+                        ordered, "excess",
+                        table=name, order=order, rows=float(size), model=model, **{"from": source},
+                    )
+                    for source in sources
+                ]  # fmt: skip
+                if not any(found):
+                    continue
+                best = min(median(values) for values in found if values)
+                cells = [_excess(values, best) for values in found]
+                lines.append([name, f"{int(size):,}", order, *cells, str(len(found[0]))])
+    return table(["table", "rows", "order", *sources.values(), "seeds"], lines)
+
+
+def _excess(values: list[float], best: float) -> str:
+    if not values:
+        return "—"
+    middle, worst = (_share(value) for value in (median(values), max(values)))
+    return f"{f'**{middle}**' if median(values) <= best + 5e-5 else middle} / {worst}"
+
+
+def _share(value: float) -> str:
+    text = f"{100 * value:.2f}" if abs(value) < 0.1 else f"{100 * value:.0f}"
+    return ("0" if float(text) == 0 else text.replace("-", "−")) + "%"
+
+
+def _no_rows(ordered: list[Row], names: list[str]) -> str:
+    """Give the largest difference from the fit to all rows over orders, sizes and seeds."""
+    lines = []
+    for name in names:
+        cells = []
+        for model in ("least squares", "ridge", "pca", "logistic"):
+            found = _of(ordered, "excess", table=name, model=model, **{"from": "sketch"})
+            cells.append(f"{100 * max(map(abs, found)):.1g}%" if found else "—")
+        lines.append([name, *cells])
+    return table(["table", "least squares", "ridge", "principal components", "logistic"], lines)
 
 
 def _rows(fits: list[Row], name: str, size: str) -> str:

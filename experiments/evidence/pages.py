@@ -17,7 +17,7 @@ from olss.util.text import format_interval
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "results"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 CHOICES = {  # what a memory keeps by, and how it is drawn
     "paper": policy_style("paper"),

