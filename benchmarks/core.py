@@ -81,7 +81,7 @@ def products(new: np.ndarray[Any, Any], pool: np.ndarray[Any, Any]) -> None:
 def update(seen: SeenMoments, pool: np.ndarray[Any, Any], scores: str) -> None:
     """Take the second half of the pool into the spectrum and score all of it."""
     half = len(pool) // 2
-    seen.plus(pool[half:]).leverage([pool[:half], pool[half:]], scores=scores, seed=0)
+    seen.update(pool[half:]).leverage([pool[:half], pool[half:]], scores=scores, seed=0)
 
 
 def extra_megabytes(function: Callable[[], Any]) -> float:
@@ -164,14 +164,14 @@ def main() -> None:
     measure("sketched, Gaussian", lambda: olss.leverage_scores(A, method="sketched", seed=0))
     measure("ridge='auto', Gaussian", lambda: olss.leverage_scores(A, ridge="auto", size=2000))
     measure("update, Gaussian: products alone", lambda: products(A[60_000:], A))
-    seen = SeenMoments().plus(A[:60_000])
+    seen = SeenMoments().update(A[:60_000])
     measure("update, Gaussian: exact", lambda: update(seen, A, "exact"))
     measure("update, Gaussian: sketched", lambda: update(seen, A, "sketched"))
     try:
         M = permuted_mnist()
         F = M.astype(np.float32) / 255
         measure("exact, permuted MNIST uint8", lambda: olss.leverage_scores(M))
-        digits = SeenMoments().plus(M[:60_000])
+        digits = SeenMoments().update(M[:60_000])
         measure("update, permuted MNIST uint8: exact", lambda: update(digits, M, "exact"))
         measure("update, permuted MNIST uint8: sketched", lambda: update(digits, M, "sketched"))
         measure("exact, permuted MNIST float32", lambda: olss.leverage_scores(F))

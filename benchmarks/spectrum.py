@@ -35,7 +35,7 @@ def sketch(tasks: list[NDArray[np.uint8]], size: int, way: str, seed: int) -> Ce
     seen = SeenMoments()
     kept, weight = tasks[0][:0], np.ones(0)
     for X in tasks:
-        seen = seen.plus(X)
+        seen = seen.update(X)
         pool, w = np.concatenate([kept, X]), np.concatenate([weight, np.ones(len(X))])
         q = w / w.sum()
         if way != "uniform":

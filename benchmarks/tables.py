@@ -88,7 +88,7 @@ def main() -> None:
         f"plan, decided on {SAMPLE:,} rows": lambda: fit_encoder(table.slice(0, SAMPLE)),
         "columns as NumPy arrays": lambda: plan.encode(batch),
         f"... as {plan.width} numbers a row": lambda: [None for _ in blocks(plan, batch)],
-        "... and their Gram matrix": lambda: SeenMoments().plus(TableRows(plan, batch)),
+        "... and their Gram matrix": lambda: SeenMoments().update(TableRows(plan, batch)),
         "... or their scores": lambda: scorer(batch),
         f"{KEPT:,} rows taken": lambda: table.take(rows),
         f"{KEPT:,} rows back to pandas": lambda: from_arrow(kept, kind),

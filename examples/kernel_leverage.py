@@ -11,7 +11,7 @@ import sys
 import numpy as np
 
 import olss
-from olss.core.kernel_leverage import bless
+from olss.core.kernels import bless
 from olss.core.sampling import inclusion_probabilities, pivotal_sample
 from olss.streams import imbalanced, permuted
 

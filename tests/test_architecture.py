@@ -125,18 +125,8 @@ def test_no_two_public_classes_share_a_name():
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_only_public_names_are_imported_from_other_modules(path):
+def test_no_private_names_are_imported_from_other_modules(path):
     for node in ast.walk(ast.parse(path.read_text())):
-        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("olss."):
-            continue
-        home = PACKAGE / Path(*node.module.split(".")[1:])
-        source = home / "__init__.py" if home.is_dir() else home.with_suffix(".py")
-        shown = re.search(r"^__all__ = (\[.*?\])", source.read_text(), flags=re.M | re.S)
-        modules = {p.stem for p in home.glob("*.py")} | {p.name for p in home.glob("*/")}
-        public = set(ast.literal_eval(shown[1])) if shown else set()
-        inside = source.parent == path.parent  # a folder's modules share what `__all__` leaves out
-        for alias in node.names:
-            shown_here = inside and not alias.name.startswith("_")
-            assert shown_here or alias.name in public | modules, (
-                f"{node.module} does not show {alias.name}"
-            )
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("olss."):
+            private = [alias.name for alias in node.names if alias.name.startswith("_")]
+            assert not private, f"{path.name} imports {private} from {node.module}"

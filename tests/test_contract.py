@@ -267,8 +267,8 @@ def test_a_saved_sketch_continues_as_if_it_had_not_been_saved(policy, kind, tmp_
     path = tmp_path / "sketch.parquet"
     options = {"seed": 0} if kind == "array" else {"seed": 0, "exclude": ["label"]}
     unsaved, saved = Sketch(SIZE, policy, **options), Sketch(SIZE, policy, **options)
-    pending = 0
-    for number, update in enumerate(in_pieces(stream(tasks=3, rows=700), 130)):
+    pending = candidates = 0
+    for number, update in enumerate(in_pieces(stream(tasks=3, rows=3_000), 130)):
         if kind == "table":
             rows = update["rows"].reshape(len(update["rows"]), -1).astype(float)
             table = {f"x{j}": rows[:, j] for j in range(rows.shape[1])}
@@ -277,11 +277,13 @@ def test_a_saved_sketch_continues_as_if_it_had_not_been_saved(policy, kind, tmp_
         saved.update(**update)
         if number % 3 == 1:
             pending += saved._buffered.pending_rows
+            candidates += len(saved._buffered.candidates)
             saved.save(path)
             saved = Sketch.load(path)
             assert fingerprint(saved) == fingerprint(unsaved)
     assert fingerprint(saved) == fingerprint(unsaved)
     assert pending or not POLICIES[policy].can_buffer
+    assert bool(candidates) == (policy == "weighted")
     unsaved.save(tmp_path / "unsaved.parquet")
     saved.save(path)
     assert path.read_bytes() == (tmp_path / "unsaved.parquet").read_bytes()

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from olss.streams.record import Record
@@ -142,3 +143,18 @@ def test_the_summary_of_class_incremental_runs(
     first, *_, last = pages["class-incremental"].splitlines()[4:]
     assert first.startswith("| ER | 2,500 | 20,000 | 1 | 60.0 |")
     assert last.startswith("| SGD | 0 | 10,000 | 2 | 10.0 ± 0.0 |")
+
+
+def test_probabilities_of_rare_classes_are_corrected_and_judged(
+    evidence: ModuleType,
+) -> None:
+    pytest.importorskip("lightgbm")
+    pytest.importorskip("xgboost")
+    models = importlib.import_module("experiments.rare_classes.models")
+    # Bayes' rule by counting: 1 in 100 seen, 1 in 2 fitted; an odds of 3 becomes 3 / 99.
+    assert models.correct(np.array([0.75]), 0.5, 0.01) == pytest.approx([3 / 102])
+    y = (np.arange(1_000) % 100 == 0).astype(int)
+    assert models.measure(y, np.full(1_000, 0.01))["calibration"] == pytest.approx(0)
+    assert models.measure(y, np.zeros(1_000))["calibration"] == pytest.approx(1)
+    right = models.measure(y, y.astype(float))
+    assert (right["average_precision"], right["auc"], right["calibration"]) == (1, 1, 0)

@@ -21,9 +21,11 @@ SNAPSHOT = ROOT / "tests" / "public_api.txt"
 TITLE = "In the changelog: "
 MODULES = [
     "olss",
+    "olss.statistics",
     "olss.memory",
     "olss.core.sampling",
     "olss.files",
+    "olss.spark",
     "olss.streams",
     "olss.learn",
     "olss.adapters.sklearn",

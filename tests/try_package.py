@@ -20,7 +20,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LAB = ("torch", "sklearn", "matplotlib", "pandas", "jinja2", "pooch", "safetensors")
+LAB = ("torch", "sklearn", "matplotlib", "pandas", "pooch", "safetensors")
 
 MEMORY = """
 import importlib.util, numpy as np, pyarrow as pa, pyarrow.parquet as pq

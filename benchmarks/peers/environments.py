@@ -22,12 +22,15 @@ class Peer:
         What is imported before the clock starts.
     also : tuple of str
         What must be installed with it.
+    constrained : bool
+        Whether it works with the versions in constraints.txt.
     """
 
     package: str
     version: str
     modules: tuple[str, ...]
     also: tuple[str, ...] = ()
+    constrained: bool = True
 
 
 PEERS = {
@@ -39,7 +42,9 @@ PEERS = {
     "apricot": Peer("apricot-select", "0.6.1", ("apricot",), ("scikit-learn",)),  # undeclared
     "coreax": Peer("coreax", "1.0.0", ("coreax", "coreax.kernels", "coreax.solvers")),
     "skmatter": Peer("skmatter", "0.4.1", ("skmatter.sample_selection",)),
-    "river": Peer("river", "0.26.1", ("river",)),
+    "river": Peer("river", "0.26.1", ("river",), ("pandas",)),
+    "evidently": Peer("evidently", "0.7.23", ("evidently",), ("pandas<3",), constrained=False),
+    "nannyml": Peer("nannyml", "0.13.1", ("nannyml",), ("statsmodels",), constrained=False),
     # torch as constraints.txt says: of others the package index has builds with CUDA only
     "avalanche": Peer(
         "avalanche-lib",
@@ -62,9 +67,8 @@ def python_of(name: str, cache: Path) -> tuple[str, str]:
         wanted = (f"{peer.package}=={peer.version}", *peer.also, *BESIDE)
         pip = (str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        made = subprocess.run(
-            [*pip, "--constraint", str(CONSTRAINTS), *wanted], capture_output=True, text=True
-        )
+        limits = ("--constraint", str(CONSTRAINTS)) if peer.constrained else ()
+        made = subprocess.run([*pip, *limits, *wanted], capture_output=True, text=True)
         if made.returncode:
             lines = [line for line in made.stderr.splitlines() if line.startswith("ERROR")]
             return "", f"does not install: {(lines or ['no reason given'])[-1]}"

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from olss.core.frequent_directions import FrequentDirections
     from olss.core.gram import Gram
     from olss.core.leverage import leverage_scores
+    from olss.diagnostics.monitor import Monitor
     from olss.files.compress import compress
-    from olss.sketch import Sketch
+    from olss.sketch import Sketch, correct_priors
 
 # A library logs, and leaves it to the program whether anybody sees it.
 logging.getLogger("olss").addHandler(logging.NullHandler())
@@ -43,10 +44,12 @@ __all__ = [
     "Gram",
     "InputError",
     "MissingExtraError",
+    "Monitor",
     "OlssError",
     "OlssWarning",
     "Sketch",
     "compress",
+    "correct_priors",
     "leverage_scores",
 ]
 
@@ -56,8 +59,10 @@ __getattr__ = lazy_getattr(
     {
         "FrequentDirections": "olss.core.frequent_directions",
         "Gram": "olss.core.gram",
+        "Monitor": "olss.diagnostics.monitor",
         "Sketch": "olss.sketch",
         "compress": "olss.files.compress",
+        "correct_priors": "olss.sketch",
         "leverage_scores": "olss.core.leverage",
     },
 )

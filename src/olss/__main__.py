@@ -6,8 +6,6 @@ import sys
 
 from olss.util.terminal import STOPPED, exit_on_early_ctrl_c
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the command line; Ctrl-C ends it with a line and 130 from the first instant."""

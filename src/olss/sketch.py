@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import dense_array, to_numpy
-from olss.diagnostics.certificate import Certificate, certify
+from olss.diagnostics.certificate import Certificate, certify, certify_target
 from olss.diagnostics.describe import Description, UnusualRow, find_unusual_rows
-from olss.diagnostics.drift import Drift, drift
-from olss.diagnostics.estimates import Estimate, Estimates, add_known_counts, estimate
+from olss.diagnostics.drift import Drift, drift_of
+from olss.diagnostics.estimates import (
+    Estimate,
+    Estimates,
+    add_known_counts,
+    code_groups,
+    estimate,
+    typical_error,
+)
+from olss.diagnostics.linear_models import (
+    LinearModel,
+    MomentsView,
+    fit_linear_model,
+    view_moments,
+)
+from olss.diagnostics.monitor import Monitor, create_monitor
 from olss.diagnostics.select import chosen_rows, known_totals, labels_of, numbers_of
 from olss.errors import InputError
 from olss.memory import engine, sketch_file
 from olss.memory.config import Config
-from olss.memory.encoder import Encoder
+from olss.memory.encoder import Encoder, read_target
 from olss.memory.policies import Policy, resolve_policy
-from olss.memory.pool import Choice, Pool, strata_of
+from olss.memory.pool import Choice, Pool
 from olss.memory.rows import (
     EXTRA,
     Array,
@@ -36,6 +52,14 @@ from olss.memory.rows import (
     take,
 )
 from olss.memory.state import State, create_generator
+from olss.memory.strata import class_keys, count_rows, value_key
+from olss.statistics import (
+    StatisticEstimate,
+    StatisticEstimates,
+    evaluate,
+    evaluate_groups,
+    takes_target,
+)
 from olss.tables.class_labels import class_labels
 from olss.util import checks
 from olss.util.text import escape_html
@@ -99,7 +123,7 @@ class Sketch:
         least twice as many rows as features, else ridge: without one, all rows of a small sketch
         score alike. ``"target"``, for ``"weighted"``: half of the leverage is replaced by residual
         scores, how badly a model of the target predicts a row (see
-        `olss.memory.residual_scores`): better rows for linear and logistic models of that one
+        `olss.core.residual_scores`): better rows for linear and logistic models of that one
         target, if there are five to ten or more rows for each scored column, worse ones for
         anything else. The model is logistic if `y` is a class, else linear; ``"target-number"``
         makes it linear for counts and grades, too.
@@ -130,11 +154,36 @@ class Sketch:
         in earlier rows, and are not scored.
     missing_target : {"error", "drop", "keep"}
         What to do with rows whose target is missing.
+    strata : str or sequence of str, optional
+        Columns whose values, or combinations of values, are strata: each keeps its share of the
+        rows, however rare it is. ``"y"`` is the target, or name it; or columns of the table, in
+        `extra`, or ``"task"``. For ``"weighted"`` and ``"reservoir"``. Weights and estimates stay
+        unbiased, and the count of rows seen of each stratum is exact. A missing value is a value
+        of its own; numbers that are not integers need `bins`. With more strata than rows, each
+        keeps a row by chance, and a warning says so.
+    strata_share : float
+        The share of the rows that is divided evenly among strata; the rest is chosen as without
+        strata. 1 is a stratified sample.
+    min_rows : int
+        Rows to keep of each stratum at least, on average, or all rows of a stratum that has fewer:
+        `strata_share` is raised as far as that needs.
+    bins : int, or mapping of str to int or sequence of float, optional
+        Cut columns of numbers among the strata into so many bins, at quantiles of the first rows,
+        or at edges given: ``{"amount": [10, 100, 1_000]}``.
     keep_index : bool
         pandas frames: whether to keep the index, as columns.
     moments : bool, optional
         Whether to keep the Gram matrix of everything seen, which `error` needs. By default it is
         kept where the policy scores by it: ``"weighted"`` without a feature map or window.
+    replicates : int
+        How many columns of replicate weights, ``olss_rep_001`` and so on, `save` writes beside the
+        rows, for standard errors in other programs; see `replicate_weights`.
+    glm : {"logistic", "poisson"}, optional
+        Whether to follow a logistic model of classes, or a Poisson model of counts, through the
+        stream: each update refits it to the kept and some of the new rows, and adds up the exact
+        gradient of the new ones (`olss.core.gradient_trace`). `linear_model` then comes several
+        times closer to the fit to all rows than the kept rows alone. It must be on before rows
+        come.
     pad : tuple of int, optional
         Arrays: the largest row shape to come; smaller rows are zero-padded at the end of each
         dimension. Without it all rows must have one shape.
@@ -193,8 +242,14 @@ class Sketch:
         intercept: bool = False,
         new_columns: str = "error",
         missing_target: str = "error",
+        strata: str | Sequence[str] | None = None,
+        strata_share: float = 0.5,
+        min_rows: int = 0,
+        bins: int | Mapping[str, int | Sequence[float]] | None = None,
         keep_index: bool = False,
         moments: bool | None = None,
+        replicates: int = 0,
+        glm: str | None = None,
         pad: tuple[int, ...] | None = None,
         pad_y: tuple[int, ...] | None = None,
         seed: int | np.random.Generator | None = None,
@@ -203,6 +258,12 @@ class Sketch:
         config = Config.create(**given)
         encoder = Encoder(features=config.features, intercept=config.intercept)
         self._start(config, State(create_generator(seed), encoder=encoder))
+
+    @classmethod
+    def _of(cls, config: Config, state: State) -> Self:
+        sketch = cls.__new__(cls)
+        sketch._start(config, state)
+        return sketch
 
     def _start(self, config: Config, state: State) -> None:
         self._config = config
@@ -480,6 +541,7 @@ class Sketch:
             ("half_life", mine.half_life, theirs.half_life),
             ("window", mine.window, theirs.window),
             ("time", mine.time, theirs.time),
+            ("strata", mine.strata, theirs.strata),
         ):
             if a != b:
                 raise InputError(f"other must have the same {name}, found {a!r} and {b!r}.")
@@ -529,7 +591,7 @@ class Sketch:
             if not gone.any():
                 return state
             removed = flushed.rows["index"][gone]
-            replaced = [state.rows, flushed.rows, *state.pending]
+            replaced = [state.rows, flushed.rows, *state.waiting]
             if self._view is not None:
                 replaced.append(self._view[1].rows)
             return engine.remove(config, flushed, gone)
@@ -550,6 +612,7 @@ class Sketch:
             self._config,
             state.replace(
                 rows=state.rows.take(np.arange(len(state.rows))),
+                candidates=tuple(part.take(np.arange(len(part))) for part in state.candidates),
                 pending=tuple(part.take(np.arange(len(part))) for part in state.pending),
             ),
         )
@@ -618,9 +681,7 @@ class Sketch:
         """
         custom = None if policy is None else resolve_policy(policy)
         config, state = sketch_file.read(path, custom, features, device)
-        sketch = cls.__new__(cls)
-        sketch._start(config, _with_library(state, frame))
-        return sketch
+        return cls._of(config, _with_library(state, frame))
 
     def describe(self) -> Description:
         """Return what is held: rows per task and class, weights, what is scored, memory.
@@ -648,7 +709,7 @@ class Sketch:
         shares of what was seen there. Save it with ``figure.savefig("sketch.png")``; a notebook
         shows it.
         """
-        from olss.diagnostics.plot import plot_sketch
+        from olss.diagnostics.describe import plot_sketch
 
         described = self.describe() if len(self) else None
         return plot_sketch(self._state, described, self.policy.mergeable)
@@ -665,7 +726,10 @@ class Sketch:
         The Gram matrix of the rows held, weighted, is compared with that of everything seen, which
         a sketch keeps where its policy scores by it, or with ``moments=True``. For tables it is
         that of the encoded columns and a constant. Policies without weights are compared up to a
-        scale.
+        scale. The target's products with the columns are known too: `target_relative` is the error
+        with it beside them, so that its least squares fit is covered. Policies that know inclusion
+        probabilities also report how far totals and counts of groups are typically off, and what
+        size would halve that.
 
         Examples
         --------
@@ -681,17 +745,119 @@ class Sketch:
                 "keeps none (create it with moments=True; not supported with features= or "
                 "window=), or was merged with a sketch that encoded its columns differently."
             )
-        return certify(
-            state.moments,
-            [state.encoder.rows(state.rows["X"], state.rows["weight"], careful=True)],
-            up_to_scale=not self.policy.mergeable,
-            names=state.encoder.labels,
-        )
+        up_to_scale = not self.policy.mergeable
+        X, weight, encoder = state.rows["X"], state.rows["weight"], state.encoder
+        blocks = encoder.rows(X, weight, find_nan=True)
+        found = certify(state.moments, [blocks], up_to_scale=up_to_scale, names=encoder.labels)
+        found = replace(found, typical=typical_error(self._config, state))
+        target = read_target(state.rows.get("y"), is_class=bool(state.has_classes))
+        if target is None or math.isinf(found.relative):
+            return found
+        name = "y" if state.table is None else str(state.table.target)
+        blocks = encoder.rows(X, weight, find_nan=True)
+        error = certify_target(state.moments, blocks, target, up_to_scale=up_to_scale)
+        return replace(found, target=name, target_relative=error)
+
+    def linear_model(
+        self,
+        target: str | int | None = None,
+        kind: str = "auto",
+        ridge: float | Literal["auto"] = "auto",
+    ) -> LinearModel:
+        """Return a linear model of everything seen.
+
+        The kinds "ridge", "least-squares", "discriminant" and "ridge-classifier" need no rows:
+        they are functions of the moments, and equal the fit to all rows up to rounding. "logistic"
+        and "poisson" are fitted to the kept rows, weighted, and corrected by the moments of all
+        rows; where the correction makes the loss of the kept rows worse than chance allows, the
+        kept rows decide alone, and the model's `note` says so.
+
+        Parameters
+        ----------
+        target : str or int, optional
+            What to predict: by default the sketch's target; or a scored column of a table by its
+            name, of an array by its number, from all others.
+        kind : {"auto", "ridge", "least-squares", "discriminant", "ridge-classifier", "logistic", \
+"poisson"}
+            "auto" is "ridge" for numbers and "logistic" for classes. Three classes or more are
+            modelled one against the rest by "logistic".
+        ridge : float or "auto"
+            The penalty on the squared coefficients, never on the intercept: of an array's columns
+            as they are, of a table's divided by their spread. "auto" is chosen by generalised
+            cross-validation for "ridge" and "ridge-classifier", is 0 for "discriminant", and 1 for
+            "logistic" and "poisson".
+
+        Notes
+        -----
+        Rows without a target (``missing_target="keep"``) are not in the model. Missing values count
+        as they are scored: filled with the median of the first rows, with an indicator where there
+        were any. Needs moments, as `error` does, of up to 4,096 columns.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.standard_normal((10_000, 3))
+        >>> y = 2 + X @ np.array([1.0, 0.0, -3.0]) + rng.standard_normal(10_000)
+        >>> model = Sketch(size=50, seed=0).update(X, y).linear_model()
+        >>> model.exact, round(model.r2, 2), round(model.coefficients["column 2"], 1)
+        (True, 0.91, -3.0)
+        """
+        return fit_linear_model(self._config, self._held(), target, kind, ridge)
+
+    @property
+    def moments(self) -> MomentsView:
+        """Means, covariances, correlations and principal components of everything seen, exactly.
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(0).standard_normal((5_000, 2)) + [1.0, 2.0]
+        >>> moments = Sketch(size=50, seed=0).update(X).moments
+        >>> bool(np.isclose(moments.mean["column 1"], X[:, 1].mean()))
+        True
+        >>> bool(np.allclose(moments.covariance(), np.cov(X, rowvar=False)))
+        True
+        """
+        return view_moments(self._held())
+
+    @overload
+    def estimate(
+        self,
+        values: Any = ...,
+        by: Any = ...,
+        where: Any = ...,
+        *,
+        calibrate: bool = ...,
+        statistic: None = ...,
+    ) -> Estimate | Estimates: ...
+
+    @overload
+    def estimate(
+        self,
+        values: None = ...,
+        by: Any = ...,
+        where: Any = ...,
+        *,
+        statistic: Callable[..., Any],
+        replicates: int = ...,
+        seed: int = ...,
+    ) -> StatisticEstimate | StatisticEstimates: ...
 
     def estimate(
-        self, values: Any = None, by: Any = None, where: Any = None, *, calibrate: bool = False
-    ) -> Estimate | Estimates:
-        """Return counts, totals and means of everything seen, with standard errors and intervals.
+        self,
+        values: Any = None,
+        by: Any = None,
+        where: Any = None,
+        *,
+        calibrate: bool = False,
+        statistic: Callable[..., Any] | None = None,
+        replicates: int = 200,
+        seed: int = 0,
+    ) -> Estimate | Estimates | StatisticEstimate | StatisticEstimates:
+        """Return estimates of everything seen, with standard errors and intervals.
+
+        Without `statistic` these are counts, totals and means: an `Estimate`, or `Estimates` by
+        group. With `statistic` it is whatever that function computes: a `StatisticEstimate` with
+        ``value``, ``se`` and ``interval(level=0.95)``, or `StatisticEstimates`.
 
         Estimates are unbiased, and right within the intervals, under ``"weighted"`` and
         ``"reservoir"``; the inclusion probabilities of other policies are not known.
@@ -710,6 +876,15 @@ class Sketch:
             Whether to use what is known exactly: the totals of the scored columns of a table. It
             helps where values go with those columns, and hurts small groups. Not available after
             `remove`: rows dropped before are still in those totals.
+        statistic : callable, optional
+            A function of (rows, weights), or of (rows, y, weights), that returns a number, an array
+            of numbers or a dict of these. It gets the rows kept, or those of a group: as a frame
+            with all columns (``sketch.frame``) or, if it takes y, as ``sketch.X`` and ``sketch.y``.
+            `olss.statistics` has ``quantile``, ``median``, ``ratio``, ``difference`` and
+            ``correlation``. It is called `replicates` times with other weights for each group, and
+            must depend on nothing else, not on random numbers either.
+        replicates, seed : int
+            How many replicate weights, and the seed of their random numbers.
 
         Notes
         -----
@@ -728,36 +903,129 @@ class Sketch:
         >>> found = sketch.estimate(values=lambda X: X[:, 1], where={"late": True})
         >>> bool(abs(found.total - x[x[:, 0] > 3, 1].sum()) < 5 * found.total_se)
         True
+        >>> slope = lambda X, w: np.polyfit(X[:, 0], X[:, 1], 1, w=np.sqrt(w))[0]
+        >>> found = sketch.estimate(statistic=slope)
+        >>> low, high = found.interval()
+        >>> bool(low < np.polyfit(*x.T, 1)[0] < high)
+        True
         """
         state = self._sample("estimate")
-        rows = state.rows
+        if statistic is not None:
+            if values is not None or calibrate:
+                raise InputError(
+                    f"{'calibrate' if calibrate else 'values'} is not supported with statistic, "
+                    "which is given all columns of the rows and the weights."
+                )
+            return self._estimate_statistic(state, statistic, by, where, replicates, seed)
         if callable(values):
             values = values(self.X)
         elif isinstance(values, str):
             values = numbers_of(state, values, "values")
-        names = (by,) if isinstance(by, str) else by if isinstance(by, tuple) else ()
-        groups = {name: labels_of(state, name, "by") for name in names} or by
-        stratified = self.policy.leverage_scope is not None
+        design = engine.sampling_design(self._config, state)
         found = estimate(
-            rows["weight"],
+            design.weight,
             values,
-            groups=groups,
+            groups=_groups(state, by),
             where=None if where is None else chosen_rows(state, where),
-            pi=np.minimum(rows["initial_weight"] / rows["weight"], 1.0),
-            strata=strata_of(rows["task"], _classes(state)) if stratified else None,
+            pi=design.pi,
+            strata=design.strata,
+            known_strata=design.known_strata,
+            blocks=design.blocks,
             calibrate=known_totals(state) if calibrate else None,
-            complete=not state.removed and self._config.window is None,
+            complete=design.complete,
         )
         counts_rows = values is None and not calibrate
         return add_known_counts(found, self._config, state, by, where) if counts_rows else found
 
-    def drift(self, rows: Any, *, alpha: float = 0.01, seed: int | None = 0) -> Drift:
-        """Return whether rows are unlike those remembered; true in an ``if`` when they are.
+    def _estimate_statistic(
+        self,
+        state: State,
+        statistic: Callable[..., Any],
+        by: Any,
+        where: Any,
+        replicates: int,
+        seed: int,
+    ) -> StatisticEstimate | StatisticEstimates:
+        if not callable(statistic):
+            raise InputError(
+                "statistic must be a function of (rows, weights), such as "
+                f"olss.statistics.median('delay'), found {statistic!r}."
+            )
+        count = checks.integer("replicates", replicates, minimum=2)
+        weights = engine.replicate_weights(self._config, state, count, checks.seed(seed))
+        design = engine.sampling_design(self._config, state)
+        inside = chosen_rows(state, where)
+        if not inside.any():
+            raise InputError("where: no row kept matches, so there is nothing to compute.")
+
+        def take_rows(at: Indices) -> tuple[Any, Any]:
+            some = state.rows.take(at)
+            rows, y = some["X"], some.get("y")
+            if state.table is not None:
+                if not takes_target(statistic):
+                    return state.table.frame(sketch_file.to_table(state.replace(rows=some))), None
+                rows, y = state.table.frame(rows), None if y is None else state.table.column(y)
+            return rows, y
+
+        drawn = design.pi < 1
+        if by is None:
+            at = np.flatnonzero(inside)
+            return evaluate(statistic, *take_rows(at), design.weight[at], weights[at], drawn[at])
+        names, code = code_groups(_groups(state, by), inside)
+        return evaluate_groups(statistic, take_rows, design.weight, weights, drawn, names, code)
+
+    def replicate_weights(self, count: int = 80, *, seed: int = 0) -> Floats:
+        """Return (len, count) weights that vary as the rows kept would if they were sampled again.
+
+        Compute a statistic with `weight`, then with each column; four times the mean squared
+        difference is its variance: ``se = 2 * np.sqrt(np.mean((each - value) ** 2))``. `estimate`
+        does that for a function; with `replicates` in a file, any other program can. All weights
+        are positive, and the same seed gives the same numbers.
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(0).standard_normal((10_000, 2))
+        >>> sketch = Sketch(size=500, seed=0).update(X)
+        >>> value = sketch.weight @ sketch.X[:, 0]
+        >>> each = sketch.replicate_weights(200).T @ sketch.X[:, 0]
+        >>> se = 2 * np.sqrt(np.mean((each - value) ** 2))
+        >>> bool(0.7 < se / sketch.estimate(lambda X: X[:, 0]).total_se < 1.3)
+        True
+        """
+        state = self._sample("replicate_weights")
+        return engine.replicate_weights(
+            self._config, state, checks.integer("count", count), checks.seed(seed)
+        )
+
+    def drift(
+        self,
+        rows: Any,
+        *,
+        columns: Sequence[str | int] | None = None,
+        alpha: float = 0.01,
+        seed: int | None = 0,
+    ) -> Drift:
+        """Return how rows differ from those remembered; true in an ``if`` when that is an alarm.
+
+        The answer has three parts: whether there is a difference at all (``p``, by a test that is
+        exact for exchangeable rows), how large it is (``effect``, and for each column ``shift``
+        and ``spread``, with intervals), and whether it is larger than usual (``usual_p``, by how
+        much past batches differed from what was remembered when they came). An alarm needs a
+        difference, ``p <= alpha``, that is larger than usual, ``usual_p <= alpha``. Before eight
+        batches have been compared, it needs an effect of at least 0.2 standard deviations instead.
+
+        A batch is what one update brings, rows that come a few at a time about a thousand of
+        them, and under `olss.compress` a file, all of at least twenty rows. With ``features=``
+        no history of batches is kept.
 
         Parameters
         ----------
         rows : array (n, ...) or table
-            Rows as for `update`; a target may be among the columns of a table, or not.
+            Rows as for `update`; a target may be among the columns of a table, or not. Columns
+            that the sketch does not score are not compared.
+        columns : sequence of str or int, optional
+            The columns to compare. By default all but dates, the time, and counters: columns that
+            only grow from the first row remembered to the last, as years and many identifiers do.
         alpha : float
             The share of batches without a change that may raise an alarm.
         seed : int, optional
@@ -773,16 +1041,34 @@ class Sketch:
         (False, True)
         """
         state = self._sample("drift")
-        X = engine.read_new(self._config, state, rows)
-        encoder = engine.comparison_encoder(self._config, state)
-        return drift(
-            encoder.encode(state.rows["X"]),
-            state.rows["weight"],
-            encoder.encode(X),
-            names=encoder.labels,
-            alpha=alpha,
-            seed=seed,
-        )
+        return drift_of(self._config, state, rows, columns=columns, alpha=alpha, seed=seed)
+
+    def monitor(self, alpha: float = 0.01, *, seed: int | None = 0) -> Monitor:
+        """Return a drift alarm that may be asked after every batch.
+
+        `drift` at ``alpha=0.01``, asked of a hundred batches without a change, is wrong once on
+        average. A monitor is wrong once in a hundred *lifetimes*: however many batches it sees,
+        the probability of any alarm is at most `alpha`, as long as rows are exchangeable with
+        those remembered when it was made. Rows in the order of time seldom are; for these, ask
+        `drift` whether a batch is larger than usual. Under ``"weighted"`` the rows compared with
+        are thinned to equal weights, and the bound holds approximately (in a simulation, alarms
+        were rarer than stated).
+
+        Parameters
+        ----------
+        alpha : float between 0 and 1
+            The probability of a false alarm in a lifetime.
+        seed : int, optional
+            Seed for the choice of rows to compare with and for ties.
+
+        Returns
+        -------
+        Monitor
+            ``monitor.update(rows)`` is true in an ``if`` from the first alarm on. ``monitor.save``
+            and ``olss.Monitor.load`` keep it between nightly jobs. It is independent of the sketch
+            from now on, which may be updated.
+        """
+        return create_monitor(self._config, self._sample("monitor"), alpha, seed)
 
     def novelty(self, rows: Any, task: int | str | None = None) -> Floats:
         """Return how unlike everything remembered rows are, from 0 to 1.
@@ -864,6 +1150,12 @@ def _is_like(new: NDArray[Any] | None, held: Array | None) -> bool:
     return few and new.shape[1:] == held.shape[1:] and bool(np.isfinite(new).all())
 
 
+def _groups(state: State, by: Any) -> Any:
+    """Return the labels of groups by the names of columns, or labels as they are given."""
+    names = (by,) if isinstance(by, str) else by if isinstance(by, tuple) else ()
+    return {name: labels_of(state, name, "by") for name in names} or by
+
+
 def _classes(state: State) -> NDArray[Any] | None:
     return class_labels([state.rows["y"]]) if state.has_classes else None
 
@@ -897,6 +1189,118 @@ def _with_library(state: State, frame: str | None) -> State:
     rows = kind.rows.to_library(library, state.rows.get("X"))
     y = None if kind.y is None else kind.y.to_library(library, state.rows.get("y"))
     return state.replace(table=replace(kind, rows=rows, y=y))
+
+
+def create_sketch(config: Config, state: State) -> Sketch:
+    """Return a sketch of rows that other modules have sampled; pandas frames, if installed."""
+    frame = "pandas" if importlib.util.find_spec("pandas") else None
+    return Sketch._of(config, _with_library(state, frame))
+
+
+def correct_priors(
+    proba: Any,
+    sketch: Sketch,
+    *,
+    classes: Any = None,
+    fitted: Literal["rows", "weight"] | Sequence[float] | NDArray[Any] = "rows",
+) -> Floats:
+    """Return probabilities that refer to the class frequencies of everything seen.
+
+    A model fitted to the rows of a sketch takes over their class frequencies, which policies and
+    strata change on purpose. With s_k the frequency of class k in what the model was fitted to and
+    pi_k that in everything seen, which a sketch counts exactly, p_k becomes proportional to
+    p_k pi_k / s_k (Saerens, Latinne & Decaestecker 2002). That is exact if the rows of each class
+    are a random sample of that class, as with ``"reservoir"`` and strata; leverage takes more
+    rows from the edges of a class, and probabilities are then right only so far.
+
+    Parameters
+    ----------
+    proba : array (n, k), or (n,) for the second of two classes
+        Probabilities of a model.
+    sketch : Sketch
+        Whose rows the model was fitted to, and whose target is a class.
+    classes : array (k,), optional
+        The class of each column, as a scikit-learn model's ``classes_``. By default all classes
+        among the rows held, sorted.
+    fitted : "rows", "weight" or array (k,)
+        What the model was fitted with: the rows held, each counting one; with
+        ``sample_weight=sketch.weight``; or the share of each class, such as equal shares for a
+        model with balanced class weights.
+
+    Returns
+    -------
+    array of the shape of `proba`
+        With a half-life, class frequencies are those of the decayed stream; with a window, they are
+        estimated from the weights of the rows held.
+
+    Examples
+    --------
+    One row in a hundred is of class 1, and half of the rows kept are.
+
+    >>> X, y = np.arange(20_000.0)[:, None], np.arange(20_000) % 100 == 0
+    >>> sketch = Sketch(200, strata="y", strata_share=1.0, seed=0).update(X, y.astype(int))
+    >>> correct_priors([[0.5, 0.5]], sketch).round(4)
+    array([[0.99, 0.01]])
+    """
+    ratio = prior_ratio(sketch._held("y"), classes, fitted)
+    p = np.asarray(to_numpy(dense_array(proba, "proba")), dtype=np.float64)
+    binary = p.ndim == 1 and len(ratio) == 2
+    if not (binary or (p.ndim == 2 and p.shape[1] == len(ratio))):
+        raise InputError(
+            f"proba must have a column for each of the {len(ratio)} classes, found shape "
+            f"{p.shape}; name the classes of its columns with classes=."
+        )
+    if not (np.isfinite(p).all() and (p >= 0).all()):
+        raise InputError("proba must be probabilities, found negative or missing numbers.")
+    columns = np.column_stack([1 - p, p]) if binary else p
+    corrected = apply_priors(columns, ratio)
+    return corrected[:, 1] if binary else corrected
+
+
+def apply_priors(proba: Floats, ratio: Floats) -> Floats:
+    """Return p_k ratio_k, (n, k), scaled to sum to 1; rows that would vanish stay as they are."""
+    scaled = proba * ratio
+    total = scaled.sum(axis=1, keepdims=True)
+    return np.where(total > 0, scaled / np.where(total > 0, total, 1), proba)
+
+
+def prior_ratio(state: State, classes: Any, fitted: Any) -> Floats:
+    """Return pi_k / s_k for each class: frequencies in everything seen over those of the fit."""
+    if not state.has_classes:
+        raise InputError("correct_priors needs a sketch whose target y is a class.")
+    rows = state.rows
+    codes, keys = class_keys(rows["y"])
+    held = count_rows((codes, keys), np.ones(len(rows)))
+    stands_for = count_rows((codes, keys), rows["weight"])
+    seen = stands_for if state.class_counts is None else state.class_counts
+    if classes is None:
+        known = [json.loads(key)[0] for key in keys]
+        names = sorted(value for value in known if value is not None)
+    else:
+        names = [value_key(value) for value in to_numpy(dense_array(classes, "classes")).tolist()]
+    wanted = [json.dumps([name]) for name in names]
+    unknown = [name for name, key in zip(names, wanted, strict=True) if key not in seen]
+    if unknown:
+        raise InputError(
+            f"classes must be classes the sketch has seen, found {unknown[:3]!r}. "
+            f"{checks.suggest(str(unknown[0]), [json.loads(key)[0].__str__() for key in seen])}"
+        )
+    if isinstance(fitted, str):
+        counts = {"rows": held, "weight": stands_for}[
+            checks.choice("fitted", fitted, ["rows", "weight"])
+        ]
+        shares = np.array([counts.get(key, 0.0) for key in wanted])
+    else:
+        shares = np.asarray(fitted, dtype=np.float64)
+        if shares.shape != (len(wanted),) or not (shares >= 0).all():
+            raise InputError(
+                f"fitted must be 'rows', 'weight' or the share of each of the {len(wanted)} "
+                f"classes, found {fitted!r}."
+            )
+    there = shares > 0  # a class that the model was not fitted to keeps its probability, zero
+    pi = np.where(there, [seen[key] for key in wanted], 0.0)
+    ratio: Floats = pi / pi.sum() / np.where(there, shares / shares.sum(), 1.0)
+    return ratio
 
 
 def state_of(sketch: Sketch) -> State:

@@ -79,7 +79,9 @@ def by_class(model, names=DIGITS):
     ids=lambda value: type(value).__name__,
 )
 def test_any_estimator_learns_classes_that_come_one_after_the_other(estimator, floor):
-    model = ContinualClassifier(estimator, size=400, policy="balanced", random_state=0)
+    model = ContinualClassifier(
+        estimator, size=400, policy="balanced", random_state=0, correct_priors=False
+    )
     with threadpool_limits(1):  # OpenMP threads that wait for a busy core take minutes
         by_class(model)
         by_hand = clone(estimator).fit(model.sketch_.X, model.sketch_.y)
@@ -440,12 +442,22 @@ class TestSampler:
 
 
 def test_every_setting_of_a_sketch_is_offered_or_left_out_on_purpose():
-    # Estimators never see rows without a target, and know neither shapes of rows nor an index.
-    without = {"features", "keep_index", "missing_target", "moments", "pad", "pad_y"}
+    # Estimators never see rows without a target, know neither shapes of rows nor an index, and
+    # write no file for others to read.
+    without = {
+        "features",
+        "glm",
+        "keep_index",
+        "missing_target",
+        "moments",
+        "pad",
+        "pad_y",
+        "replicates",
+    }
     known = {setting.name for setting in settings()}
     offered = set(ContinualClassifier(SVC()).get_params(deep=False))
     assert known - offered == without
-    assert offered - known == {"estimator", "use_weights", "random_state"}
+    assert offered - known == {"estimator", "use_weights", "random_state", "correct_priors"}
 
 
 def test_settings_reach_the_sketch():

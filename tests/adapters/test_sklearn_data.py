@@ -82,9 +82,8 @@ def learned(model, **text):
 @pytest.mark.parametrize("policy", ["weighted", "balanced", "reservoir"])
 def test_a_pipeline_gets_the_rows_as_they_came(policy, text):
     pipeline = by_columns(LogisticRegression())
-    model = learned(
-        ContinualClassifier(pipeline, size=300, policy=policy, random_state=0), text=text
-    )
+    settings = {"size": 300, "policy": policy, "random_state": 0, "correct_priors": False}
+    model = learned(ContinualClassifier(pipeline, **settings), text=text)
     everything = pd.concat([flights(800, m, text)[0] for m in range(3)], ignore_index=True)
     kept = everything.iloc[model.sketch_.index].reset_index(drop=True)
     pd.testing.assert_frame_equal(model.sketch_.X, kept)
@@ -289,7 +288,7 @@ class TestBoosting:
             return frame.drop(columns="day"), late
 
         estimator = boosted(package, categories=True)
-        model = ContinualClassifier(estimator, size=500, random_state=0)
+        model = ContinualClassifier(estimator, size=500, random_state=0, correct_priors=False)
         for seed in range(3):
             model.partial_fit(*month(seed), task=seed)
         assert model.sketch_.X["distance"].isna().any()

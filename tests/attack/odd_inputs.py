@@ -18,7 +18,7 @@ import torch
 
 import olss
 from olss.core import sampling
-from olss.core.kernel_leverage import bless
+from olss.core.kernels import bless
 from olss.files import compress, inspect
 from olss.streams import from_arrays, permuted
 from tests.attack.runner import judge

@@ -28,6 +28,14 @@ def test_everything_there_is_has_a_line_with_words(
     assert all(len(words) >= 3 for words in lines.values())
 
 
+def test_everything_is_listed_by_default() -> None:
+    result = CliRunner().invoke(app, ["list"])
+    assert result.exit_code == 0
+    for kind, names in THERE.items():
+        assert f"{kind.capitalize()}:" in result.output
+        assert all(name in result.output for name in names)
+
+
 def test_what_cannot_be_listed_is_named() -> None:
     result = CliRunner().invoke(app, ["list", "things"])
     assert result.exit_code == 2

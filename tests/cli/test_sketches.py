@@ -242,8 +242,9 @@ def test_several_new_files_by_a_pattern_of_the_shell(out, tmp_path):
     for seed, path in enumerate(new):
         frame(300, 7 + seed).to_csv(path, index=False)
     result = call("inspect", out, "--against", *new)
-    assert result.exit_code == 4, result.output  # all of the first day
+    assert result.exit_code == 0, result.output  # all of the first day, but dates are left out
     assert "600 new rows" in result.output
+    assert "left out: day (date or time)" in result.output
 
 
 def test_every_help_has_examples():
@@ -296,6 +297,10 @@ def test_an_inspection_as_json(out, tmp_path):
     assert (found["rows"], found["seen"], found["policy"]) == (600, 4_000, "weighted")
     assert found["error"]["relative"] == pytest.approx(sketch.error().relative)
     assert found["drift"]["alarm"] is False
+    assert found["drift"]["p"] > 0.01
+    assert found["drift"]["effect_interval"][0] == 0
+    assert (found["drift"]["usual_p"], found["drift"]["past"]) == (None, 0)
+    assert found["drift"]["left_out"] == {"day": "date or time"}
     assert sum(task["rows"] for task in found["tasks"]) == 600
     assert found["files"][0]["rows"] == 4_000
     assert found["unusual"][0]["index"] in sketch.index
@@ -306,7 +311,7 @@ def test_the_exit_code_tells_of_drift(out, tmp_path):
     frame(seed=5).assign(delay=99.0).to_csv(tmp_path / "new.csv", index=False)
     result = call("inspect", out, "--against", tmp_path / "new.csv")
     assert result.exit_code == 4
-    assert "drift: p" in result.output
+    assert "drift alarm: " in result.output
     assert "Exit codes" in call("inspect", "--help").output
 
 
@@ -317,3 +322,43 @@ def test_the_most_unusual_rows_are_in_the_text(tmp_path):
     lines = text[text.index("the most unusual rows") :].splitlines()
     assert "row 1,234" in lines[1]
     assert "delay 1e+06" in lines[1]
+
+
+def test_a_monitor_for_a_nightly_job(out, tmp_path):
+    state = tmp_path / "monitor.json"
+    codes = []
+    for night in range(8):
+        new = frame(300, 20 + night)
+        new["delay"] += 25.0 * (night >= 4)
+        new.to_csv(tmp_path / "new.csv", index=False)
+        result = call("inspect", out, "--against", tmp_path / "new.csv", "--monitor", state)
+        codes.append(result.exit_code)
+    assert codes[:4] == [0] * 4
+    assert codes[-1] == 4
+    assert "monitor: drift alarm at batch" in result.output
+    result = call("inspect", out, "--json", "--against", tmp_path / "new.csv", "--monitor", state)
+    assert json.loads(result.output)["monitor"]["batches"] == 9
+    assert call("inspect", out, "--monitor", state).exit_code == 1
+
+
+def test_fit_prints_the_model_of_all_rows_and_writes_it(tmp_path):
+    table, path = frame(), tmp_path / "out.parquet"
+    compress(table, into=path, size=200, target="delay", seed=0)
+    result = call(
+        "fit", path, "--target", "seats", "--kind", "least-squares", "--json", tmp_path / "m.json"
+    )
+    assert result.exit_code == 0
+    assert "stops" in result.output
+    assert "exact" in result.output
+    model = json.loads((tmp_path / "m.json").read_text())
+    assert model["target"] == "seats"
+    assert model["kind"] == "least-squares"
+    assert len(model["coef"][0]) == len(model["columns"])
+    assert "ridge model of 'delay'" in call("fit", path).output
+    assert call("fit", path, "--ridge", "much").exit_code == 1
+    assert call("fit", path, "--target", "nothing").exit_code == 1
+    baseline = call("inspect", path, "--html", tmp_path / "page.html").output
+    assert "exact linear model of 'delay'" in baseline
+    assert "exact linear model of" in (tmp_path / "page.html").read_text()
+    found = json.loads(call("inspect", path, "--json").output)
+    assert found["baseline"]["r2"] == pytest.approx(Sketch.load(path).linear_model().r2)

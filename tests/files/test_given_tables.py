@@ -64,6 +64,33 @@ def test_rows_are_those_of_the_tables(kind, policy, tmp_path, monkeypatch):
     assert not list(temporary.iterdir())
 
 
+@pytest.mark.parametrize("kind", GIVEN)
+@pytest.mark.parametrize("policy", ["weighted", "reservoir"])
+def test_in_one_pass_tables_are_read_as_they_come(kind, policy, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("written to a temporary file")
+
+    monkeypatch.setattr("olss.tables.sources._write", refuse)
+    out = tmp_path / "out.parquet"
+    options = {"size": 50, "policy": policy, "seed": 0, "passes": 1}
+    assert compress(GIVEN[kind](), into=out, **options).new == 500
+    sketch = Sketch.load(out, frame="arrow")
+    np.testing.assert_array_equal(sketch.X["a"], TABLE["a"].to_numpy()[sketch.index])
+    assert abs(sketch.weight.sum() - 500) < (1e-9 if policy == "reservoir" else 150)
+    assert compress(GIVEN[kind](), into=out, passes=1).seen == 1_000  # a stream is always new
+    assert set(Sketch.load(out).task) <= {"table-1", "table-2"}
+
+
+def test_an_iterator_that_fails_is_reported_and_nothing_is_written(tmp_path):
+    def batches():
+        yield TABLE
+        raise ConnectionError("the broker is gone")
+
+    with pytest.raises(ConnectionError, match="broker"):
+        compress(batches(), into=tmp_path / "out.parquet", size=50, passes=1)
+    assert not (tmp_path / "out.parquet").exists()
+
+
 def test_tables_are_called_by_their_places_and_give_the_same_bytes(tmp_path):
     """Where they were put to be read is nobody's business."""
     other = TABLE.set_column(0, "a", pa.array(np.arange(500.0)))
@@ -142,7 +169,7 @@ def as_bytes(kind):
 
 
 def pipe(monkeypatch, content):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -155,6 +182,17 @@ def test_standard_input_is_read_like_a_table(tmp_path, monkeypatch, kind, packed
     compress(TABLE, into=tmp_path / "b.parquet", size=50, policy=policy, seed=0)
     piped, given = (Sketch.load(tmp_path / f"{name}.parquet").frame for name in "ab")
     pd.testing.assert_frame_equal(piped, given, check_exact=False, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "stream", "csv"])
+def test_standard_input_is_read_in_one_pass(tmp_path, monkeypatch, kind):
+    pipe(monkeypatch, as_bytes(kind))
+    if kind == "stream":  # the others cannot be read as they come
+        monkeypatch.setattr("olss.tables.sources._spool_stdin", None)
+    out = tmp_path / "out.parquet"
+    assert compress("-", into=out, size=50, seed=0, passes=1).seen == 500
+    sketch = Sketch.load(out, frame="arrow")
+    np.testing.assert_allclose(sketch.X["a"], TABLE["a"].to_numpy()[sketch.index])
 
 
 def test_standard_input_continues_and_is_known_when_it_comes_again(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 from olss import Sketch
 from olss.errors import FormatError, InputError
 from olss.files import compress, inspect
-from olss.util.checksums import Metadata
+from olss.util.files import Metadata
 
 
 @pytest.fixture

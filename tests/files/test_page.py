@@ -100,7 +100,7 @@ def test_it_says_what_the_sketch_says(found, page):
     assert mean in text
     # The strange row is kept for certain, and its column is named with its value.
     assert re.search(r"<b>price</b> 100000 ", page)
-    assert "no drift seen" in text
+    assert "no drift alarm" in text
     for line in found.files:
         assert f"{line['rows']:,}" in text
 

@@ -12,6 +12,7 @@ from olss.errors import InputError
 from olss.files import compress
 from olss.memory import Choice
 from olss.memory.policies import POLICIES
+from olss.sketch import state_of
 from tests.repeated import repeated
 
 ROWS, SIZE = 60, 12
@@ -82,6 +83,58 @@ def test_rows_stay_as_often_from_files_as_from_memory(
         for mean, share in ((v, a), (w, b)):
             error = np.sqrt((1 / np.maximum(share, 0.05) - 1) / repetitions) + 1e-9
             assert (np.abs(mean - 1) <= 5 * error).all()
+
+
+@repeated(100, 1_000)
+def test_rows_stand_for_all_after_a_single_pass(table, tmp_path, small_parts, repetitions):
+    """Whatever rows were scored against, weights are one over the probability of staying."""
+    pq.write_table(table.slice(0, 40), tmp_path / "a.parquet", row_group_size=13)
+    pq.write_table(table.slice(40), tmp_path / "b.parquet", row_group_size=7)
+    out, totals = tmp_path / "out.parquet", []
+    for seed in range(repetitions):
+        for name in ("a", "b"):  # in two runs
+            options = {"size": SIZE, "fresh": True, "seed": seed} if name == "a" else {}
+            compress(tmp_path / f"{name}.parquet", into=out, target="label", passes=1, **options)
+        sketch = Sketch.load(out, frame="arrow")
+        a, w = sketch.X["a"].to_numpy(), sketch.weight
+        totals.append([w.sum(), w @ a, w @ a**2, w @ np.asarray(sketch.y), w @ (sketch.index < 40)])
+    a, label = table["a"].to_numpy(), table["label"].to_numpy()
+    truth = [ROWS, a.sum(), (a**2).sum(), label.sum(), 40]
+    error = np.std(totals, axis=0, ddof=1) / np.sqrt(repetitions)
+    assert (np.abs(np.mean(totals, axis=0) - truth) < 4.5 * error).all()
+
+
+def test_a_single_pass_certifies_about_as_well_as_two(tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "in").mkdir()
+    for number in range(4):  # files that differ
+        X = rng.standard_normal((20_000, 8)) @ rng.standard_normal((8, 8))
+        np.save(tmp_path / "in" / f"{number}.npy", X)
+    errors = {1: [], 2: []}
+    for passes in errors:
+        for seed in range(5):
+            out = tmp_path / "out.parquet"
+            compress(tmp_path / "in", into=out, size=1_000, passes=passes, seed=seed, fresh=True)
+            sketch = Sketch.load(out)
+            assert (len(sketch), sketch.seen) == (1_000, 80_000)
+            errors[passes].append(sketch.error().relative)
+    assert np.mean(errors[1]) < 1.3 * np.mean(errors[2])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"policy": "paper"}, "passes=1.*paper"),
+        ({"half_life": 10, "time": "a"}, "passes=1.*half_life"),
+        ({"passes": 3}, "passes"),
+    ],
+)
+def test_what_needs_two_passes_is_refused_in_one(options, words, table, tmp_path):
+    pq.write_table(table, tmp_path / "in.parquet")
+    options = {"passes": 1} | options
+    with pytest.raises(InputError, match=words):
+        compress(tmp_path / "in.parquet", into=tmp_path / "out.parquet", size=5, **options)
+    assert not (tmp_path / "out.parquet").exists()
 
 
 def test_without_a_spectrum_a_second_run_is_as_a_second_update(table, tmp_path):
@@ -156,7 +209,7 @@ def test_weighted_over_files_in_several_runs_stays_unbiased(
     assert (np.abs(np.mean(totals, axis=0) - truth) < 4.5 * error).all()
 
 
-@pytest.mark.parametrize("route", ["one run", "continued", "merged"])
+@pytest.mark.parametrize("route", ["one run", "continued", "merged", "one pass"])
 def test_intervals_of_class_counts_hold_after_compress(route, tmp_path, monkeypatch):
     # 100 runs: a true 95% falls below 0.88 in four of a thousand such counts.
     monkeypatch.setattr("olss.files.chunks.SMALL_BYTES", 1)
@@ -172,14 +225,16 @@ def test_intervals_of_class_counts_hold_after_compress(route, tmp_path, monkeypa
     for seed in range(100):
         out = tmp_path / "out.parquet"
         options = {"size": 250, "target": "label", "fresh": True}
-        compress([first] if route != "one run" else [first, second], into=out, seed=seed, **options)
+        options |= {"passes": 1} if route == "one pass" else {}
+        inputs = [first, second] if route.startswith("one") else [first]
+        compress(inputs, into=out, seed=seed, **options)
         if route == "continued":
             compress([second], into=out)
         sketch = Sketch.load(out)
         if route == "merged":
             compress([second], into=tmp_path / "other.parquet", seed=1_000 + seed, **options)
             sketch.merge(Sketch.load(tmp_path / "other.parquet"))
-        found = sketch.estimate(by="label")
+        found = sketch.estimate(by=sketch.y.to_numpy())  # by name, the counts are exact
         counts.append([found[name].count for name in "012"])
         errors.append([found[name].count_se for name in "012"])
     miss, se = np.abs(np.array(counts) - np.bincount(label)), np.array(errors)
@@ -187,3 +242,15 @@ def test_intervals_of_class_counts_hold_after_compress(route, tmp_path, monkeypa
     ratio = se.mean(axis=0) / np.std(counts, axis=0)
     assert (ratio > 0.7).all(), ratio
     assert (ratio < 1.45).all(), ratio
+
+
+def test_moments_after_a_single_pass_are_those_of_two(table, tmp_path, small_parts):
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=13)
+    states = []
+    for passes in (1, 2):
+        out = tmp_path / f"{passes}.parquet"
+        compress(tmp_path / "in.parquet", into=out, size=9, target="label", passes=passes, seed=0)
+        states.append(state_of(Sketch.load(out)))
+    one, two = (state.moments for state in states)
+    assert (one.rows, one.weight) == (two.rows, two.weight) == (ROWS, ROWS)
+    np.testing.assert_allclose(one.matrix, two.matrix, rtol=1e-12, atol=1e-9)

@@ -23,7 +23,7 @@ from olss.lab.single_run import (
 )
 from olss.learn import Record
 from olss.streams import permuted
-from olss.util.checksums import add_checksum
+from olss.util.files import add_checksum
 from tests.lab.small import small_spec
 
 

@@ -18,7 +18,7 @@ from olss.lab.tune import SettingsSearch, _search, find_edges, format_tuned, tun
 from olss.streams import from_config
 from olss.util.files import file_lock
 from tests.lab.small import small_experiment
-from tests.lab.test_progress import record
+from tests.lab.test_runner import record
 
 optuna = pytest.importorskip("optuna")
 

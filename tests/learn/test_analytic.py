@@ -175,14 +175,43 @@ def test_a_half_life_fades_old_tasks():
     assert learner.moments.weight < 200
     with pytest.raises(InputError, match="half_life"):
         learner.forget(tasks[0].X, tasks[0].y)
+    # Told what the rows of the last task weigh by now, it subtracts them.
+    ages = np.arange(len(tasks[-1].y))[::-1]
+    learner.forget(tasks[-1].X, tasks[-1].y, 0.5 ** (ages / 100))
+    assert set(learner.predict(tasks[-1].X)) <= set(np.concatenate([t.y for t in tasks[:-1]]))
 
 
 def test_mirror_images_are_learned_and_answered():
     task = joined(digits())
     learner = recipe("analytic", mirrored=True, **DIGITS)
     learner.fit_task(task)
-    assert learner.moments.count == 2 * len(task.y)
-    assert (learner.predict(task.X) == learner.predict(task.X[..., ::-1].copy())).all()
+    assert learner.moments.count == len(task.y)
+    flipped = task.X[..., ::-1].copy()
+    assert (learner.predict(task.X) == learner.predict(flipped)).all()
+    # What is learned is the mean of both features: forgetting the mirror images leaves nothing.
+    learner.forget(flipped, task.y)
+    assert learner.moments.count == 0
+
+
+def test_rows_scored_again_have_their_features_remembered(monkeypatch):
+    task = joined(digits())
+    learner = recipe("analytic", **DIGITS)
+    learner.fit_task(task)
+    asked = []
+    computed = learner._map.__class__.__call__
+    monkeypatch.setattr(
+        learner._map.__class__,
+        "__call__",
+        lambda map_, X: asked.append(len(X)) or computed(map_, X),
+    )
+    first = learner.score(task.X_test, task.y_test)
+    rows = sum(asked)
+    assert learner.score(task.X_test.copy(), task.y_test) == first
+    assert sum(asked) == rows == len(task.y_test)
+    changed = task.X_test.copy()
+    changed[:] = 0
+    changed[:, 3, 3] = 16
+    assert learner.score(changed, task.y_test) != first
 
 
 def test_a_failed_task_changes_nothing():
@@ -229,3 +258,60 @@ def test_nothing_learned_is_said(tmp_path):
         learner.save(tmp_path)
     with pytest.raises(InputError, match="nothing to add"):
         recipe("analytic+ewc")
+
+
+def gratings(n, shape, seed=0):
+    """Return noisy stripes in four directions, of any phase, contrast and brightness."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 4, n)
+    height, width = shape[-2:]
+    i, j = np.mgrid[:height, :width] * (8 * np.pi / min(height, width))
+    angle = y[:, None, None] * np.pi / 4
+    wave = np.sin(np.cos(angle) * i + np.sin(angle) * j + rng.uniform(0, 6, (n, 1, 1)))
+    wave = wave * rng.uniform(0.3, 1, (n, 1, 1)) + rng.uniform(-1, 1, (n, 1, 1))
+    wave = wave if len(shape) == 2 else np.repeat(wave[:, None], shape[0], axis=1)
+    return (wave + 0.3 * rng.standard_normal((n, *shape))).astype(np.float32), y
+
+
+@pytest.mark.parametrize("shape", [(28, 28), (1, 28, 28), (3, 40, 64), (3, 96, 96), (4, 20, 20)])
+def test_images_of_any_size_and_channels_do_with_the_defaults(shape):
+    X, y = gratings(240, shape)
+    learner = recipe("analytic", centres=16, threads=1)
+    for k in range(4):
+        learner.fit_task(
+            Task("a direction", X[:160][y[:160] == k], y[:160][y[:160] == k], X, y, None)
+        )
+    assert learner.score(X[160:], y[160:]) > 0.9
+
+
+def test_a_first_task_of_fifty_rows_is_enough_for_a_dictionary():
+    tasks = list(digits())
+    few = dataclasses.replace(tasks[0], X=tasks[0].X[:50], y=tasks[0].y[:50])
+    rest = dataclasses.replace(tasks[0], X=tasks[0].X[50:], y=tasks[0].y[50:])
+    learner = recipe("analytic", **DIGITS)
+    for task in (few, rest, *tasks[1:]):
+        learner.fit_task(task)
+    whole = run(digits(), recipe("analytic", **DIGITS)).accuracy[-1].mean()
+    assert np.mean([learner.score(t.X_test, t.y_test) for t in tasks]) > whole - 0.03
+
+
+def test_a_first_task_unlike_the_rest_does_little_harm():
+    tasks = list(digits())
+    noise = np.random.default_rng(0).uniform(0, 16, (300, 8, 8)).astype(tasks[0].X.dtype)
+    strange = dataclasses.replace(tasks[0], X=noise, y=np.full(300, 10), classes=None)
+    learner = recipe("analytic", **DIGITS)
+    for task in (strange, *tasks):
+        learner.fit_task(task)
+    assert np.mean([learner.score(t.X_test, t.y_test) for t in tasks]) > 0.9
+
+
+def test_thousands_of_classes():
+    rng = np.random.default_rng(0)
+    centres = 5 * rng.standard_normal((2_000, 30))
+    learner = recipe("analytic", features="raw", ridge=1e-3)
+    for part in np.array_split(np.arange(2_000), 4):
+        y = np.repeat(part, 3)
+        X = centres[y] + rng.standard_normal((len(y), 30))
+        learner.fit_task(Task("500 classes", X, y, X, y, None))
+    held = centres + rng.standard_normal(centres.shape)
+    assert learner.score(held, np.arange(2_000)) > 0.97

@@ -7,8 +7,8 @@ from torch import nn
 
 from olss.errors import DamagedCheckpointError, DataError, FormatError, InputError
 from olss.learn import DivergedError, recipe, run
+from olss.learn.buffers import batch_bounds
 from olss.learn.losses import Loss
-from olss.learn.replay import batch_bounds
 from olss.memory.policies import Choice
 
 from .tasks import Tiny, blobs, class_stream, examples, numbers, step_loss, stream

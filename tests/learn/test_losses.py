@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from olss.learn.buffers import TrainingSet
 from olss.learn.losses import (
     ROW_LOSSES,
     AsymmetricLoss,
@@ -17,7 +18,6 @@ from olss.learn.losses import (
 )
 from olss.learn.model import ClassMask
 from olss.learn.regularizers import stored_output_loss
-from olss.learn.replay import TrainingSet
 from olss.learn.training import Examples
 
 

@@ -9,9 +9,9 @@ from torch.nn import functional
 
 from olss.errors import InputError
 from olss.learn import DivergedError, recipe, run
+from olss.learn.buffers import TrainingSet
 from olss.learn.nets import ParameterVector, mlp, resnet18
 from olss.learn.regularizers import Ewc, OnlineEwc, Si, fisher_diagonal, squared_mean_gradient
-from olss.learn.replay import TrainingSet
 from olss.streams import permuted
 
 from .tasks import class_stream, examples, step_loss, stream

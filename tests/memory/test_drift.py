@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
+from olss.core.novelty import standardized_difference
 from olss.core.sampling import inclusion_probabilities, pivotal_sample
 from olss.diagnostics import drift as module
 from olss.diagnostics.drift import drift
@@ -84,17 +85,18 @@ def test_no_change_is_no_alarm():
     held, weight = weighted(rng, table(rng, 5_000), 800)
     answer = drift(held, weight, table(rng, 300))
     assert not answer
-    assert "no drift seen" in str(answer)
+    assert "no drift alarm" in str(answer)
     assert answer.names != NAMES
     assert set(answer.names) == set(map(str, range(8)))
 
 
-def test_shifts_and_their_p_values_are_those_of_mann_and_whitney():
+def test_shifts_are_standardised_differences_and_p_values_those_of_mann_and_whitney():
     rng = np.random.default_rng(5)
     held, new = rng.standard_normal((150, 1)), rng.standard_normal((90, 1)) + 0.28
     answer = drift(held, np.full(150, 7.0), new, seed=6)
-    below = (new > held.T).mean() - (new < held.T).mean()
-    np.testing.assert_allclose(answer.shift, below, atol=1e-9)
+    z = np.clip((np.concatenate([held, new]) - held.mean()) / held.std(), -5, 5)
+    expected = (z[150:].mean() - z[:150].mean()) / z[:150].std()
+    np.testing.assert_allclose(answer.shift, expected, rtol=1e-9)
     ranks = module._ranks(np.concatenate([held, new]))[0]
     z, permuted = module._permuted(ranks, 90, 20_000, np.random.default_rng(7))
     truth = mannwhitneyu(new[:, 0], held[:, 0], method="asymptotic", use_continuity=False)
@@ -156,7 +158,7 @@ def test_of_text_each_value_that_moved_is_named_once():
     sketch = Sketch(size=400, seed=0).update(day(4_000, [0.3, 0.3, 0.4]))
     moved = sketch.drift(day(500, [0.7, 0.3, 0.0]))
     assert set(moved.names[:2]) == {"carrier = 'UA'", "carrier = 'B6'"}
-    lines = [line.split("  ")[0] for line in str(moved).splitlines()[3:]]
+    lines = [line.split("  ")[0] for line in str(moved).splitlines()[5:]]
     assert lines[:2] == moved.names[:2]
     assert len(set(moved.names)) == len(moved.names)
 
@@ -179,3 +181,80 @@ def test_questions_about_everything_seen_need_known_probabilities():
     own = Sketch(100, lambda pool, rng: Choice(np.arange(pool.size))).update(X)
     with pytest.raises(InputError, match="drift needs"):
         own.drift(X)
+
+
+def test_effects_are_within_their_intervals():
+    # 1,000 repetitions, 95% intervals: 0.007 is one standard error of a share.
+    held_in = overall_in = zero_in = 0
+    truth = 0.5 / np.sqrt(1.0)
+    for seed in range(1_000):
+        rng = np.random.default_rng([11, seed])
+        held, new = rng.standard_normal((400, 4)), rng.standard_normal((200, 4))
+        _, interval = module._overall(held, new)
+        zero_in += interval[0] == 0
+        new[:, 0] += 0.5
+        _, (low, high) = module._overall(held, new)
+        overall_in += low <= truth <= high
+        e, variance = standardized_difference(held, new)
+        held_in += abs(e[0] - 0.5) <= 1.96 * np.sqrt(variance[0])
+    assert held_in / 1_000 == pytest.approx(0.95, abs=4 * 0.007)
+    assert overall_in / 1_000 == pytest.approx(0.95, abs=4 * 0.007)
+    assert zero_in / 1_000 > 0.95
+
+
+def test_dates_and_counters_are_left_out_unless_asked_for():
+    rng = np.random.default_rng(12)
+
+    def day(number):
+        n = np.arange(200) + 200 * number
+        return {
+            "when": np.datetime64("2024-01-01", "s") + n.astype("timedelta64[h]"),
+            "order": n + rng.integers(0, 5, 200),
+            "year": 2000 + n // 500,
+            "x": rng.standard_normal(200),
+        }
+
+    sketch = Sketch(300, seed=0)
+    for number in range(10):
+        sketch.update(day(number))
+    answer = sketch.drift(day(10))
+    assert answer.left_out == {"when": "date or time", "order": "only grows", "year": "only grows"}
+    assert answer.names == ["x"]
+    assert not answer
+    assert "left out: when (date or time)" in str(answer)
+    asked = sketch.drift(day(10), columns=["order", "x"])
+    assert asked.names[0] == "order"
+    assert asked.p <= 0.01
+    with pytest.raises(InputError, match=r"columns.*'nothing'"):
+        sketch.drift(day(10), columns=["nothing"])
+    with pytest.raises(InputError, match="none is left to compare"):
+        Sketch(50, seed=0).update({"t": np.arange(100)}).drift({"t": [100, 101]})
+
+
+def test_batches_of_any_size_and_strange_columns_have_an_answer():
+    rng = np.random.default_rng(13)
+
+    def rows(n, **more):
+        return {"x": rng.standard_normal(n), "one": np.ones(n), "none": np.full(n, np.nan), **more}
+
+    sketch = Sketch(200, seed=0).update(rows(1_000))
+    single = sketch.drift(rows(1))
+    assert np.isnan(single.effect)
+    assert "fewer than 10 rows" in str(single)
+    assert not single
+    with pytest.raises(InputError, match="at least one row"):
+        sketch.drift(rows(0))
+    with pytest.raises(InputError, match="'x'"):
+        sketch.drift({"one": np.ones(3)})
+    with pytest.raises(InputError, match="'new'"):
+        sketch.drift(rows(50, new=rng.random(50)))
+    growing = Sketch(200, seed=0, new_columns="keep").update(rows(1_000))
+    assert "new" not in growing.drift(rows(50, new=rng.random(50))).names
+    changed = sketch.drift(rows(50) | {"one": np.zeros(50)})
+    assert changed.names[0] == "one"
+    assert changed
+    filled = sketch.drift(rows(50) | {"none": rng.random(50)})
+    assert np.isfinite([filled.p, filled.effect]).all()
+    with pytest.raises(InputError, match="the sketch is empty"):
+        Sketch(10).drift(rows(5))
+    assert not Sketch(50, seed=0).update(np.ones((100, 2))).drift(np.ones((20, 2)))

@@ -158,6 +158,54 @@ def test_weighted_merged_in_any_tree_is_unbiased(repetitions):
     assert_unbiased(np.array(samples), truth_of(tasks))
 
 
+@repeated(150, 1_500)
+def test_weighted_keeps_rows_of_a_long_stream_with_the_probabilities_of_one_draw(repetitions):
+    # The same block, over and over: scores do not change, so that probabilities are known.
+    rows = np.random.default_rng(7).standard_normal((60, 3)) * [1, 1, 4]
+    block, blocks, size = np.tile(rows, (20, 1)), 30, 120
+    priority = 0.75 * svd_scores(rows) / 3 * 60 + 0.25
+    pi = priority * size / (len(block) * blocks)
+    assert pi.max() < 1
+    counts, drawn = np.zeros(60), 0
+    for seed in range(repetitions):
+        sketch = Sketch(size, "weighted", seed=seed)
+        for _ in range(blocks):
+            sketch.update(block)
+            drawn += not sketch._buffered.candidates
+        counts += np.bincount(sketch.index % 60, minlength=60)
+        np.testing.assert_allclose(sketch.weight, 1 / pi[sketch.index % 60], rtol=0.02)
+    assert drawn < 0.5 * blocks * repetitions  # most blocks are sampled without a draw
+    n = repetitions * blocks * 20
+    z = (counts - n * pi) / np.sqrt(n * pi * (1 - pi))
+    assert np.abs(z).max() < 4.5, z
+
+
+def test_candidates_are_few_and_no_part_of_what_users_see():
+    rng = np.random.default_rng(0)
+    sketch, most = Sketch(400, "weighted", seed=0), 0
+    for _ in range(60):
+        sketch.update(rng.standard_normal((2_000, 4)))
+        most = max(most, sum(map(len, sketch._buffered.candidates)))
+        assert len(sketch) == 400
+    assert 0 < most <= 100
+    sketch.flush()
+    assert not sketch._buffered.candidates
+    sketch.size = 500  # a larger sketch has room for every row
+    sketch.update(np.full((100, 4), 0.1))
+    assert np.isin(np.arange(120_000, 120_100), sketch.index).all()
+
+
+def test_rows_unlike_all_before_are_drawn_from_at_once():
+    rng = np.random.default_rng(0)
+    sketch = Sketch(400, "weighted", seed=0)
+    for _ in range(60):
+        sketch.update(rng.standard_normal((2_000, 4)))
+    sketch.update(100 * rng.standard_normal((1_500, 4)))
+    assert not sketch._buffered.candidates
+    # They have nearly all leverage, and so about 3/4 of the draw.
+    assert abs((sketch.index >= 120_000).sum() - 300) < 40
+
+
 def test_weighted_spectral_error_follows_its_law():
     rng = np.random.default_rng(2)
     d, size = 10, 300

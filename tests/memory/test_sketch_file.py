@@ -12,7 +12,7 @@ import torch
 from olss.errors import DataError, FormatError, InputError
 from olss.memory import sketch_file
 from olss.sketch import Sketch
-from olss.util.checksums import CHECKSUM_BLANK, CHECKSUM_KEY, ChecksumWriter
+from olss.util.files import CHECKSUM_BLANK, CHECKSUM_KEY, ChecksumWriter
 from tests.sketches import fed, fingerprint, stream
 
 OWN = ["olss_task", "olss_weight", "olss_index"]

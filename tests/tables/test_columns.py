@@ -21,7 +21,7 @@ def numbers(array, later=None):
     """Return (width, rows) numbers of an array, planned on itself, or of a later one."""
     plan = fit_encoder(pa.table({"c": array}))
     batch = pa.record_batch({"c": array if later is None else later})
-    return np.concatenate([Z.copy() for _, Z in blocks(plan, batch, careful=True)], axis=1)[:-1]
+    return np.concatenate([Z.copy() for _, Z in blocks(plan, batch, find_nan=True)], axis=1)[:-1]
 
 
 def by_rule(values):

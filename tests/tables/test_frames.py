@@ -377,11 +377,11 @@ def test_categories_of_two_frames_are_joined():
     second = pd.DataFrame({"c": pd.Categorical(["z", "a"], ["z", "a"], ordered=True)})
     (a, kind_a), (b, kind_b) = to_arrow(first), to_arrow(second)
     schema = unify_schemas(a.schema, b.schema, place="second")
-    found = from_arrow(pa.concat_tables([a, b]), kind_a.joined(kind_b, schema))["c"]
+    found = from_arrow(pa.concat_tables([a, b]), kind_a.merge(kind_b, schema))["c"]
     assert found.tolist() == ["b", "a", "z", "a"]
     assert found.cat.categories.tolist() == ["b", "a", "z"]
     assert not found.cat.ordered
-    again = kind_a.joined(kind_a, schema)
+    again = kind_a.merge(kind_a, schema)
     assert from_arrow(a, again)["c"].cat.ordered
 
 
@@ -391,7 +391,7 @@ def test_promoted_columns_come_back_as_the_later_frame_had_them():
     (a, kind_a), (b, kind_b) = to_arrow(first), to_arrow(second)
     schema = unify_schemas(a.schema, b.schema, place="second")
     table = pa.concat_tables([conform(part, schema, place="rows") for part in (a, b)])
-    found = from_arrow(table, kind_a.joined(kind_b, schema))
+    found = from_arrow(table, kind_a.merge(kind_b, schema))
     expected = pd.DataFrame(
         {
             "n": [1, 2, 1.5, np.nan],
@@ -408,7 +408,7 @@ def test_a_new_column_is_missing_before_and_loses_nothing():
     (a, kind_a), (b, kind_b) = to_arrow(first), to_arrow(second)
     schema = unify_schemas(a.schema, b.schema, place="second", allow_new=True)
     table = pa.concat_tables([conform(part, schema, place="rows") for part in (a, b)])
-    found = from_arrow(table, kind_a.joined(kind_b, schema))
+    found = from_arrow(table, kind_a.merge(kind_b, schema))
     assert found["n"].dtype == "Int64"
     assert found["n"].tolist() == [pd.NA, 2**62 + 1]
     assert found["b"].tolist() == [pd.NA, True]
@@ -469,5 +469,5 @@ def test_gaps_of_objects_come_back_as_what_they_were():
         pd.DataFrame({"nan": ["a"], "none": ["a"], "full": [np.nan]}, dtype=object)
     )
     both = conform(later, table.schema, place="rows")
-    found = from_arrow(both, kind.joined(other, table.schema))
+    found = from_arrow(both, kind.merge(other, table.schema))
     assert np.isnan(found["full"][0])

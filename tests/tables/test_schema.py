@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from olss.errors import DataError
-from olss.tables.schema import arrow_array, conform, numpy_array, taken, unify_schemas
+from olss.tables.schema import arrow_array, conform, numpy_array, take_rows, unify_schemas
 
 
 def test_columns_in_another_order_are_put_right():
@@ -239,7 +239,7 @@ def test_as_numpy_it_is_what_pyarrow_makes(name: str, part: slice) -> None:
 @pytest.mark.parametrize("name", COLUMNS)
 def test_rows_are_those_that_pyarrow_takes(name: str) -> None:
     array, rows = COLUMNS[name].slice(1), np.array([8, 0, 0, 3])
-    found = taken(array, rows)
+    found = take_rows(array, rows)
     found.validate(full=True)
     assert found.type == array.type
     assert str(found.to_pylist()) == str(array.take(pa.array(rows)).to_pylist())

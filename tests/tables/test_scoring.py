@@ -30,7 +30,7 @@ def test_scores_are_those_of_the_rows_put_together(
     table = mixed(dtype)
     plan = fit_encoder(table)
     rows = scoring.matrix(plan, table)
-    factor = SeenMoments().plus(scoring.TableRows(plan, table)).factor()
+    factor = SeenMoments().update(scoring.TableRows(plan, table)).factor()
     scorer = Projected.of(factor, np.random.default_rng(1)) if projected else factor
     scores = scoring.leverage(plan, table, scorer)
     expected = np.sum((rows.astype(np.float64) @ scorer.right) ** 2, axis=1)
@@ -43,7 +43,7 @@ def test_scores_are_those_of_the_rows_put_together(
 def test_nan_is_a_gap_and_an_infinite_value_is_named() -> None:
     table = mixed(np.float64)
     plan = fit_encoder(table)
-    factor = SeenMoments().plus(scoring.TableRows(plan, table)).factor()
+    factor = SeenMoments().update(scoring.TableRows(plan, table)).factor()
     x = table["x1"].to_numpy().copy()
     x[7] = np.nan
     with_gap = table.set_column(1, "x1", pa.array(x))

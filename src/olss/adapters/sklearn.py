@@ -10,7 +10,7 @@ import numpy as np
 
 from olss.errors import InputError, MissingExtraError
 from olss.memory.policies import Policy
-from olss.sketch import Sketch
+from olss.sketch import Sketch, apply_priors, prior_ratio, state_of
 from olss.tables.class_labels import classify_target
 
 try:
@@ -36,6 +36,7 @@ try:
         check_rows,
         check_weight,
         fit_arguments,
+        last_step,
         name_target,
         rows_to_fit,
         rows_to_predict,
@@ -51,10 +52,13 @@ T = TypeVar("T")
 # Settings that are handed to the sketch as they are.
 SETTINGS = (
     "policy", "scores", "half_life", "window", "time", "columns", "exclude", "intercept",
-    "new_columns",
+    "new_columns", "strata", "strata_share", "min_rows", "bins",
 )  # fmt: skip
 # Attributes that `fit` deletes; those about the columns are set again by the first rows.
-LEARNED = ("sketch_", "estimator_", "classes_", "_fitted_labels", "_target", "_open", "_weighted")
+LEARNED = (
+    "sketch_", "estimator_", "classes_", "_fitted_labels", "_ratio", "_target", "_open",
+    "_weighted",
+)  # fmt: skip
 
 
 class _Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -77,6 +81,10 @@ class _Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         exclude: Sequence[str] = (),
         intercept: bool = False,
         new_columns: str = "error",
+        strata: str | Sequence[str] | None = None,
+        strata_share: float = 0.5,
+        min_rows: int = 0,
+        bins: Any = None,
         use_weights: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -91,6 +99,10 @@ class _Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.exclude = exclude
         self.intercept = intercept
         self.new_columns = new_columns
+        self.strata = strata
+        self.strata_share = strata_share
+        self.min_rows = min_rows
+        self.bins = bins
         self.use_weights = use_weights
         self.random_state = random_state
 
@@ -263,12 +275,20 @@ class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
     new_columns : {"error", "keep", "ignore"}
         What becomes of columns that earlier frames did not have. Kept ones are missing in earlier
         rows.
+    strata, strata_share, min_rows, bins :
+        Classes or groups that keep their share of the rows, as for `Sketch`: ``strata="y"``.
     use_weights : bool
         Whether to fit with sample weights: the number of rows that each kept row stands for. All
         steps of a pipeline that take weights get them. Rows that come with a `sample_weight` are
         always fitted with weights.
     random_state : int, RandomState or None
         Of the sketch. The estimator has its own.
+    correct_priors : bool
+        Whether probabilities refer to the class frequencies of everything seen (decayed, if there
+        is a half-life), whatever the policy and the strata kept; see `olss.correct_priors`. Then
+        `predict` returns the class of the largest such probability. If False, or for estimators
+        without probabilities, both are those of the wrapped estimator. Its ``class_weight`` is
+        taken into account; weights of classes by other names are not.
 
     Attributes
     ----------
@@ -314,6 +334,49 @@ class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
     """
 
     _kind = "classifier"
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        size: int | Literal["task"] = 1_000,
+        policy: str | Policy = "weighted",
+        scores: str | float = "auto",
+        half_life: Any = None,
+        window: Any = None,
+        time: str | None = None,
+        columns: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        intercept: bool = False,
+        new_columns: str = "error",
+        strata: str | Sequence[str] | None = None,
+        strata_share: float = 0.5,
+        min_rows: int = 0,
+        bins: Any = None,
+        use_weights: bool = False,
+        random_state: Any = None,
+        correct_priors: bool = True,
+    ) -> None:
+        super().__init__(
+            estimator,
+            size=size,
+            policy=policy,
+            scores=scores,
+            half_life=half_life,
+            window=window,
+            time=time,
+            columns=columns,
+            exclude=exclude,
+            intercept=intercept,
+            new_columns=new_columns,
+            strata=strata,
+            strata_share=strata_share,
+            min_rows=min_rows,
+            bins=bins,
+            use_weights=use_weights,
+            random_state=random_state,
+        )
+        self.correct_priors = correct_priors
 
     def partial_fit(
         self,
@@ -368,19 +431,30 @@ class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
         self._update(batch)
 
     def predict(self, X: Any) -> Array:
-        """Predict labels."""
+        """Predict labels: by the largest probability, if those are corrected."""
+        if self._corrects():
+            return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
         codes = np.asarray(super().predict(X)).astype(np.intp)
         found: Array = self._fitted_labels[codes]
         return found
 
     @available_if(_has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Return the probability of each of `classes_`; 0 for those not in the sketch."""
-        return self._spread(self._fitted().predict_proba(rows_to_predict(self, X)), 0.0)
+        """Return the probability of each of `classes_`; 0 for those not in the sketch.
+
+        With ``correct_priors`` they refer to the class frequencies of everything seen.
+        """
+        proba = np.asarray(self._fitted().predict_proba(rows_to_predict(self, X)))
+        if self._corrects():
+            proba = apply_priors(proba, self._ratio).astype(proba.dtype, copy=False)
+        return self._spread(proba, 0.0)
 
     @available_if(_has("predict_log_proba"))  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Array:
         """Return the logarithm of `predict_proba`."""
+        if self._corrects():
+            with np.errstate(divide="ignore"):
+                return np.asarray(np.log(self.predict_proba(X)))
         return self._spread(self._fitted().predict_log_proba(rows_to_predict(self, X)), -np.inf)
 
     @available_if(_has("decision_function"))  # type: ignore[untyped-decorator]
@@ -426,9 +500,32 @@ class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
         wide[:, np.searchsorted(self.classes_, self._fitted_labels)] = columns
         return wide
 
+    def _corrects(self) -> bool:
+        """Return whether classes were not as frequent in the fit as in everything seen."""
+        self._fitted()
+        has_proba = hasattr(self.estimator_, "predict_proba")
+        return bool(
+            self.correct_priors and has_proba and not np.allclose(self._ratio, 1, atol=1e-9)
+        )
+
+    def _fitted_shares(self, counts: Array) -> Array:
+        """Return what each class counted in the fit, with the estimator's class weights."""
+        given = getattr(last_step(self.estimator), "class_weight", None)
+        if isinstance(given, str):  # balanced
+            return np.ones(len(counts))
+        if isinstance(given, Mapping):
+            weights = [float(given.get(code, 1.0)) for code in range(len(counts))]
+            return np.asarray(counts * np.array(weights))
+        return counts
+
     def _fit_clone(self, X: Any, y: Array, weight: Array) -> Any:
         # Predictions stay those of this fit, whatever the sketch holds later.
         self._fitted_labels, codes = np.unique(y, return_inverse=True)
+        weighted = self.use_weights or self._weighted
+        counts = np.bincount(codes, weight if weighted else None).astype(np.float64)
+        self._ratio = prior_ratio(
+            state_of(self.sketch_), self._fitted_labels, self._fitted_shares(counts)
+        )
         if len(self._fitted_labels) == 1:
             return DummyClassifier().fit(X, codes)
         return super()._fit_clone(X, codes, weight)
@@ -445,7 +542,7 @@ class ContinualRegressor(RegressorMixin, _Continual):  # type: ignore[misc]
     estimator : regressor
         Cloned, never changed.
     size, policy, scores, half_life, window, time, columns, exclude, intercept, new_columns, \
-use_weights, random_state :
+strata, strata_share, min_rows, bins, use_weights, random_state :
         As for `ContinualClassifier`.
 
     Attributes

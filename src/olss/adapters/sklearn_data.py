@@ -32,21 +32,6 @@ from olss.errors import DataError, InputError
 from olss.sketch import Sketch
 from olss.tables.frames import is_table
 
-__all__ = [
-    "Array",
-    "Batch",
-    "accepts_nan",
-    "accepts_sparse",
-    "check_pair",
-    "check_rows",
-    "check_weight",
-    "fit_arguments",
-    "name_target",
-    "rows_to_fit",
-    "rows_to_predict",
-    "to_labels",
-]
-
 Array = NDArray[Any]
 
 FLOATS = (np.float64, np.float32)  # what scikit-learn converts other numbers to
@@ -292,6 +277,11 @@ def _steps(estimator: Any) -> list[Any]:
         return [estimator]
     steps = [step for _, step in estimator.steps if step not in (None, "passthrough")]
     return [inner for step in steps for inner in _steps(step)]
+
+
+def last_step(estimator: Any) -> Any:
+    """Return the estimator itself, or the last step of a pipeline."""
+    return _steps(estimator)[-1]
 
 
 def fit_arguments(estimator: Any, weight: Array) -> dict[str, Array]:

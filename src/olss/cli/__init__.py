@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import olss
-from olss.cli import catalog, compress, lab, report, sketches
+from olss.cli import catalog, compress, lab, sketches
 from olss.util.terminal import echo, log_to_stderr
 
 __all__ = ["app"]
@@ -21,7 +21,7 @@ app = typer.Typer(
     help="Keep a constant-size training set of everything seen so far, and train on it.",
 )
 
-for group in (lab, report, compress, sketches, catalog):
+for group in (lab, compress, sketches, catalog):
     group.register(app)
 
 

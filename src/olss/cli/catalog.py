@@ -14,10 +14,10 @@ import typer
 from olss.util.terminal import echo, report_errors
 from olss.util.text import escape_controls
 
-__all__ = ["register"]
-
 EXAMPLES = """\
 **Examples**
+
+`olss list`  everything
 
 `olss list policies`  for `olss compress --policy`, `Sketch(policy=...)`, `policy = ` in a file
 
@@ -58,17 +58,25 @@ class Kind(StrEnum):
 
 
 @report_errors
-def list_(kind: Annotated[Kind, typer.Argument(help="What to list.", show_default=False)]) -> None:
+def list_(
+    kind: Annotated[
+        Kind | None, typer.Argument(help="What to list; by default everything.", show_default=False)
+    ] = None,
+) -> None:
     """List policies, recipes, streams or data sets, a line each."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, words in LISTS[kind]():
-        table.add_row(escape_controls(name), escape_controls(words))
-    Console(markup=False, highlight=False).print(table)
+    console = Console(markup=False, highlight=False)
+    for shown in Kind if kind is None else [kind]:
+        table = Table(box=None, pad_edge=False, show_header=False)
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, words in LISTS[shown]():
+            table.add_row(escape_controls(name), escape_controls(words))
+        if kind is None:
+            console.print(f"{shown.value.capitalize()}:")
+        console.print(table, end="" if kind else "\n")
 
 
 def _policies() -> list[tuple[str, str]]:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,8 +16,6 @@ from olss.util.terminal import Interrupted, echo, report_errors
 
 if TYPE_CHECKING:
     from olss.files.compress import Progress
-
-__all__ = ["register"]
 
 COMPRESS_EXAMPLES = """\
 **Examples**
@@ -30,6 +27,8 @@ COMPRESS_EXAMPLES = """\
 `olss compress a.csv b.jsonl.gz c.orc --into small.parquet --size 5000 --policy reservoir`
 
 `olss compress logs/ --into small.parquet --size 5000 --half-life 30d --time date`
+
+`olss compress postgresql://host/shop --query "select * from orders" --into small.parquet`
 
 `zcat today.csv.gz | olss compress - --into small.parquet`  reads standard input
 
@@ -73,7 +72,8 @@ def _setting_options() -> Iterator[inspect.Parameter]:
             metavar=setting.metadata["metavar"] or None,
             help=setting.metadata["help"],
         )
-        kind: Any = bool | None if is_flag else str | None
+        is_count = setting.type == "int"
+        kind: Any = bool | None if is_flag else int | None if is_count else str | None
         yield inspect.Parameter(
             setting.name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -93,7 +93,10 @@ def _compress(
         ),
     ],
     into: Annotated[
-        Path, typer.Option(metavar="OUT.parquet", help="The file to create or to continue.")
+        str,
+        typer.Option(
+            metavar="OUT.parquet", help="The file to create or to continue; also s3://..."
+        ),
     ],
     size: Annotated[int | None, typer.Option(help="Rows to keep. Required for a new file.")] = None,
     target: Annotated[str | None, typer.Option(metavar="COL", help="The target column.")] = None,
@@ -113,6 +116,21 @@ def _compress(
     workers: Annotated[
         int | None, typer.Option(help="Start this many Dask workers here and work on them.")
     ] = None,
+    passes: Annotated[
+        int | None,
+        typer.Option(
+            help="Passes over the input: in 2, rows are scored against everything, in 1 against "
+            "what was read so far. Default: 2, of a query 1."
+        ),
+    ] = None,
+    query: Annotated[
+        str | None,
+        typer.Option(metavar="SQL", help="Read the result of this query of the database IN."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="COL", help="Read rows with larger values of COL than before."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
     **settings: Any,
@@ -124,10 +142,11 @@ def _compress(
     """
     from olss.files.compress import compress
 
-    for name in ("scores", "half_life", "window"):
+    for name in ("scores", "half_life", "window", "strata_share", "min_rows", "bins"):
         settings[name] = _parse_number(settings[name])
     settings["columns"] = _parse_columns(settings["columns"])
-    settings["exclude"] = _parse_names(settings["exclude"])
+    for name in ("exclude", "strata"):
+        settings[name] = _parse_names(settings[name])
     try:
         with _show_progress(quiet) as progress:
             summary = compress(
@@ -141,6 +160,9 @@ def _compress(
                 skip_bad=skip_bad,
                 scheduler=scheduler,
                 workers=workers,
+                passes=passes,
+                query=query,
+                since=since,
                 progress=progress,
                 **settings,
             )
@@ -194,6 +216,6 @@ def _parse_columns(text: str | None) -> list[str] | dict[str, str] | None:
 
 def _parse_number(text: str | None) -> str | float | None:
     try:
-        return None if text is None else float(text)
+        return None if text is None else int(text) if text.isdecimal() else float(text)
     except ValueError:
         return text

@@ -1,7 +1,8 @@
-"""The commands of the laboratory: demo, run, tune."""
+"""The commands of the laboratory: demo, run, tune, report."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +12,11 @@ import typer
 
 from olss.util.files import write_atomic
 from olss.util.terminal import Interrupted, echo, report_errors
+from olss.util.text import explain_spread
 
 if TYPE_CHECKING:
     from olss.lab.experiment import Experiment
-    from olss.lab.progress import ExperimentProgress
-
-__all__ = ["register"]
+    from olss.lab.runner import ExperimentProgress
 
 EXAMPLES = """\
 **First steps**
@@ -72,6 +72,16 @@ Trials are scored on held-out training rows; test rows are never used. The same 
 The search space is in the file's `[tune]` table.
 """
 
+REPORT_EXAMPLES = """\
+**Examples**
+
+`olss report runs/NAME`  one experiment; the page is report/index.html
+
+`olss report runs --out all`  everything below runs, grouped by stream and protocol
+
+Records made in Python (`olss.learn.run(...).save("runs/mine/seed-0")`) are read like any other.
+"""
+
 STOPPED = "Stopped. Every task learned is saved: the same command resumes."
 STOPPED_THERE = "Stopped. Finished runs are saved: the same command runs the others."
 
@@ -98,6 +108,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=DEMO_EXAMPLES)(demo)
     app.command(epilog=RUN_EXAMPLES)(run)
     app.command(epilog=TUNE_EXAMPLES)(tune)
+    app.command(epilog=REPORT_EXAMPLES)(report)
 
 
 @report_errors
@@ -207,6 +218,24 @@ def tune(
         out.print(f"The choice is in {write}: olss run {write}", soft_wrap=True, highlight=False)
     if failed or none:
         raise typer.Exit(1)
+
+
+@report_errors
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders with records.")],
+    out: Annotated[Path, typer.Option(help="Folder to write the report into.")] = Path("report"),
+) -> None:
+    """Make a page, figures, tables and checked claims from the records of runs."""
+    from olss.lab.report import write_report
+
+    page = write_report(runs, out)
+    content = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    winners = [stream["winner"] for stream in content["streams"]]
+    for winner in winners:
+        echo(winner)
+    if meaning := explain_spread(" ".join(winners)):
+        echo(f"({meaning})")
+    echo(f"The report is in {page}")
 
 
 def _edges(experiment: Experiment, content: dict[str, Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Commands that ask or change a sketch file: ``olss inspect``, ``estimate`` and ``forget``."""
+"""Commands that ask or change a sketch file: inspect, estimate, fit and forget."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from olss.diagnostics.estimates import Estimate, Estimates
     from olss.files.forget import Forgotten
     from olss.sketch import Sketch
-
-__all__ = ["register"]
 
 Condition: TypeAlias = str | tuple[str, str] | None
 
@@ -46,8 +44,10 @@ INSPECT_EXAMPLES = """\
 
 `olss inspect small.parquet --against today.csv`  whether new rows are unlike those seen
 
-Exit codes: 0 done, and with --against no drift; 1 failed; 4 drift: the new rows are unlike those \
-seen.
+`olss inspect small.parquet --against today.csv --monitor monitor.json`  an alarm to ask every night
+
+Exit codes: 0 done, and with --against no drift alarm; 1 failed; 4 drift alarm: the new rows are \
+unlike those seen.
 """
 DRIFTED = 4  # exit code when new rows are unlike those seen
 
@@ -63,6 +63,16 @@ ESTIMATE_EXAMPLES = """\
 `olss estimate small.parquet --where "date>=2026-01-01" --where "date<2026-02-01"`
 
 `olss estimate small.parquet --total delay --calibrate`  by the exact totals of scored columns
+"""
+
+FIT_EXAMPLES = """\
+**Examples**
+
+`olss fit small.parquet`  the model of its target: ridge for numbers, logistic for classes
+
+`olss fit small.parquet --target price --kind least-squares --json model.json`
+
+Least squares, ridge, discriminant and ridge classifier equal the fit to all rows ever seen.
 """
 
 FORGET_EXAMPLES = """\
@@ -86,12 +96,13 @@ def register(app: typer.Typer) -> None:
     """Register the commands."""
     app.command("inspect", epilog=INSPECT_EXAMPLES)(report_errors(_inspect))
     app.command("estimate", epilog=ESTIMATE_EXAMPLES)(report_errors(_estimate))
+    app.command("fit", epilog=FIT_EXAMPLES)(report_errors(_fit))
     app.command("forget", epilog=FORGET_EXAMPLES)(report_errors(_forget))
 
 
 def _inspect(
     paths: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(metavar="OUT", help="A file made by compress or Sketch.save."),
     ],
     html: Annotated[
@@ -102,18 +113,26 @@ def _inspect(
         list[str] | None,
         typer.Option(metavar="NEW...", help="Test these files for drift; exit with 4 if found."),
     ] = None,
+    monitor: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="STATE.json",
+            help="A sequential alarm, made if there is no such file; NEW is its next batch, and "
+            "the exit code is for its alarm.",
+        ),
+    ] = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Print what a sketch file holds, how good it is, and whether new files are unlike it."""
     from olss.files import inspect
 
-    path, more = paths[0], [str(other) for other in paths[1:]]
+    path, *more = paths
     if more and not against:
         raise InputError(
             f"inspect takes one file, found {len(paths)}; to compare with new ones: --against."
         )
     # The shell makes several files of a pattern; all but the first come without the option.
-    found = inspect(path, against=[*against, *more] if against else None)
+    found = inspect(path, against=[*against, *more] if against else None, monitor=monitor)
     if html is not None:
         from olss.files.page import write_page
 
@@ -121,13 +140,13 @@ def _inspect(
     echo(_to_json(found.to_dict()) if as_json else found)
     if html is not None and not as_json:
         echo(f"\nThe page is {html}")
-    if found.drift:
+    if found.alarm:
         raise typer.Exit(DRIFTED)
 
 
 def _estimate(
     path: Annotated[
-        Path, typer.Argument(metavar="OUT", help="A file made by compress or Sketch.save.")
+        str, typer.Argument(metavar="OUT", help="A file made by compress or Sketch.save.")
     ],
     mean: Annotated[
         list[str] | None, typer.Option("--mean", metavar="COL", help="The mean of a column.")
@@ -176,9 +195,46 @@ def _estimate(
     if as_json:
         pairs = zip(asked, found, strict=True)
         lines = [line for (what, name), one in pairs for line in _as_dicts(one, what, name, level)]
-        echo(_to_json({"path": str(path), "level": level, "estimates": lines}))
+        echo(_to_json({"path": path, "level": level, "estimates": lines}))
     else:
         echo(_answer(sketch, found, asked, names, conditions, level))
+
+
+def _fit(
+    path: Annotated[
+        str, typer.Argument(metavar="OUT", help="A file made by compress or Sketch.save.")
+    ],
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="COL", help="What to predict; by default the target of the file."),
+    ] = None,
+    kind: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="auto, ridge, least-squares, discriminant, ridge-classifier, logistic or poisson.",
+        ),
+    ] = "auto",
+    ridge: Annotated[
+        str, typer.Option(metavar="NUMBER", help="The penalty; auto: by cross-validation.")
+    ] = "auto",
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the model as JSON, too.")
+    ] = None,
+) -> None:
+    """Fit a linear model to everything a sketch file has seen, and print it."""
+    from olss.sketch import Sketch
+    from olss.util.files import open_atomic
+
+    try:
+        penalty = ridge if ridge == "auto" else float(ridge)
+    except ValueError:
+        raise InputError(f"--ridge must be a number or auto, found {ridge!r}.") from None
+    model = Sketch.load(path).linear_model(target, kind, penalty)  # type: ignore[arg-type]
+    if json_file is not None:
+        with open_atomic(json_file) as file:
+            file.write((json.dumps(model.to_dict(), indent=1) + "\n").encode())
+    echo(model)
 
 
 def _as_dicts(
@@ -224,7 +280,7 @@ def _plain(value: Any) -> Any:
 
 def _forget(
     path: Annotated[
-        Path, typer.Argument(metavar="OUT", help="A file made by compress or Sketch.save.")
+        str, typer.Argument(metavar="OUT", help="A file made by compress or Sketch.save.")
     ],
     where: Annotated[list[str], WHERE],
     dry_run: Annotated[
@@ -347,7 +403,7 @@ def _by_group(
 
 def _named(estimates: Any) -> dict[tuple[str, ...], Estimate]:
     """Return the estimate of each group, by what the group is called."""
-    from olss.diagnostics.estimate_results import label_text
+    from olss.diagnostics.estimates import label_text
 
     return {
         tuple(map(label_text, name if isinstance(name, tuple) else (name,))): one

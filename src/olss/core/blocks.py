@@ -12,10 +12,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-import scipy.sparse as sp
 from array_api_compat import (
     array_namespace,
     is_array_api_obj,
@@ -28,22 +27,11 @@ from array_api_compat import device as device_of
 from numpy.typing import NDArray
 
 from olss.errors import DataError, InputError, OlssWarning
+from olss.util import sparse as sp
 from olss.util.threads import ordered_map
 
-__all__ = [
-    "BLOCK_BYTES",
-    "Blocks",
-    "check_weights",
-    "dense_array",
-    "matmul",
-    "multiply_blocks",
-    "project_columns",
-    "squared_norms",
-    "sum_weighted_squares",
-    "to_numpy",
-]
-
 Floats = NDArray[np.float64]
+R = TypeVar("R")
 
 # Large enough for BLAS to run at full speed, small enough for memory not to matter.
 BLOCK_BYTES = 24_000_000
@@ -62,6 +50,11 @@ def to_numpy(array: Any) -> NDArray[Any]:
     if is_cupy_array(array):
         return np.asarray(to_device(array, "cpu"))
     return np.asarray(array)
+
+
+def is_arrow(column: object) -> bool:
+    """Return whether a column is an Arrow table, without importing pyarrow."""
+    return type(column).__module__.startswith("pyarrow")
 
 
 def dense_array(values: Any, name: str) -> Any:
@@ -119,6 +112,8 @@ class Blocks:
         self.dtype: np.dtype[Any] = np.dtype(_work_dtype(source, name))
         self.integers = "int" in str(source.dtype)
         self.weights = None if weights is None else check_weights(weights, self.rows)
+        # Whether rows are read from a NumPy array as they are, but for the scale.
+        self.plain = isinstance(source, np.ndarray)
         # Factors of the columns, for values too large or too small to be squared.
         self.scale: NDArray[np.float64] | None = None
         # Of rows that stand for others (see `standing_for`): rounding, in parts of column norms.
@@ -148,10 +143,10 @@ class Blocks:
         A block may be a view and is overwritten by the next: do not write to it or keep it.
         `parts` are some of `pieces`; default: all rows, in large blocks.
         """
-        if self._converts(dtype):
-            yield from self.read_copies(dtype, parts)
+        plain = self.plain and self.scale is None
+        if plain and (self.source.dtype != dtype or not self.source.flags.c_contiguous):
+            yield from self.read_copies(dtype, parts)  # one buffer is enough
             return
-        plain = self._is_plain()
         for part in self._parts(dtype) if parts is None else parts:
             if plain:
                 yield part, np.asarray(self.source[part]).reshape(-1, self.columns)
@@ -172,7 +167,7 @@ class Blocks:
             if len(buffer) < rows:
                 buffer = np.empty((rows, self.columns + more), dtype=dtype)
             block = buffer[:rows]
-            if self._is_plain():  # assignment converts
+            if self.plain and self.scale is None:  # assignment converts
                 block[:, : self.columns] = self.source[part].reshape(rows, self.columns)
             else:
                 block[:, : self.columns] = self._block(part, dtype)
@@ -197,16 +192,6 @@ class Blocks:
         step = max(64, BLOCK_BYTES // (self.columns * dtype.itemsize))
         for start in range(0, self.rows, step):
             yield slice(start, min(start + step, self.rows))
-
-    def _converts(self, dtype: np.dtype[Any]) -> bool:
-        """Return whether reading copies NumPy rows, for which one buffer is enough."""
-        return self._is_plain() and (
-            self.source.dtype != dtype or not self.source.flags.c_contiguous
-        )
-
-    def _is_plain(self) -> bool:
-        """Return whether rows are read from a NumPy array as they are."""
-        return isinstance(self.source, np.ndarray) and self.scale is None
 
     def _block(self, part: slice, dtype: np.dtype[Any]) -> Any:
         if self.scale is None:
@@ -352,10 +337,7 @@ class _Narrow(Blocks):
         self._wide = blocks
         self._S = S
         self.columns = S.shape[1]
-        self.sparse = self.remote = False
-
-    def _is_plain(self) -> bool:
-        return False
+        self.sparse = self.remote = self.plain = False
 
     def pieces(self, dtype: np.dtype[Any], size: int | None = None) -> list[slice]:
         """Return all rows as slices whose unprojected float64 rows fit a thread."""
@@ -397,15 +379,13 @@ def squared_norms(
     pieces = blocks.pieces(dtype)
     sums = np.zeros((len(pieces), 0 if V is None else V.shape[1]))
     number = {part.start: k for k, part in enumerate(pieces)}
-    multiplied = multiply_blocks(blocks, dtype, W, V)
 
-    def work(mine: Iterator[slice]) -> Iterator[None]:
-        for part, product, probes in multiplied(mine):
-            scores[part] = np.einsum("ij,ij->i", product, product)
+    def use(part: slice, product: NDArray[Any], probes: NDArray[Any]) -> None:
+        scores[part] = np.einsum("ij,ij->i", product, product)
+        if V is not None:
             sums[number[part.start]] = sum_weighted_squares(probes, blocks, part)
-            yield
 
-    ordered_map(pieces, work)
+    ordered_map(pieces, multiply_blocks(blocks, dtype, W, V, use))
     return scores, sums.sum(axis=0)
 
 
@@ -418,12 +398,16 @@ def sum_weighted_squares(probes: NDArray[Any], blocks: Blocks, part: slice) -> F
 
 
 def multiply_blocks(
-    blocks: Blocks, dtype: np.dtype[Any], W: Floats, V: Floats | None = None
-) -> Callable[[Iterable[slice]], Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]]:
-    """Return a generator of (slice, X W, X V) for pieces X: W upper triangular, V a few columns.
+    blocks: Blocks,
+    dtype: np.dtype[Any],
+    W: Floats,
+    V: Floats | None,
+    use: Callable[[slice, NDArray[Any], NDArray[Any]], R],
+) -> Callable[[Iterable[slice]], Iterator[R]]:
+    """Return a generator of use(slice, X W, X V) for pieces X.
 
-    The arrays are overwritten by the next piece. In host memory, V is appended to the triangular
-    product as further columns at hardly any cost.
+    W is upper triangular, V a few columns. The arrays are overwritten by the next piece. In host
+    memory, V is appended to the triangular product as further columns at hardly any cost.
     """
     d = len(W)
     V = np.zeros((d, 0)) if V is None else V
@@ -431,16 +415,16 @@ def multiply_blocks(
     U = np.zeros((d + more, d + more), dtype=dtype)
     U[:d] = np.hstack([W, V])
 
-    def elsewhere(pieces: Iterable[slice]) -> Iterator[Any]:
+    def elsewhere(pieces: Iterable[slice]) -> Iterator[R]:
         for part, block in blocks.read(dtype, pieces):
             product = to_numpy(matmul(block, U[:d]))
-            yield part, product[:, :d], product[:, d:]
+            yield use(part, product[:, :d], product[:, d:])
 
-    def here(pieces: Iterable[slice]) -> Iterator[Any]:
+    def here(pieces: Iterable[slice]) -> Iterator[R]:
         for part, block in blocks.read_copies(dtype, pieces, more=more):
             block[:, d:] = 0
             multiply_triangular(block, U)
-            yield part, block[:, :d], block[:, d:]
+            yield use(part, block[:, :d], block[:, d:])
 
     return elsewhere if blocks.sparse or blocks.remote else here
 

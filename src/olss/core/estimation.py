@@ -16,7 +16,10 @@ row or so: z then varies about the B_h of its own stratum, and
     V = sum_h sum k (z - B_h)^2 / (1 - H sum(k^2) / sum(k)^2) + sum_h B_h^2
 
 for H strata, the last sum being for that row. (Measured: over eight draws in a row the variance of
-a stratum's number of rows is 1 within a fifth, whether it has 3 rows or 60.)
+a stratum's number of rows is 1 within a fifth, whether it has 3 rows or 60.) If rows that are alike
+compete first, because the sample is spread over feature space, z varies about the mean of its
+neighbours: the first sum is then over blocks of neighbours (`local_blocks`) instead of strata, and
+neighbouring blocks exchange a row now and then, which adds (B_b - B_b+1)^2 / 2 for each two.
 """
 
 from __future__ import annotations
@@ -27,12 +30,17 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Calibration", "GroupEstimates", "WeightedSample"]
-
 Floats: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 
 MIN_CORRECTION = 0.25  # of a variance, for samples of hardly more rows than strata
+
+# Replicate weights move by half as much as the sample could, so that they stay positive; the
+# squared deviations of a statistic are therefore multiplied by four (Fay's method, rho = 0.5).
+DAMPING = 2.0
+BLOCK_ROWS = 4
+EXCHANGE = 0.5  # variance of the number of rows that neighbouring blocks exchange
+LEAST_FACTOR = 0.05  # of a weight, for rows of strata of two or three
 
 
 @dataclass(frozen=True)
@@ -146,6 +154,59 @@ class Calibration:
         return residual
 
 
+class PostStratification:
+    """Adjust weights so that those of each stratum sum to the rows seen of it, which are known.
+
+    The post-stratified estimator (Holt & Smith 1979): with N_h rows seen of stratum h, weights
+    become w N_h / sum_h w. The error of a total of f is then that of the residuals of f from its
+    weighted mean in each stratum; these are too small by (n_h - 1) / n_h for n_h rows. Strata of
+    fewer than `FEWEST` rows are taken together.
+
+    Parameters
+    ----------
+    codes : (n,) int array
+        Stratum of each row kept, from 0.
+    counts : (H,) array
+        Rows seen of each of these strata.
+    others : float
+        Rows seen of strata of which no row was kept.
+    weight : (n,) array
+
+    Attributes
+    ----------
+    weight : (n,) array
+        The adjusted weights.
+    rank : int
+        0: residuals are corrected stratum by stratum.
+    """
+
+    FEWEST = 10
+    rank = 0
+
+    def __init__(self, codes: Indices, counts: Floats, others: float, weight: Floats) -> None:
+        kept = np.bincount(codes, minlength=len(counts))
+        few = kept < self.FEWEST
+        if others > 0 and kept[few].sum() < self.FEWEST and not few.all():
+            few[np.argmin(np.where(few, np.inf, counts))] = True  # they need rows to stand for them
+        place = np.where(few, 0, np.cumsum(~few))
+        self._codes: Indices = place[codes]
+        seen = _sums(place, np.asarray(counts, dtype=np.float64), int(place.max()) + 1)
+        seen[0] += others
+        self._kept = np.bincount(self._codes, minlength=len(seen))
+        self._total = _sums(self._codes, weight, len(seen))
+        share = np.where(self._total > 0, seen / np.where(self._total > 0, self._total, 1), 1)
+        self.weight: Floats = weight * share[self._codes]
+        self._weight = weight
+
+    def residual(self, f: Floats) -> Floats:
+        """Return the residual of f, (n,), from its mean in each stratum."""
+        total = np.where(self._total > 0, self._total, 1)
+        mean = _sums(self._codes, self._weight * f, len(total)) / total
+        correction = np.sqrt(self._kept / np.maximum(self._kept - 1, 1))
+        residual: Floats = (f - mean[self._codes]) * correction[self._codes]
+        return residual
+
+
 class WeightedSample:
     """The rows kept, in groups, with their weights and inclusion probabilities.
 
@@ -159,11 +220,14 @@ class WeightedSample:
         Number of groups.
     strata : (n,) int array, optional
         The stratum each row competed in first, from 0. Default: a single one.
-    calibration : Calibration, optional
+    calibration : Calibration or PostStratification, optional
         It takes a pass over all rows for each group.
     complete : bool
         Whether all sampled rows are there. If some were removed afterwards, B is unknown and 0 is
         used: the variance of rows drawn independently, which is no less.
+    blocks : (n,) int array, optional
+        Rows that competed with each other inside strata, from 0, as `local_blocks` returns them.
+        Default: the strata.
 
     Attributes
     ----------
@@ -178,12 +242,14 @@ class WeightedSample:
         code: Indices,
         groups: int,
         strata: Indices | None = None,
-        calibration: Calibration | None = None,
+        calibration: Calibration | PostStratification | None = None,
         complete: bool = True,
+        blocks: Indices | None = None,
     ) -> None:
         self._k = 1 - pi
         self._complete = complete
         self._strata = np.zeros(len(pi), dtype=np.int64) if strata is None else strata
+        self._blocks = self._strata if blocks is None else blocks
         self._weight = weight if calibration is None else calibration.weight
         self._calibration = calibration
         self._inside, self._groups = code >= 0, groups
@@ -221,11 +287,8 @@ class WeightedSample:
         values = self._weight * f
         value = self._sum(values)
         one_sign = self._sum(np.abs(values)) <= np.abs(value) * (1 + 1e-12)
-        kept, total_k = np.count_nonzero(self._k), self._k.sum()
-        count = self._strata.max() + 1
-        correction = 1 - count * (self._k**2).sum() / total_k**2 if total_k > 0 else 1.0
-        # Strata of single rows have all their variance in the last sum.
-        correction = max(correction, MIN_CORRECTION) if count > 1 else correction
+        kept = np.count_nonzero(self._k)
+        correction = _correction(self._k, int(self._blocks.max()) + 1)
         return self._estimates(value, f, kept, correction, np.inf, one_sign)
 
     def mean(self, f: Floats) -> GroupEstimates:
@@ -240,6 +303,8 @@ class WeightedSample:
             residual = np.zeros(len(f))
             residual[self._inside] = (f[self._inside] - mean[self._code]) / count[self._code]
             correction = np.where(self.drawn > 1, (self.drawn - 1) / self.drawn, 1)
+        if self._blocks is not self._strata:  # so are those from the means of a few neighbours
+            correction = correction * _correction(self._k, int(self._blocks.max()) + 1)
         return self._estimates(mean, residual, self.drawn, correction, self.effective - 1, False)
 
     def _estimates(
@@ -266,11 +331,11 @@ class WeightedSample:
 
     def _moments(self, f: Floats, correction: Any) -> list[Floats]:
         """Return the sums of c^2, c^3 and c^4 by group, over all rows, f being 0 outside it."""
-        k, strata = self._k, self._strata
+        k, nested = self._k, (self._blocks, self._strata)
         if self._calibration is None:
             z = (self._weight * f)[self._inside]
             if self._complete:
-                return _moments(z, k, strata, self._inside, self._code, self._groups, correction)
+                return _moments(z, k, nested, self._inside, self._code, self._groups, correction)
             root = np.sqrt(k[self._inside])
             return [_sums(self._code, (root * z) ** power, self._groups) for power in (2, 3, 4)]
         everywhere = np.ones(len(f), dtype=bool)
@@ -282,17 +347,98 @@ class WeightedSample:
             mine = np.flatnonzero(self._inside)[self._code == group]
             part[mine] = f[mine]
             z = self._weight * self._calibration.residual(part)
-            columns.append(_moments(z, k, strata, everywhere, none, 1, correction[group]))
+            columns.append(_moments(z, k, nested, everywhere, none, 1, correction[group]))
         return list(np.array(columns).reshape(self._groups, 3).T)
 
     def _sum(self, values: Floats) -> Floats:
         return _sums(self._code, values[self._inside], self._groups)
 
 
+def replicate_weights(
+    weight: Floats,
+    pi: Floats,
+    count: int,
+    rng: np.random.Generator,
+    strata: Indices | None = None,
+    complete: bool = True,
+    blocks: Indices | None = None,
+) -> Floats:
+    """Return columns of weights that vary as the sample would if it were drawn again.
+
+    The generalized bootstrap (Beaumont & Patak 2012): column r is w (1 + a_r / 2) with random a_r
+    of mean zero whose covariance is that of the variance estimator above, so that for any total
+    the mean of 4 (total_r - total)^2 is V on average; for other statistics it is V of the
+    linearized one. With independent signs e_i and e_h, for row i of stratum h,
+
+        a_i = sqrt(k_i / c) (e_i - sqrt(k_i) sum_j sqrt(k_j) e_j / K_b) + k_i e_h / K_h ,
+
+    where the sum is over the block b of the row, or its stratum if there are no blocks, K = sum
+    k_j, and c is the correction of V; the last term is there with two strata or more. With blocks
+    there is k_i (e_b+1 - e_b) / (K_b sqrt(2)), too, for the rows that they exchange.
+
+    Parameters
+    ----------
+    weight, pi, strata, complete, blocks
+        As for `WeightedSample`.
+    count : int
+        Number of columns.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    (n, count) array of positive numbers
+        A row that is certain to be kept (pi = 1) has the same weight in each.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> columns = replicate_weights(np.full(50, 20.0), np.full(50, 0.05), 1_000, rng)
+    >>> half = columns[:25].sum(axis=0) - 500
+    >>> bool(abs(np.mean(4 * half**2) / (20**2 * 0.95 * 50 / 49 * 12.5) - 1) < 0.2)
+    True
+    """
+    k, n = 1 - pi, len(pi)
+    s = np.zeros(n, dtype=np.int64) if strata is None else strata
+    b = s if blocks is None else blocks
+    a = np.sqrt(k)[:, None] * _signs(rng, n, count)
+    if complete and k.any():
+        sums = np.zeros((int(b.max()) + 1, count))
+        np.add.at(sums, b, a)
+        correction = _correction(k, len(sums))
+        a = (a - _shares(k, b) * sums[b]) / np.sqrt(correction if correction > 0 else 1.0)
+        if b is not s:
+            steps = np.zeros((len(sums) + 1, count))
+            steps[1:-1] = _signs(rng, len(sums) - 1, count) * _joined(b, s)[:, None]
+            a += np.sqrt(EXCHANGE) * _shares(k, b) * np.diff(steps, axis=0)[b]
+        if s.any():
+            a += _shares(k, s) * _signs(rng, int(s.max()) + 1, count)[s]
+    factor: Floats = np.maximum(1 + a / DAMPING, LEAST_FACTOR)
+    return weight[:, None] * factor
+
+
+def _shares(k: Floats, strata: Indices) -> Floats:
+    """Return (n, 1) shares of k in the total of the stratum."""
+    total = np.bincount(strata, k)
+    share: Floats = (k / np.where(total > 0, total, 1)[strata])[:, None]
+    return share
+
+
+def _signs(rng: np.random.Generator, rows: int, columns: int) -> Floats:
+    return 2 * rng.integers(0, 2, (rows, columns), dtype=np.int8).astype(np.float64) - 1
+
+
+def _correction(k: Floats, strata: int) -> float:
+    """Return the factor by which squared deviations from the strata's means are too small."""
+    total = float(k.sum())
+    correction = 1 - strata * float((k**2).sum()) / total**2 if total > 0 else 1.0
+    # Strata of single rows have all their variance in the variance of their number of rows.
+    return max(correction, MIN_CORRECTION) if strata > 1 else correction
+
+
 def _moments(
     z: Floats,
     k: Floats,
-    strata: Indices,
+    nested: tuple[Indices, Indices],
     inside: NDArray[np.bool_],
     code: Indices,
     groups: int,
@@ -300,25 +446,98 @@ def _moments(
 ) -> list[Floats]:
     """Return the sums of (sqrt(k) (z - B))^p, p = 2, 3, 4, by group; z is 0 where not inside.
 
-    It adds up parts, each the rows of a group and a stratum.
+    `nested` has the blocks about whose B rows vary, and the strata whose numbers of rows vary by
+    one. It adds up parts, each the rows of a group and a block, or a group and a stratum.
     """
-    count = int(strata.max()) + 1
-    parts, part = np.unique(code * count + strata[inside], return_inverse=True)
-    group, stratum = np.divmod(parts, count)
-    total_k = _sums(strata, k, count)[stratum]
-    B = _sums(part, k[inside] * z, len(parts)) / np.where(total_k > 0, total_k, 1)
+    blocks, strata = nested
+    count = int(blocks.max()) + 1
+    group, block, part, B = _means(z, k, blocks, inside, code)
     off = z - B[part]
+    outer = None
+    if strata.any():
+        outer = _means(z, k, strata, inside, code)
     moments = []
     for power in (2, 3, 4):
         root = k ** (power / 2)
-        within = _sums(part, root[inside] * off**power, len(parts))
-        rest = _sums(strata, root, count)[stratum] - _sums(part, root[inside], len(parts))
+        within = _sums(part, root[inside] * off**power, len(B))
+        rest = _sums(blocks, root, count)[block] - _sums(part, root[inside], len(B))
         sums = _sums(group, within + (-B) ** power * np.maximum(rest, 0), groups)
         if power == 2:
             with np.errstate(divide="ignore", invalid="ignore"):
                 sums = np.where(sums > 0, sums / correction, 0)
-        moments.append(sums + (_sums(group, B**power, groups) if count > 1 else 0))
+            if blocks is not strata:
+                sums = sums + EXCHANGE * _squared_steps(group, block, B, groups, blocks, strata)
+        moments.append(sums + (0 if outer is None else _sums(outer[0], outer[3] ** power, groups)))
     return moments
+
+
+def _means(
+    z: Floats, k: Floats, strata: Indices, inside: NDArray[np.bool_], code: Indices
+) -> tuple[Indices, Indices, Indices, Floats]:
+    """Return the parts that have rows: group, stratum, part of each row inside, and B of each."""
+    count = int(strata.max()) + 1
+    parts, part = np.unique(code * count + strata[inside], return_inverse=True)
+    group, stratum = np.divmod(parts, count)
+    total = _sums(strata, k, count)[stratum]
+    B = _sums(part, k[inside] * z, len(parts)) / np.where(total > 0, total, 1)
+    return group, stratum, part, B
+
+
+def _squared_steps(
+    group: Indices, block: Indices, B: Floats, groups: int, blocks: Indices, strata: Indices
+) -> Floats:
+    """Return the sums, by group, of (B_b - B_b+1)^2 over neighbouring blocks of one stratum.
+
+    A part (group, block) without rows has B = 0, and is not listed.
+    """
+    joined = _joined(blocks, strata)
+    ends = np.append(joined, False).astype(np.int64) + np.append(False, joined)
+    squares = _sums(group, ends[block] * B**2, groups)
+    next_to = (np.diff(block) == 1) & (np.diff(group) == 0) & np.append(joined, False)[block[:-1]]
+    return squares - 2 * _sums(group[:-1][next_to], (B[:-1] * B[1:])[next_to], groups)
+
+
+def _joined(blocks: Indices, strata: Indices) -> NDArray[np.bool_]:
+    """Return for each block but the last whether the next one is of the same stratum."""
+    stratum = np.zeros(int(blocks.max()) + 1, dtype=np.int64)
+    stratum[blocks] = strata
+    same: NDArray[np.bool_] = np.diff(stratum) == 0
+    return same
+
+
+def local_blocks(
+    places: NDArray[Any], drawn: NDArray[np.bool_], strata: Indices | None = None
+) -> Indices:
+    """Return blocks of neighbours in a sample that is spread along a line inside strata.
+
+    Such a sample varies as if a few rows had been drawn from each stretch of the line, so that its
+    variance is that about the mean of neighbours, not of all (Grafström & Schelin 2014). Each block
+    has `BLOCK_ROWS` to twice as many rows that might have been missed, of one stratum.
+
+    Parameters
+    ----------
+    places : (n,) array
+        Where rows stand on the line.
+    drawn : (n,) bool array
+        Rows that might have been missed; the others are put to any block.
+    strata : (n,) int array, optional
+
+    Examples
+    --------
+    >>> local_blocks(np.array([3, 1, 2, 9, 8, 7, 5, 6]), np.ones(8, dtype=bool)).tolist()
+    [0, 0, 0, 1, 1, 1, 0, 1]
+    """
+    s = np.zeros(len(places), dtype=np.int64) if strata is None else strata
+    order = np.lexsort((places, s))
+    s, is_drawn = s[order], drawn[order]
+    counts = np.bincount(s, is_drawn).astype(np.int64)
+    before: Indices = np.cumsum(is_drawn) - is_drawn
+    rank = np.minimum(before - (np.cumsum(counts) - counts)[s], np.maximum(counts - 1, 0)[s])
+    blocks = np.maximum(counts // BLOCK_ROWS, 1)
+    found = np.empty(len(s), dtype=np.int64)
+    inside = rank * blocks[s] // np.maximum(counts, 1)[s]
+    found[order] = (np.cumsum(blocks) - blocks)[s] + inside
+    return found
 
 
 def _sums(code: Indices, values: Floats, groups: int) -> Floats:

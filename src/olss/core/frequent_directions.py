@@ -402,19 +402,19 @@ class SketchedGram:
             return self.directions.scorer()
         return self.directions.scorer(rule.of_spectrum(self.directions.scorer().s))
 
-    def plus(self, blocks: Blocks) -> SketchedGram:
+    def update(self, blocks: Blocks) -> SketchedGram:
         """Return the sum with these rows added."""
         return SketchedGram(self.directions.copy().update(blocks.source, blocks.weights))
 
-    def merged(self, other: SketchedGram) -> SketchedGram:
+    def merge(self, other: SketchedGram) -> SketchedGram:
         """Return the sum of both."""
         return SketchedGram(self.directions.copy().merge(other.directions))
 
-    def minus(self, blocks: Blocks) -> SketchedGram:
+    def subtract(self, blocks: Blocks) -> SketchedGram:
         """Return the sum without some of its rows."""
         return SketchedGram(self.directions.without(blocks.source, blocks.weights))
 
-    def scaled(self, factor: float) -> SketchedGram:
+    def scale(self, factor: float) -> SketchedGram:
         """Return the sum with all weights multiplied by a factor."""
         return SketchedGram(self.directions.scaled(factor))
 

@@ -26,27 +26,13 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
-from scipy.special import expit
 
 from olss.core.moments import Moments, one_hot
-
-__all__ = [
-    "Family",
-    "GaussianTerm",
-    "LinearTerm",
-    "LogisticState",
-    "QuadraticTerm",
-    "RowTerm",
-    "Term",
-    "forget_logistic",
-    "merge_logistic",
-    "minimize",
-    "update_logistic",
-]
+from olss.util import linalg, special
 
 Floats = NDArray[np.float64]
 Family = Literal["logistic", "poisson"]
+DAMPING = 0.5  # of a corrected fit, in parts of the kept rows' curvature
 Value = tuple[float, Floats, Floats]  # of an objective: itself, its gradient, its Hessian
 
 # Nodes and weights for means over a standard normal distribution.
@@ -287,6 +273,91 @@ def forget_logistic(
     return _mirrored(LogisticState(after, tilt, coef))
 
 
+@dataclass(frozen=True, eq=False)
+class GlmFit:
+    """A model of one target, fitted to kept rows and corrected by what is known of all rows.
+
+    Attributes
+    ----------
+    coef, error : (d + 1,) arrays
+        The last one is the intercept; standard errors are those of a fit to all rows, with the
+        curvature of the kept ones.
+    loss : float
+        Weighted mean loss of the kept rows: A(x'b) - y x'b.
+    corrected : bool
+        Whether the correction was taken; False: the kept rows alone, weighted.
+    """
+
+    coef: Floats
+    error: Floats
+    loss: float
+    corrected: bool
+
+
+def fit_kept_rows(
+    moments: Moments,
+    rows: RowTerm,
+    penalty: float,
+    *,
+    target: int = 0,
+    tilt: Floats | None = None,
+    start: Floats | None = None,
+) -> GlmFit:
+    """Fit a model to weighted rows that stand for all rows of the moments, and correct it.
+
+    The gradient of all rows at b is g(b) = sum w (A'(x'b) - y) (x, 1). The kept rows' own is an
+    estimate of it; what is known of all rows makes it a better one:
+
+    - with a `tilt`, the gradient of all rows where the model was when they came, less that of the
+      kept rows there, only what has changed since is left to be estimated by the kept rows;
+    - without, A' of the kept rows is regressed on (x, 1, y), by weighted least squares; sums of
+      what is linear in these, times (x, 1), are known from the moments, so that only the rest,
+      mostly smaller than A' - y, is estimated (a difference estimator, as for totals).
+
+    Both are a linear term beside the loss of the kept rows, with a multiple of their curvature for
+    damping. The corrected fit is taken if its loss on the kept rows, which estimates that of all,
+    is no more above that of the fit to the kept rows than the latter's optimism could be.
+
+    Parameters
+    ----------
+    moments : Moments
+        Of all rows.
+    rows : RowTerm
+        The kept ones.
+    penalty : float
+        Its half times the squared coefficients is added to the loss of all rows.
+    target : int
+        The column of the moments' y that `rows` has.
+    tilt : (d + 1,) array, optional
+    start : (d + 1,) array, optional
+        The last model, about which a tilted fit is damped.
+    """
+    frame = _Frame.of(moments, penalty, intercept=True)
+    local = frame.rows(rows)
+    Z = np.column_stack([local.X, np.ones(len(local.X))])
+    plain = minimize([local, frame.penalty], np.zeros(Z.shape[1]))
+    if tilt is not None:
+        found = plain if start is None else frame.to(start)
+        found = _tilted(local, frame, Z, frame.tilt(tilt), found)
+    else:
+        found = plain
+        for _ in range(2):
+            c = _linear_part(moments, frame, local, Z, target, found)
+            found = _tilted(local, frame, Z, c, found)
+    worth = float(local.weight.sum() ** 2 / (local.weight**2).sum())
+    room = local.weight.sum() * Z.shape[1] / worth
+    corrected = bool(np.isfinite(found).all() and local(found)[0] <= local(plain)[0] + room)
+    best = found if corrected else plain
+    value, _, hessian = local(best)
+    whole = hessian + frame.penalty(best)[2]
+    spread = _inverse(whole) @ hessian @ _inverse(whole)
+    back = np.diag(np.append(frame.scale, 1.0))
+    back[-1, :-1] = -frame.mean * frame.scale
+    error = np.sqrt(np.einsum("ij,jk,ik->i", back, spread, back).clip(0))
+    loss = value / float(local.weight.sum())
+    return GlmFit(frame.back(best), error, loss, corrected)
+
+
 def _problems(moments: Moments) -> Sequence[int]:
     """Return the classes to be fitted against the rest: of two, the second; of one, none."""
     if moments.targets == 2:
@@ -303,7 +374,7 @@ def _mirrored(state: LogisticState) -> LogisticState:
 
 def _slopes(rows: RowTerm, b: Floats) -> Floats:
     """Return sum w A'(x'b) (x, 1) over rows."""
-    slope = rows.weight * expit(rows.X @ b[:-1] + b[-1])
+    slope = rows.weight * special.expit(rows.X @ b[:-1] + b[-1])
     return np.append(rows.X.T @ slope, slope.sum())
 
 
@@ -350,7 +421,11 @@ class _Frame:
         b = a[:-1] * self.scale
         return np.append(b, a[-1] - self.mean @ b)
 
-    def rows(self, term: RowTerm) -> Term:
+    def tilt(self, c: Floats) -> Floats:
+        """Return a linear term's coefficients in the frame."""
+        return np.append((c[:-1] - self.mean * c[-1]) * self.scale, c[-1])
+
+    def rows(self, term: RowTerm) -> RowTerm:
         return replace(term, X=(term.X - self.mean) * self.scale)
 
     def past(self, moments: Moments, k: int, tilt: Floats) -> list[Term]:
@@ -369,12 +444,78 @@ class _Frame:
         return [gaussians, LinearTerm(c)]
 
 
+def fit_beside_past(
+    moments: Moments, past: RowTerm, tilt: Floats, about: Floats, new: RowTerm, penalty: float
+) -> Floats:
+    """Return the coefficients (d + 1,) fitted to new rows and to a past that kept rows stand for.
+
+    Parameters
+    ----------
+    moments : Moments
+        Of everything.
+    past : RowTerm
+        Kept rows; there may be none.
+    tilt : (d + 1,) array
+        What is to be added to their gradient for that of all past rows.
+    about : (d + 1,) array
+        The model so far, about which the past is damped; zero if there is none.
+    new : RowTerm
+    penalty : float
+    """
+    frame = _Frame.of(moments, penalty, intercept=True)
+    start = frame.to(about)
+    terms: list[Term] = [frame.rows(new), frame.penalty]
+    if len(past.X):
+        local = frame.rows(past)
+        terms += [local, LinearTerm(frame.tilt(tilt))]
+        if about.any():
+            Z = np.column_stack([local.X, np.ones(len(local.X))])
+            terms.append(QuadraticTerm(_damping(local, Z, start), start))
+    return frame.back(minimize(terms, start))
+
+
+def slopes(t: Floats, family: Family) -> Floats:
+    """Return A'(t), the mean of y."""
+    return _link(t, family)[1]
+
+
+def _damping(rows: RowTerm, Z: Floats, about: Floats) -> Floats:
+    curvature = rows.weight * _link(Z @ about, rows.family)[2]
+    return np.asarray(DAMPING * (Z * curvature[:, None]).T @ Z, np.float64)
+
+
+def _tilted(rows: RowTerm, frame: _Frame, Z: Floats, c: Floats, about: Floats) -> Floats:
+    """Minimise the rows' loss + c'b + damping about a model, penalised."""
+    J = _damping(rows, Z, about)
+    return minimize([rows, LinearTerm(c), QuadraticTerm(J, about), frame.penalty], about)
+
+
+def _linear_part(
+    moments: Moments, frame: _Frame, rows: RowTerm, Z: Floats, target: int, b: Floats
+) -> Floats:
+    """Return sum over all rows less sum over the kept of the part of A' - y linear in (x, 1, y)."""
+    slope = _link(Z @ b, rows.family)[1]
+    known = np.column_stack([Z, rows.y])
+    weighted = known * rows.weight[:, None]
+    ridge = 1e-3 * np.linalg.norm(weighted, axis=0)
+    left = np.vstack([weighted, np.diag(ridge)])
+    right = np.append(slope * rows.weight, np.zeros(known.shape[1]))
+    h = np.linalg.lstsq(left, right, rcond=None)[0]
+    h[-1] -= 1.0
+    d = moments.columns
+    scatter = np.asarray(moments.scatter, np.float64) * frame.scale[:, None] * frame.scale
+    of_y = moments.cross[:, target] * frame.scale
+    everything = np.append(scatter @ h[:d] + of_y * h[-1], 0.0)
+    everything[-1] = moments.weight * (h[d] + moments.target_mean[target] * h[-1])
+    return np.asarray(everything - Z.T @ (weighted @ h), np.float64)
+
+
 def _link(t: Floats, family: Family) -> tuple[Floats, Floats, Floats]:
     """Return A, A' and A''."""
     if family == "poisson":
         e = np.exp(t)
         return e, e, e
-    p = expit(t)
+    p = special.expit(t)
     return np.logaddexp(0.0, t), p, p * (1 - p)
 
 
@@ -401,8 +542,12 @@ def _solve_damped(H: Floats, g: Floats) -> Floats:
     damping = 1e-13
     while damping < 1e6:
         try:
-            factor = cho_factor(C + damping * np.eye(len(C)), check_finite=False)
-            return np.asarray(cho_solve(factor, g * scale) * scale, np.float64)
-        except LinAlgError:
+            factor = linalg.cho_factor(C + damping * np.eye(len(C)), check_finite=False)
+            return np.asarray(linalg.cho_solve(factor, g * scale) * scale, np.float64)
+        except np.linalg.LinAlgError:
             damping *= 100
     return np.asarray(g * scale**2, np.float64)
+
+
+def _inverse(H: Floats) -> Floats:
+    return np.column_stack([_solve_damped(H, e) for e in np.eye(len(H))])

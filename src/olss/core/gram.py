@@ -16,15 +16,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from array_api_compat import array_namespace
 from array_api_compat import device as device_of
 from numpy.typing import NDArray
-from scipy.linalg import lapack, rq
 
-from olss.core.blocks import Blocks, squared_norms, to_numpy
+from olss.core.blocks import Blocks, matmul, squared_norms, to_numpy
 from olss.errors import DataError, InputError
-from olss.util import checks
+from olss.util import checks, lapack, linalg
+from olss.util import sparse as sp
 from olss.util.threads import ordered_map
 
 __all__ = [
@@ -34,6 +33,7 @@ __all__ = [
     "RidgeRule",
     "factor_gram",
     "gram_of",
+    "sum_products",
 ]
 
 Floats = NDArray[np.float64]
@@ -138,30 +138,78 @@ class Gram:
 
 def gram_of(parts: Sequence[Blocks], dtype: np.dtype[Any]) -> Floats:
     """Return the sum of w x x': products in `dtype`, added in float64 in the order of rows."""
-    d = parts[0].columns
-    total = np.zeros((d, d))
-
-    def add(product: NDArray[Any]) -> None:
-        np.add(total, product, out=total)
-
-    # Overflow and NaN show on the diagonal, which callers check.
-    with np.errstate(over="ignore", invalid="ignore"):
-        for blocks in parts:
-            work = partial(_squares, blocks, dtype)
-            ordered_map(blocks.pieces(dtype), work, add, bytes_each=2 * d * d * dtype.itemsize)
+    total = np.zeros((parts[0].columns, parts[0].columns))
+    for blocks in parts:
+        sum_products(blocks, dtype, total=total)
     return total
 
 
-def _squares(
-    blocks: Blocks, dtype: np.dtype[Any], pieces: Iterator[slice]
-) -> Iterator[NDArray[Any]]:
-    """Yield sum w x x' of each piece."""
+def squares_in_range(G: Floats, parts: Sequence[Blocks], dtype: np.dtype[Any]) -> bool:
+    """Return whether squares neither overflowed nor underflowed; raise if data are not finite."""
+    squares = G.diagonal()
+    if not np.isfinite(squares).all():
+        for p in parts:
+            p.check_finite()
+        return False
+    tiny = np.flatnonzero(squares < (1e-30 if dtype == np.float32 else 1e-280))
+    if not len(tiny):
+        return True
+    return not any(p.any_nonzero(tiny) for p in parts)
+
+
+def sum_products(
+    blocks: Blocks,
+    dtype: np.dtype[Any],
+    beside: Any = None,
+    *,
+    total: Floats | None = None,
+    squares: bool = True,
+) -> tuple[Floats, Floats]:
+    """Return sum w x x' as `gram_of` does, and sum w x v' for numbers v beside the rows.
+
+    One pass forms both: reading rows, or encoding those of a table, costs more than the second.
+
+    Parameters
+    ----------
+    blocks : Blocks
+    dtype : dtype
+    beside : (n, k) array, or SciPy CSR array, optional
+        Dense for a few numbers a row; sparse for one-hot rows of many classes.
+    total : (d, d) array, optional
+        Sum of other rows, to which these are added.
+    squares : bool
+        Whether the first sum is wanted; else it is zero.
+    """
+    d = blocks.columns
+    total = np.zeros((d, d)) if total is None else total
+    cross = np.zeros((d, 0 if beside is None else beside.shape[1]))
+
+    def add(products: tuple[NDArray[Any] | None, NDArray[Any] | None]) -> None:
+        for sum_, product in zip((total, cross), products, strict=True):
+            if product is not None:
+                np.add(sum_, product, out=sum_)
+
+    work = partial(_products, blocks, dtype, beside, squares)
+    # Overflow and NaN show on the diagonal, which callers check.
+    with np.errstate(over="ignore", invalid="ignore"):
+        ordered_map(blocks.pieces(dtype), work, add, bytes_each=2 * d * d * dtype.itemsize)
+    return total, cross
+
+
+def _products(
+    blocks: Blocks, dtype: np.dtype[Any], beside: Any, squares: bool, pieces: Iterator[slice]
+) -> Iterator[tuple[NDArray[Any] | None, NDArray[Any] | None]]:
+    """Yield sum w x x' and sum w x v' of each piece, as far as they are wanted."""
     buffer = np.empty((0, blocks.columns), dtype=dtype)
     for part, block in blocks.read(dtype, pieces):
         w = None if blocks.weights is None else blocks.weights[part]
+        cross = None if beside is None else _cross(block, beside[part], w)
+        if not squares:
+            yield None, cross
+            continue
         alike = w is not None and bool((w == w[0]).all())  # as for new rows: no need to scale them
         if not isinstance(block, np.ndarray):
-            yield _square(block if w is None else _scale_rows(block, np.sqrt(w)))
+            yield _square(block if w is None else _scale_rows(block, np.sqrt(w))), cross
             continue
         if w is not None and not alike:
             if len(buffer) < len(block):
@@ -169,7 +217,22 @@ def _squares(
             roots = np.sqrt(w).astype(dtype)[:, None]
             block = np.multiply(block, roots, out=buffer[: len(block)])
         product = block.T @ block  # BLAS sees the symmetry and does half the work
-        yield product if w is None or not alike else product * w[0]
+        yield product if w is None or not alike else product * w[0], cross
+
+
+def _cross(block: Any, beside: Any, w: Floats | None) -> NDArray[Any]:
+    """Return sum w x v' of one block."""
+    if w is not None:
+        beside = beside * w[:, None]
+    if sp.issparse(beside):
+        rows = block if sp.issparse(block) else to_numpy(block)
+        product = sp.csr_array(beside.T, dtype=block.dtype) @ rows
+        return np.asarray(product.toarray() if sp.issparse(product) else product).T
+    if isinstance(block, np.ndarray):
+        return np.asarray(block.T @ beside.astype(block.dtype, copy=False))
+    if sp.issparse(block):
+        return np.asarray(block.T @ beside)
+    return to_numpy(matmul(block.T, beside.astype(np.float64)))
 
 
 def _scale_rows(block: Any, factors: NDArray[Any]) -> Any:
@@ -245,7 +308,7 @@ class Factor:
             Norms of the columns of all z, for the growth.
         """
         M = T.T @ self.W[:, self.kept]
-        U = rq(M, mode="r")[:, -len(M) :]  # (d, r) trapezoidal if r < d
+        U = linalg.rq(M, mode="r")[:, -len(M) :]  # (d, r) trapezoidal if r < d
         W = np.zeros((len(M), len(M)))
         W[:, len(M) - U.shape[1] :] = U
         growth = float(np.linalg.norm(norms[:, None] * W))

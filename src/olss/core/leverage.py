@@ -18,9 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.linalg import lapack
 
 from olss.core.blocks import (
     Blocks,
@@ -30,10 +28,11 @@ from olss.core.blocks import (
     sum_weighted_squares,
     to_numpy,
 )
-from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule, factor_gram, gram_of
+from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule, factor_gram, gram_of, squares_in_range
 from olss.core.qr import equilibrate, is_null_vector, preconditioned_scores, sparse_sketch
 from olss.errors import DataError, InputError, OlssWarning
-from olss.util import checks
+from olss.util import checks, lapack
+from olss.util import sparse as sp
 from olss.util.threads import call_with_one_blas_thread, ordered_map
 
 __all__ = [
@@ -43,7 +42,6 @@ __all__ = [
     "leverage_scores",
     "pool_scores",
     "product_defect",
-    "squares_in_range",
     "warn_uninformative",
 ]
 
@@ -81,7 +79,7 @@ def leverage_scores(
         ``"exact"`` equals an SVD, for any rank, within 1e-3 relative for float32 input.
         ``"sketched"`` is about four times faster; half of its scores are within 12%, 99 of 100
         within 50%, and their sum is correct. ``"bless"`` approximates
-        kernel ridge leverage and needs `ridge`; `olss.core.kernel_leverage.bless` also returns its
+        kernel ridge leverage and needs `ridge`; `olss.core.kernels.bless` also returns its
         dictionary.
     ridge : float or "auto", optional
         Score x' (A'A + ridge I)^-1 x. A ridge keeps scores informative if there are few rows and
@@ -295,19 +293,6 @@ def are_dependent(
     return (vanished is None or vanished(v)) and is_null_vector(parts, v, norms)
 
 
-def squares_in_range(G: Floats, parts: Sequence[Blocks], dtype: np.dtype[Any]) -> bool:
-    """Return whether squares neither overflowed nor underflowed; raise if data are not finite."""
-    squares = G.diagonal()
-    if not np.isfinite(squares).all():
-        for p in parts:
-            p.check_finite()
-        return False
-    tiny = np.flatnonzero(squares < (1e-30 if dtype == np.float32 else 1e-280))
-    if not len(tiny):
-        return True
-    return not any(p.any_nonzero(tiny) for p in parts)
-
-
 def _rescale(parts: list[Blocks], rule: RidgeRule) -> RidgeRule:
     """Scale values to about 1 by powers of two: by column, or all alike if there is a ridge."""
     scale = equilibrate(parts, alike=rule.asks)
@@ -486,7 +471,7 @@ def _bless(
     gamma: float | None,
     seed: int | np.random.Generator | None,
 ) -> Floats:
-    from olss.core.kernel_leverage import bless
+    from olss.core.kernels import bless
 
     if ridge is None or isinstance(ridge, str):
         raise InputError(f"method='bless' needs ridge as a number, found {ridge!r}.")

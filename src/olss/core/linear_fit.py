@@ -13,22 +13,10 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh, lapack
-from scipy.optimize import minimize_scalar
 
 from olss.core.moments import Moments
 from olss.errors import InputError
-
-__all__ = [
-    "DiscriminantFit",
-    "LinearFit",
-    "PrincipalComponents",
-    "choose_ridge",
-    "find_components",
-    "fit_discriminant",
-    "fit_linear",
-    "solve_ridge",
-]
+from olss.util import lapack, linalg, optimize
 
 Floats = NDArray[np.float64]
 
@@ -176,7 +164,7 @@ def choose_ridge(moments: Moments, *, intercept: bool = True, start: float | Non
     rows = moments.weight - intercept
     if len(S) > WIDE:
         return _search_coarsely(S, B, float(squares.sum()), rows, start or 1e-3 * mean_square)
-    s, Q = eigh(S, overwrite_a=True, check_finite=False, driver="evd")
+    s, Q = linalg.eigh(S, overwrite_a=True, check_finite=False, driver="evd")
     top = float(s[-1])
     live = s > max(_tolerance(moments) * top, float(noise.max(initial=0.0)))
     s, energy = s[live], ((Q.T @ B) ** 2).sum(axis=1)[live]
@@ -191,7 +179,7 @@ def choose_ridge(moments: Moments, *, intercept: bool = True, start: float | Non
     grid = np.linspace(np.log(max(s[0] * 1e-4, top * 1e-12)), np.log(top * 1e3), 80)
     best = int(np.argmin([gcv(value) for value in grid]))
     bounds = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
-    found = minimize_scalar(gcv, bounds=bounds, method="bounded", options={"xatol": 1e-4})
+    found = optimize.minimize_scalar(gcv, bounds=bounds, method="bounded", options={"xatol": 1e-4})
     return float(np.exp(found.x))
 
 
@@ -289,7 +277,7 @@ def find_components(moments: Moments, k: int | None = None) -> PrincipalComponen
     if not 1 <= k <= d:
         raise InputError(f"k must be between 1 and the {d} columns, found {k}.")
     total = float(np.trace(covariance))
-    s, Q = eigh(covariance, subset_by_index=(d - k, d - 1))
+    s, Q = linalg.eigh(covariance, subset_by_index=(d - k, d - 1))
     components, variance = Q[:, ::-1].T, s[::-1].clip(0)
     largest = np.take_along_axis(components, abs(components).argmax(axis=1)[:, None], axis=1)
     ratio = variance / total if total > 0 else np.zeros(k)
@@ -315,7 +303,7 @@ class _Factor:
         if not failed and (L.diagonal() ** 2 > tolerance).all():
             self._L = L
             return
-        s, Q = eigh(A, check_finite=False)
+        s, Q = linalg.eigh(A, check_finite=False)
         keep = s > max(tolerance, d * float(np.finfo(np.float64).eps)) * s[-1]
         self._vectors, self._values = Q[:, keep], s[keep]
 

@@ -19,13 +19,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
 from olss.core.blocks import BLOCK_BYTES
 from olss.errors import DataError, InputError
-
-__all__ = ["Moments", "fade", "one_hot", "place_classes"]
+from olss.util import sparse as sp
 
 Floats = NDArray[np.float64]
 Matrix = NDArray[np.floating[Any]]

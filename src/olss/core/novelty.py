@@ -1,17 +1,22 @@
-"""How unlike everything remembered a row is.
+"""How unlike everything remembered a row is, and a batch of rows.
 
-The measure is ridge leverage x' (G + ridge I)^-1 x against the weighted Gram matrix
+Of a row the measure is ridge leverage x' (G + ridge I)^-1 x against the weighted Gram matrix
 G = sum w x x' of the remembered rows: large where x points into directions, or reaches lengths,
 that they do not. A number by itself says little, so it is compared with what the remembered rows
 themselves score when each is left out, t / (1 - w t) for t = x' (G + ridge I)^-1 x (Sherman &
 Morrison). A new row like the remembered ones is exchangeable with them: its place among theirs is
 uniform.
+
+Of a batch it is a standardised mean difference (Cohen 1988) for each of some numbers of a row:
+its columns, their distances from the remembered mean, and the lengths of a few random sums of
+columns, which change where columns change together and none of them alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,13 +25,16 @@ from numpy.typing import NDArray
 from olss.core.blocks import Blocks, project_columns
 from olss.core.gram import COLUMN_LIMIT, Factor, Gram
 
-__all__ = ["TAIL", "NoveltyScorer"]
-
 Floats: TypeAlias = NDArray[np.float64]
 
 # The ridge, in parts of the squared length of one average row. Above zero, directions never seen
 # are novel without bound; small, directions seldom seen still count.
 RIDGE = 0.01
+
+# Values further from the mean count as if they were so many standard deviations away: one outlier
+# is not a change.
+CLIP = 5.0
+TOGETHER = 8  # random sums of columns
 
 # A change is where more rows than chance allows are more novel than 19 of 20 remembered ones.
 TAIL = 0.05
@@ -100,3 +108,40 @@ def _blocks(rows: Any) -> Iterator[tuple[slice, Any]]:
     if blocks.columns > COLUMN_LIMIT:
         (blocks,) = project_columns([blocks], COLUMN_LIMIT)
     return blocks.read(blocks.dtype)
+
+
+def compare_numbers(remembered: Floats, rows: Floats) -> tuple[Floats, Floats]:
+    """Return the numbers by which remembered rows (m, d) and new rows (n, d) are compared.
+
+    (m, 2 d + 8) and (n, 2 d + 8): columns in units of the remembered rows' mean and deviation, at
+    most 5 of these; their absolute values; absolute values of 8 sums of columns, signs at random.
+    """
+    mean, deviation = remembered.mean(axis=0), remembered.std(axis=0)
+    deviation = np.maximum(deviation, 1e-9 * (1 + np.abs(mean)))
+    signs = _random_signs(remembered.shape[1])
+    found = []
+    for part in (remembered, rows):
+        z = (part - mean) / deviation
+        np.clip(z, -CLIP, CLIP, out=z)
+        found.append(np.concatenate([z, np.abs(z), np.abs(z @ signs)], axis=1))
+    return found[0], found[1]
+
+
+@lru_cache(maxsize=8)
+def _random_signs(columns: int) -> Floats:
+    return np.random.default_rng(0).choice([-1.0, 1.0], (columns, TOGETHER))
+
+
+def standardized_difference(remembered: Floats, rows: Floats) -> tuple[Floats, Floats]:
+    """Return how far the mean of each number moved, in remembered deviations, and its variance.
+
+    The variance of d = (mean of rows - mean remembered) / s is s_rows^2 / (s^2 n) + 1 / m, and
+    d^2 / 2 m for the estimate of s (Hedges & Olkin 1985, chapter 5). A number that does not vary
+    counts in its own units.
+    """
+    m, n = len(remembered), len(rows)
+    deviation = remembered.std(axis=0)
+    deviation[deviation == 0] = 1.0
+    difference = (rows.mean(axis=0) - remembered.mean(axis=0)) / deviation
+    own = (rows.std(axis=0) / deviation) ** 2 if n > 1 else np.ones_like(difference)
+    return difference, own / n + (1 + difference**2 / 2) / m

@@ -17,21 +17,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas, lapack, qr, solve_triangular
 
 from olss.core.blocks import Blocks, matmul, to_numpy
 from olss.core.gram import Factor
+from olss.util import blas, lapack, linalg
 from olss.util.threads import ordered_map
-
-__all__ = [
-    "equilibrate",
-    "factor_rows",
-    "independent_rows",
-    "is_null_vector",
-    "preconditioned_scores",
-    "sparse_sketch",
-    "stacked_qr",
-]
 
 Floats = NDArray[np.float64]
 _WIDE = np.dtype(np.float64)
@@ -179,7 +169,7 @@ def independent_rows(B: Floats, noise: float) -> Floats:
     """
     norms = np.linalg.norm(B, axis=0)
     live = np.flatnonzero(norms > 0)
-    R, pivots = qr(B[:, live] / norms[live], mode="r", pivoting=True)
+    R, pivots = linalg.qr(B[:, live] / norms[live], mode="r", pivoting=True)
     rank = int((abs(R.diagonal()) > max(_FLOOR * np.sqrt(B.shape[1]), noise)).sum())
     rows = np.zeros((rank, B.shape[1]))
     rows[:, live[pivots]] = R[:rank] * norms[live[pivots]]
@@ -196,13 +186,13 @@ def factor_rows(B: Floats, ridge: float) -> Factor:
     scaled = B[:, live] / top[live]
     norms = np.linalg.norm(scaled, axis=0)
     scaled /= norms
-    R, pivots = qr(scaled, mode="r", pivoting=True)
+    R, pivots = linalg.qr(scaled, mode="r", pivoting=True)
     residuals = abs(R.diagonal())
     independent = np.sort(pivots[: int((residuals > _FLOOR * np.sqrt(d)).sum())])
     keep = live[independent]
     inverse = np.zeros((0, 0))
     if len(keep):
-        inverse = solve_triangular(_upper(scaled[:, independent]), np.eye(len(keep)))
+        inverse = linalg.solve_triangular(_upper(scaled[:, independent]), np.eye(len(keep)))
     W = np.zeros((d, d))
     W[np.ix_(keep, keep)] = inverse / (top[keep] * norms[independent])[:, None]
     kept = np.zeros(d, dtype=bool)
@@ -232,7 +222,7 @@ def _independent_columns(parts: Sequence[Blocks], rng: np.random.Generator) -> N
     norms = np.linalg.norm(S, axis=0)
     live = np.flatnonzero(norms > 0)
     # Pivoting is slow on tall matrices, so it is done on the small factor of a plain QR.
-    R, pivots = qr(_upper(S[:, live] / norms[live]), mode="r", pivoting=True)
+    R, pivots = linalg.qr(_upper(S[:, live] / norms[live]), mode="r", pivoting=True)
     pivots = live[pivots]
     residuals = abs(R.diagonal())
     floor = max(_FLOOR * np.sqrt(len(live)), *(p.noise or 0.0 for p in parts))
@@ -243,7 +233,7 @@ def _independent_columns(parts: Sequence[Blocks], rng: np.random.Generator) -> N
             break
         v = np.zeros(d)
         v[pivots[rank:]] = mix = rng.standard_normal(len(live) - rank)
-        v[pivots[:rank]] = -solve_triangular(R[:rank, :rank], R[:rank, rank:] @ mix)
+        v[pivots[:rank]] = -linalg.solve_triangular(R[:rank, :rank], R[:rank, rank:] @ mix)
         v[live] /= norms[live]
         if is_null_vector(parts, v, norms):
             break
@@ -315,7 +305,7 @@ def _correction(
 
 def _upper(S: Floats) -> Floats:
     """Return R of a QR factorization of a tall matrix."""
-    R: Floats = qr(S, mode="r", overwrite_a=True)[0][: S.shape[1]]
+    R: Floats = linalg.qr(S, mode="r", overwrite_a=True)[0][: S.shape[1]]
     return R
 
 

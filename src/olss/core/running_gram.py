@@ -27,13 +27,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import Blocks, to_numpy
-from olss.core.gram import Factor, RidgeRule, factor_gram, gram_of
-from olss.core.leverage import TOLERANCE, are_dependent, product_defect, squares_in_range
+from olss.core.gram import (
+    Factor,
+    RidgeRule,
+    factor_gram,
+    squares_in_range,
+    sum_products,
+)
+from olss.core.leverage import TOLERANCE, are_dependent, product_defect
 from olss.core.qr import factor_rows, independent_rows, stacked_qr
 from olss.errors import DataError, OlssWarning
 from olss.util import checks
-
-__all__ = ["DenseGram", "FactoredGram"]
 
 Floats = NDArray[np.float64]
 
@@ -132,7 +136,7 @@ class DenseGram:
     def factor(self, rule: RidgeRule, T: Floats | None = None) -> Factor:
         """Factor G, or T G T' for rows T z, with a ridge by this rule."""
         if T is not None:
-            return self.mapped(T).factor(rule).through(T, self.norms)
+            return self.transform(T).factor(rule).through(T, self.norms)
         ridge = rule.of_gram(self.matrix)
         return factor_gram(self.matrix, ridge, self._dependent) if ridge else self.exact
 
@@ -140,27 +144,37 @@ class DenseGram:
     def _dependent(self) -> float:
         return 1e-5 if self.single else 1e-10
 
-    def plus(self, blocks: Blocks) -> DenseGram | FactoredGram:
-        """Return the sum with these rows added."""
+    def update(
+        self, blocks: Blocks, beside: Any, *, single: bool = True
+    ) -> tuple[DenseGram | FactoredGram, Floats]:
+        """Return the sum with these rows added, and sum w x v' for numbers v beside them.
+
+        Parameters
+        ----------
+        blocks : Blocks
+        beside : (n, k) array, dense or sparse
+        single : bool
+            Whether products may be formed in float32, where that is harmless for scores.
+        """
         # For few rows, float64 costs less than the check of float32 would.
-        fast = blocks.single and blocks.rows >= blocks.columns
+        fast = single and blocks.single and blocks.rows >= blocks.columns
         for dtype in (_SINGLE, _DOUBLE) if fast else (_DOUBLE,):
-            product = gram_of([blocks], dtype)
+            product, cross = sum_products(blocks, dtype, beside)
             if squares_in_range(product, [blocks], dtype):
                 new = self._with(blocks, product, single=dtype == _SINGLE)
                 if new is not None:
-                    return new
-        return FactoredGram.of(self).plus(blocks)
+                    return new, cross
+        return FactoredGram.of(self).update(blocks, beside)
 
-    def merged(self, other: DenseGram | FactoredGram) -> DenseGram | FactoredGram:
+    def merge(self, other: DenseGram | FactoredGram) -> DenseGram | FactoredGram:
         """Return the sum of both."""
         blocks = _standing_for(other)
         if blocks is None:
             return self
         if isinstance(other, DenseGram):
             new = self._with(blocks, other.matrix, single=other.single, merged=other)
-            return FactoredGram.of(self).merged(other) if new is None else new
-        return FactoredGram.of(self).merged(other)
+            return FactoredGram.of(self).merge(other) if new is None else new
+        return FactoredGram.of(self).merge(other)
 
     def _with(
         self, blocks: Blocks, product: Floats, *, single: bool, merged: DenseGram | None = None
@@ -185,7 +199,7 @@ class DenseGram:
         vars(checked)["exact"] = factor  # already computed
         return checked
 
-    def minus(self, blocks: Blocks) -> DenseGram | FactoredGram:
+    def subtract(self, blocks: Blocks) -> DenseGram | FactoredGram:
         """Return the sum without some of its rows; see `_downdated`."""
         left = _downdated(self, blocks, lambda size: _ROUNDING * size**2)
         if left.defect > TOLERANCE or left.lost:
@@ -198,11 +212,11 @@ class DenseGram:
         noise = max(self.noise, _SINGLE_ROUNDING) if self.coarse else self.noise
         return bool(found <= noise * float(self.norms @ abs(v)))
 
-    def scaled(self, factor: float) -> DenseGram:
+    def scale(self, factor: float) -> DenseGram:
         """Return the sum with all weights multiplied by a factor."""
         return replace(self, matrix=self.matrix * factor)
 
-    def mapped(self, A: Floats) -> DenseGram | FactoredGram:
+    def transform(self, A: Floats) -> DenseGram | FactoredGram:
         """Return the sum of rows A z, with z the rows seen.
 
         If A adds large numbers to all rows, squares would lose the rest, so rows take over.
@@ -212,7 +226,7 @@ class DenseGram:
         defect = self.defect + _ROUNDING * (left.exact.growth * most) ** 2
         if left.exact.null is None and defect <= TOLERANCE:
             return left
-        return FactoredGram.of(self).mapped(A)
+        return FactoredGram.of(self).transform(A)
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,16 +316,19 @@ class FactoredGram:
     def factor(self, rule: RidgeRule, T: Floats | None = None) -> Factor:
         """Factor G, or T G T' for rows T z, with a ridge by this rule."""
         if T is not None:
-            return self.mapped(T).factor(rule).through(T, self.norms)
+            return self.transform(T).factor(rule).through(T, self.norms)
         ridge = rule.of_spectrum(self.eigenvalues()) if rule.asks else 0.0
         return factor_rows(self.basis, ridge) if ridge else self.exact
 
-    def plus(self, blocks: Blocks) -> FactoredGram:
-        """Return the sum with these rows added."""
+    def update(
+        self, blocks: Blocks, beside: Any, *, single: bool = True
+    ) -> tuple[FactoredGram, Floats]:
+        """Return the sum with these rows added, and sum w x v' for numbers v beside them."""
         blocks.check_finite()
-        return self._with(blocks)
+        _, cross = sum_products(blocks, _DOUBLE, beside, squares=False)
+        return self._with(blocks), cross
 
-    def merged(self, other: DenseGram | FactoredGram) -> FactoredGram:
+    def merge(self, other: DenseGram | FactoredGram) -> FactoredGram:
         """Return the sum of both."""
         blocks = _standing_for(other)
         if blocks is None:
@@ -329,15 +346,15 @@ class FactoredGram:
         # Roundings of different updates are independent.
         return replace(after, noise=float(np.hypot(max(old, default=0.0), _ROUNDING)))
 
-    def minus(self, blocks: Blocks) -> FactoredGram:
+    def subtract(self, blocks: Blocks) -> FactoredGram:
         """Return the sum without some of its rows; see `_downdated`."""
         return _downdated(self, blocks, lambda size: 2 * self.noise * size)
 
-    def scaled(self, factor: float) -> FactoredGram:
+    def scale(self, factor: float) -> FactoredGram:
         """Return the sum with all weights multiplied by a factor."""
         return replace(self, basis=self.basis * np.sqrt(factor))
 
-    def mapped(self, A: Floats) -> FactoredGram:
+    def transform(self, A: Floats) -> FactoredGram:
         """Return the sum of rows A z, with z the rows seen."""
         rows = self.basis @ A.T
         if not len(rows):

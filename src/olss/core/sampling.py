@@ -3,10 +3,13 @@
 `successive_sample` follows the law of NumPy's ``choice(replace=False, p=...)`` and of the paper's
 Algorithm 1; its inclusion probabilities have no closed form. `inclusion_probabilities` with
 `pivotal_sample` draws a fixed number of rows with known inclusion probabilities, which is what a
-weight of 1 / probability needs. `threshold_sample` thins a stream at a fixed weight.
+weight of 1 / probability needs. `threshold_sample` thins a stream at a fixed weight. In the order
+of `hilbert_places` rows that are alike compete, so that a sample is spread over feature space.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +19,10 @@ from olss.errors import InputError
 from olss.util import checks
 
 __all__ = ["inclusion_probabilities", "pivotal_sample", "successive_sample", "threshold_sample"]
+
+HILBERT_BITS = 6  # of each coordinate
+FEW_COLUMNS, SUBSPACE_ROUNDS = 64, 8  # up to so many, all eigenvectors are computed
+HILBERT_ROWS = 32_768  # at a time, so that they stay in the processor's cache
 
 
 def successive_sample(weights: ArrayLike, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -180,6 +187,7 @@ def threshold_sample(
     threshold: float,
     rng: np.random.Generator,
     strata: NDArray[np.int64] | None = None,
+    places: NDArray[np.uint32] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Sample rows with weights below a threshold, so that the chosen have that weight.
 
@@ -195,6 +203,8 @@ def threshold_sample(
     rng : numpy.random.Generator
     strata : (N,) int array, optional
         Number of each row's stratum, of which each gets its share within a row.
+    places : (N,) uint32 array, optional
+        Where rows stand on a curve (`hilbert_places`), by which they are ordered inside strata.
 
     Returns
     -------
@@ -211,8 +221,7 @@ def threshold_sample(
     """
     large = np.flatnonzero(weights >= threshold)
     line = rng.permutation(np.flatnonzero(weights < threshold))
-    if strata is not None:
-        line = line[np.argsort(strata[line], kind="stable")]
+    line = sort_line(line, strata, places)
     if not len(line):
         return large, np.ones(len(large))
     ends = np.cumsum(weights[line]) / threshold
@@ -223,6 +232,104 @@ def threshold_sample(
     rows, which = np.unique(line[np.minimum(picked, len(line) - 1)], return_inverse=True)
     growth = threshold * np.bincount(which, length) / weights[rows]
     return np.concatenate([large, rows]), np.concatenate([np.ones(len(large)), growth])
+
+
+def hilbert_places(coordinates: NDArray[Any]) -> NDArray[np.uint32]:
+    """Return where points stand on a Hilbert curve: points near each other on it are alike.
+
+    Coordinates x are squeezed into x / sqrt(1 + x^2) and rounded to 64 values; the place is
+    computed bit by bit (Skilling 2004). A draw by `pivotal_sample` in this order keeps every
+    probability and is spread over the space, as the local pivotal method is (Grafström, Lundström &
+    Schelin 2012).
+
+    Parameters
+    ----------
+    coordinates : (n, k) array, k <= 5
+        Centred, the first directions with a spread of about one.
+
+    Examples
+    --------
+    >>> line = np.linspace(-2, 2, 6)[:, None]
+    >>> hilbert_places(np.hstack([line, 0 * line])).argsort().tolist()
+    [0, 1, 2, 3, 4, 5]
+    """
+    n = len(coordinates)
+    places = np.empty(n, dtype=np.uint32)
+    half = np.float32(1 << (HILBERT_BITS - 1))
+    for start in range(0, n, HILBERT_ROWS):
+        near = np.clip(np.nan_to_num(coordinates[start : start + HILBERT_ROWS].T), -1e9, 1e9)
+        x = np.ascontiguousarray(near, dtype=np.float32)
+        cells = ((x / np.sqrt(1 + x * x) + 1) * half).astype(np.uint8)
+        places[start : start + HILBERT_ROWS] = _hilbert(np.minimum(cells, np.uint8(2 * half - 1)))
+    return places
+
+
+def _hilbert(axes: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Return the places of cells (k, n) on the curve; Skilling's transform, on all at once."""
+    k, one, zero = len(axes), np.uint8(1), np.uint8(0)
+    for bit in range(HILBERT_BITS - 1, 0, -1):
+        low = np.uint8((1 << bit) - 1)
+        for axis in axes:
+            mask = (zero - ((axis >> np.uint8(bit)) & one)) & low  # lower bits, where it is set
+            swap = (axes[0] ^ axis) & (mask ^ low)
+            axes[0] ^= mask ^ swap
+            axis ^= swap
+    for i in range(1, k):
+        axes[i] ^= axes[i - 1]
+    flip = np.zeros(axes.shape[1], dtype=np.uint8)
+    for bit in range(HILBERT_BITS - 1, 0, -1):
+        flip ^= (zero - ((axes[k - 1] >> np.uint8(bit)) & one)) & np.uint8((1 << bit) - 1)
+    axes ^= flip
+    # Bit b of axis i becomes bit b k + k - 1 - i.
+    values = np.arange(1 << HILBERT_BITS, dtype=np.uint32)
+    wide = np.zeros_like(values)
+    for bit in range(HILBERT_BITS):
+        wide |= ((values >> np.uint32(bit)) & np.uint32(1)) << np.uint32(bit * k)
+    places = np.zeros(axes.shape[1], dtype=np.uint32)
+    for i, axis in enumerate(axes):
+        places |= (wide << np.uint32(k - 1 - i))[axis]
+    return places
+
+
+def sort_line(
+    line: NDArray[np.int64], strata: NDArray[np.int64] | None, places: NDArray[np.uint32] | None
+) -> NDArray[np.int64]:
+    """Return rows in the order of their strata, and inside these of their places."""
+    if places is not None:
+        for part in (places.astype(np.uint16), (places >> np.uint32(16)).astype(np.uint16)):
+            line = line[np.argsort(part[line], kind="stable")]  # sorts 16 bits in linear time
+    if strata is not None:
+        short = strata.astype(np.min_scalar_type(strata.max(initial=0)))  # these sort fast
+        line = line[np.argsort(short[line], kind="stable")]
+    return line
+
+
+def principal_directions(
+    gram: NDArray[np.float64], total: NDArray[np.float64] | None, weight: float, count: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return directions P, (d, count), and the mean of x P, of rows with this Gram matrix.
+
+    They are the leading eigenvectors of the correlation matrix, by subspace iteration, for columns
+    scaled to a variance of 1; all are divided by the spread along the first, so that the largest
+    variance of (x - mean) P is 1.
+    """
+    d = len(gram)
+    count = min(count, d)
+    mean = np.zeros(d) if total is None else total / weight
+    covariance = gram / weight - np.outer(mean, mean)
+    variance = np.maximum(covariance.diagonal(), 0)
+    is_live = variance > 1e-12 * np.maximum(gram.diagonal() / weight, 1e-300)
+    scale = np.where(is_live, 1 / np.sqrt(np.where(is_live, variance, 1)), 0)
+    correlation = covariance * scale * scale[:, None]
+    basis = np.eye(d)
+    if d > FEW_COLUMNS:
+        basis = np.random.default_rng(0).standard_normal((d, count + 4))
+        for _ in range(SUBSPACE_ROUNDS):
+            basis = np.linalg.qr(correlation @ basis)[0]
+    values, turn = np.linalg.eigh(basis.T @ correlation @ basis)
+    leading = (basis @ turn)[:, ::-1][:, :count]
+    directions = scale[:, None] * leading / np.sqrt(max(float(values[-1]), 1e-300))
+    return directions, mean @ directions
 
 
 def _weights(weights: ArrayLike) -> NDArray[np.float64]:

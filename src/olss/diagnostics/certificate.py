@@ -19,17 +19,18 @@ from numpy.typing import NDArray
 
 from olss.core.blocks import Blocks, matmul, multiply_blocks, to_numpy
 from olss.core.frequent_directions import SketchedGram
-from olss.core.gram import gram_of
+from olss.core.gram import COLUMN_LIMIT, gram_of
 from olss.core.leverage import TOLERANCE
 from olss.core.running_gram import DenseGram, FactoredGram
+from olss.diagnostics.estimates import TypicalError
 from olss.errors import DataError, InputError
-from olss.memory.moments import SeenMoments, row_count
+from olss.memory.moments import SeenMoments, Target, row_count
 from olss.util import checks
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
 
-__all__ = ["Certificate", "certify"]
+__all__ = ["Certificate", "certify", "certify_target"]
 
 Floats = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -74,6 +75,12 @@ class Certificate:
     hidden : bool
         Whether the sketch has rows in these directions, so that something is left: the error is
         then not known, and counts as infinite.
+    target : str
+        Name of the target, if the certificate covers it.
+    target_relative : float or None
+        The relative error with the target, a number or one-hot, beside the scored columns.
+    typical : TypicalError or None
+        How far totals and counts of groups are off, where inclusion probabilities are known.
     """
 
     relative: float
@@ -90,6 +97,9 @@ class Certificate:
     columns: tuple[str, ...] = ()
     lost: int = 0
     hidden: bool = False
+    target: str = ""
+    target_relative: float | None = None
+    typical: TypicalError | None = None
 
     @property
     def guaranteed(self) -> bool:
@@ -126,6 +136,20 @@ class Certificate:
             f"at worst. Least squares of one scored column on others, fitted to the "
             f"sketch, has at most {(1 + e) / (1 - e):.3g} times the squared error of the best fit "
             "to everything seen."
+        )
+
+    @property
+    def target_promise(self) -> str:
+        """What holds for least squares of the target on scored columns, in words; maybe nothing."""
+        e = self.target_relative
+        if e is None:
+            return ""
+        found = f"With the target {self.target!r} the relative error is {e:.3g}: "
+        if not e < 1:
+            return f"{found}no guarantee for its least squares fit to the sketch."
+        return (
+            f"{found}its least squares fit to the sketch has at most {(1 + e) / (1 - e):.3g} times "
+            "the squared error of the best. Sketch.linear_model has the best one exactly."
         )
 
     @property
@@ -170,6 +194,7 @@ class Certificate:
             f"spectral error {_known(self.spectral, self.spectral_interval)}"
             + (f" (at the best scale, {self.scale:.4g})" if self.scale != 1 else ""),
             self.promise,
+            *([self.target_promise] if self.target_relative is not None else []),
             self.verdict,
         ]
         if self.lost and not self.hidden:
@@ -180,6 +205,8 @@ class Certificate:
         if self.rows < self.seen:
             sizes = ", ".join(f"{error}: {self.rows_for(error):,}" for error in (0.5, 0.2, 0.1))
             lines.append(f"Rows for a relative error of {sizes}.")
+        if self.typical is not None:
+            lines.append(str(self.typical))
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -212,7 +239,7 @@ def certify(
     Examples
     --------
     >>> X = np.random.default_rng(0).standard_normal((20_000, 10))
-    >>> certify(SeenMoments().plus(X), [X[:2_000]], [np.full(2_000, 10.0)])
+    >>> certify(SeenMoments().update(X), [X[:2_000]], [np.full(2_000, 10.0)])
     2,000 rows for 20,000 seen, 10 directions
     relative error 0.128, spectral error 0.122
     The sum of squares of any linear function of a row is right within 13% at worst. Least squares \
@@ -265,6 +292,36 @@ the best fit to everything seen.
     )
 
 
+def certify_target(
+    moments: SeenMoments, blocks: Blocks, target: Target, *, up_to_scale: bool = False
+) -> float | None:
+    """Return the relative error with the target beside the columns; None if it is not known.
+
+    It is not if some rows came without a target, or for more than 4,096 columns in all.
+    """
+    known = moments.target
+    if known is None or known.without is not None or not target.present.all():
+        return None
+    if moments.columns + len(known.shift) > COLUMN_LIMIT:
+        return None
+    Z = np.concatenate([_dense(blocks, block) for _, block in blocks.read(_WIDE)])
+    shift = known.shift
+    Y = target.values - shift if target.classes is None else np.zeros((len(Z), len(shift)))
+    if target.classes is not None and known.classes is not None:
+        place = {label: k for k, label in enumerate(known.classes)}
+        codes = np.array([place[label] for label in target.classes])
+        Y[np.arange(len(Y)), codes[target.values[:, 0].astype(np.int64)]] = 1
+    whole = np.block([[moments.matrix, known.cross], [known.cross.T, known.squares]])
+    everything = SeenMoments(moments.rows, moments.weight, len(whole), DenseGram(whole))
+    found = certify(everything, [np.hstack([Z, Y])], [blocks.weights], up_to_scale=up_to_scale)
+    return found.relative
+
+
+def _dense(blocks: Blocks, block: Any) -> Floats:
+    """Return a copy of a block as an array."""
+    return np.array(block.toarray() if blocks.sparse else to_numpy(block))
+
+
 def _spanning(worst: Floats, names: Sequence[str] | None) -> tuple[str, ...]:
     """Return the names of the columns with the largest parts in a direction."""
     order = np.argsort(-worst, kind="stable")[:NAMED]
@@ -285,7 +342,8 @@ def _exactly(
     H = np.zeros((rank, rank))
     for b in blocks:
         dtype = factor.work_dtype(b.dtype)
-        for part, product, _ in multiply_blocks(b, dtype, factor.W)(b.pieces(dtype)):
+        kept = multiply_blocks(b, dtype, factor.W, None, lambda part, XW, _: (part, XW))
+        for part, product in kept(b.pieces(dtype)):
             Y = product[:, factor.kept].astype(np.float64)
             H += (Y if b.weights is None else Y * b.weights[part, None]).T @ Y
     h, Q = np.linalg.eigh(H) if rank else (np.ones(1), np.ones((0, 1)))

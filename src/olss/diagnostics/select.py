@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.blocks import to_numpy
+from olss.core.blocks import is_arrow, to_numpy
 from olss.core.frequent_directions import SketchedGram
 from olss.errors import InputError
 from olss.memory.config import Config
 from olss.memory.rows import EXTRA
 from olss.memory.state import State
-from olss.tables.schema import is_arrow
+from olss.memory.strata import marginal_counts
 from olss.tables.text_columns import OneHot
 from olss.util import checks
-
-__all__ = [
-    "RANGES",
-    "chosen_rows",
-    "column_of",
-    "find_matches",
-    "known_count",
-    "known_counts",
-    "known_totals",
-    "labels_of",
-    "names_of",
-    "numbers_of",
-]
 
 RANGES = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
@@ -162,11 +149,14 @@ def known_count(config: Config, state: State) -> float | None:
 def known_counts(config: Config, state: State, name: str) -> dict[Any, float]:
     """Return the number of rows seen, by their weights, of the values for which it is exact.
 
-    These are tasks that are files, and values of one-hot encoded columns: the product of their
-    indicator and the constant is in the Gram matrix.
+    These are strata, classes, tasks that are files, and values of one-hot encoded columns: the
+    product of their indicator and the constant is in the Gram matrix.
     """
     if state.removed or config.window is not None:
         return {}
+    strata = known_stratum_counts(config, state, (name,))
+    if strata is not None:
+        return {value: count for (value,), count in strata.items()}
     counts: dict[Any, float] = {}
     if name == "task" and isinstance(column_of(state, name, "by"), np.ndarray):  # no such column
         if state.table is None or state.table.task is not None:
@@ -194,6 +184,28 @@ def known_counts(config: Config, state: State, name: str) -> dict[Any, float]:
             return dict(zip(column.values, own.tolist(), strict=True))
         start += column.width
     return {}
+
+
+def known_stratum_counts(
+    config: Config, state: State, names: Sequence[str]
+) -> dict[tuple[Any, ...], float] | None:
+    """Return the rows seen of each combination of values, if these columns are among the strata.
+
+    Of the target, the classes of everything seen are known, too.
+    """
+    if state.removed or config.window is not None:
+        return None
+    strata, counts = config.strata or (), state.strata.counts
+    if (
+        counts is not None
+        and set(names) <= set(strata)
+        and not set(names) & set(state.strata.edges)
+    ):
+        return marginal_counts(counts, [strata.index(name) for name in names])
+    target = "y" if state.table is None else state.table.target
+    if state.class_counts is not None and list(names) == [target]:
+        return marginal_counts(state.class_counts, [0])
+    return None
 
 
 def _all_from_files(config: Config, state: State) -> bool:

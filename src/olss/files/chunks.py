@@ -9,7 +9,8 @@ wherever they are sampled.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,28 +19,28 @@ from numpy.typing import NDArray
 from olss.errors import DataError
 from olss.memory import engine
 from olss.memory.config import Config
-from olss.memory.decay import decay_moments, decay_new, times_of
-from olss.memory.encoder import Encoder, SeenScorer
+from olss.memory.encoder import Encoder, SeenScorer, read_target
 from olss.memory.intake import is_missing
 from olss.memory.moments import SeenMoments
 from olss.memory.policies import ThresholdPolicy
 from olss.memory.rows import Floats, Indices, RowStore, take
-from olss.memory.state import State
+from olss.memory.state import State, decay_moments, decay_new, times_of
+from olss.memory.strata import (
+    Counts,
+    Strata,
+    StratumShares,
+    add_class_counts,
+    add_counts,
+    class_keys,
+    count_rows,
+    draw_cells,
+    scale_counts,
+    stratum_keys,
+    stratum_shares,
+)
 from olss.tables.class_labels import check_no_missing
-from olss.tables.readers import Piece
+from olss.tables.readers import RowGroup
 from olss.tables.schema import as_type, is_number, numpy_array, value_type
-
-__all__ = [
-    "ChunkContext",
-    "ChunkSample",
-    "ChunkStats",
-    "Partition",
-    "accumulate_partition",
-    "fold",
-    "merge_samples",
-    "partition_pieces",
-    "sample_partition",
-]
 
 R = TypeVar("R")
 Tick = Callable[[int], None]
@@ -58,7 +59,7 @@ class Partition:
     """Pieces of the input that are read one after the other."""
 
     number: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RowGroup, ...]
 
     @property
     def bytes(self) -> int:
@@ -81,6 +82,8 @@ class ChunkContext:
         The target column, and the one with the task; without, each file is a task.
     has_classes : bool
         Whether the target is a class.
+    strata : Strata
+        The strata: of everything, once they have been counted.
     needs_moments : bool
         Whether a first pass accumulates moments.
     seed : tuple of int
@@ -91,6 +94,10 @@ class ChunkContext:
         Rows before each piece, once they have been counted.
     now : float
         The time after all rows, once it is known.
+    one_pass : bool
+        Whether rows are scored against what has been seen so far, instead of everything.
+    known : SeenMoments or None
+        With `one_pass`, the moments of what was seen before this run.
     """
 
     schema: Any
@@ -104,6 +111,9 @@ class ChunkContext:
     seen: int
     starts: dict[int, int] | None = None
     now: float = 0.0
+    strata: Strata = field(default_factory=Strata)
+    one_pass: bool = False
+    known: SeenMoments | None = None
 
     @property
     def size(self) -> int:
@@ -122,10 +132,30 @@ class ChunkContext:
 
         Priorities are those of this run: all were computed from the same moments.
         """
-        state = State({}, rows=held, encoder=self.encoder, has_classes=self.has_classes)
         return engine.step(
-            self.config, state, new, self.size, scorer=scorer, rng=rng, keep_priorities=True
+            self.config,
+            self.create_state(held),
+            new,
+            self.size,
+            scorer=scorer,
+            rng=rng,
+            keep_priorities=True,
         ).rows
+
+    def create_state(self, rows: RowStore, moments: SeenMoments | None = None) -> State:
+        """Return the state of a sketch that holds rows of this run, with these moments."""
+        return State(
+            {},
+            rows=rows,
+            encoder=self.encoder,
+            has_classes=self.has_classes,
+            moments=moments,
+            strata=self.strata,
+        )
+
+    def merge_known(self, moments: SeenMoments) -> SeenMoments:
+        """Return moments of this run with those of what was seen before it."""
+        return moments if self.known is None else self.known.merge(moments)
 
 
 @dataclass(frozen=True)
@@ -134,7 +164,7 @@ class Chunk:
 
     Attributes
     ----------
-    piece : Piece
+    piece : RowGroup
     table : pyarrow.Table
     rows : (n,) int array
         Their numbers in the file.
@@ -142,7 +172,7 @@ class Chunk:
         How many rows of the piece came before.
     """
 
-    piece: Piece
+    piece: RowGroup
     table: Any
     rows: Indices
     offset: int
@@ -160,7 +190,7 @@ class Chunk:
 
 
 def read_chunks(
-    context: ChunkContext, piece: Piece, columns: Sequence[str] | None, tick: Tick | None
+    context: ChunkContext, piece: RowGroup, columns: Sequence[str] | None, tick: Tick | None
 ) -> Iterator[Chunk]:
     """Yield the rows of a piece, without those that have no target if these are to be dropped.
 
@@ -200,11 +230,14 @@ class ChunkStats:
     moments : SeenMoments or None
     now : float
         The latest time, or how many rows there are.
+    strata : dict of str to float
+        Rows of each stratum, by their weights, if there are strata.
     """
 
     rows: dict[int, int]
     moments: SeenMoments | None
     now: float
+    strata: Counts = field(default_factory=dict)
 
     def then(self, later: ChunkStats, config: Config) -> ChunkStats:
         """Return what is known of these rows and of others that come after them."""
@@ -214,16 +247,33 @@ class ChunkStats:
             mine = decay_moments(mine, now - self.now, config.half_life)
             if config.time is not None:
                 theirs = decay_moments(theirs, now - later.now, config.half_life)
-        both = mine.merged(theirs) if mine is not None and theirs is not None else mine or theirs
-        return ChunkStats(self.rows | later.rows, both, now)
+        both = mine.merge(theirs) if mine is not None and theirs is not None else mine or theirs
+        return ChunkStats(
+            self.rows | later.rows,
+            both,
+            now,
+            add_counts(_decay(self, now, config), _decay(later, now, config))
+            if config.time is not None
+            else add_counts(_decay(self, now, config), later.strata),
+        )
 
 
 @dataclass(frozen=True)
 class ChunkSample:
-    """Rows sampled from some partitions, and how many rows each piece had."""
+    """Rows sampled from some partitions, how many rows each piece had, and each class.
+
+    After a single pass, also the moments of all rows of these partitions.
+    """
 
     rows: dict[int, int]
     kept: RowStore | None
+    classes: Counts | None = field(default_factory=dict)
+    moments: SeenMoments | None = None
+
+    @property
+    def stats(self) -> ChunkStats:
+        """What is known of these rows after a single pass."""
+        return ChunkStats(self.rows, self.moments, float(sum(self.rows.values())))
 
 
 def accumulate_partition(
@@ -232,8 +282,9 @@ def accumulate_partition(
     """Return the number of rows, the moments and the latest time of a partition."""
     config, plan = context.config, context.encoder.plan
     columns = [c.name for c in plan.used] if context.needs_moments and plan is not None else []
-    if config.time is not None and config.time not in columns:
-        columns.append(config.time)
+    wanted = [config.time, context.target if context.needs_moments else None]
+    wanted += [stratum_column(context, name) for name in config.strata or ()]
+    columns += dict.fromkeys(name for name in wanted if name is not None and name not in columns)
     columns = columns or [context.schema.names[0]]  # something must be read to count rows
     stats = ChunkStats(
         {}, SeenMoments() if context.needs_moments else None, -np.inf if config.time else 0.0
@@ -253,10 +304,23 @@ def _accumulate(context: ChunkContext, chunk: Chunk, before: ChunkStats) -> Chun
         weight = np.exp2((times - now) / config.half_life)
     moments = None
     if context.needs_moments:
-        place = chunk.piece.place
-        moments = context.encoder.accumulate(SeenMoments(), X, weight, place, int(chunk.rows[0]))
+        moments = _add_moments(context, chunk, SeenMoments(), weight)
+    counts: Counts = {}
+    if config.strata is not None:
+        counts = count_rows(_to_keys(context, X), weight)
     number = chunk.piece.number
-    return ChunkStats({number: before.rows.get(number, 0) + n}, moments, now)
+    return ChunkStats({number: before.rows.get(number, 0) + n}, moments, now, counts)
+
+
+def _add_moments(
+    context: ChunkContext, chunk: Chunk, moments: SeenMoments, weight: Floats
+) -> SeenMoments:
+    """Return moments with the rows of a chunk, and their targets, added."""
+    table, first = chunk.table, int(chunk.rows[0])
+    y = None if context.target is None else table.select([context.target])
+    target = read_target(y, is_class=context.has_classes)
+    place = chunk.piece.place
+    return context.encoder.accumulate(moments, table, weight, place, first, target=target)
 
 
 def sample_partition(
@@ -266,25 +330,78 @@ def sample_partition(
     tick: Tick | None = None,
 ) -> ChunkSample:
     """Return rows sampled from a partition."""
-    sampler = _ChunkSampler(context, scorer, context.rng(partition.number))
+    rng, rows = context.rng(partition.number), dict[int, int]()
+    sampler: _OnePassSampler | _ChunkSampler = _ChunkSampler(context, scorer, rng)
+    if context.one_pass:
+        sampler = _OnePassSampler(context, rng)
     for piece in partition.pieces:
         for chunk in read_chunks(context, piece, None, tick):
+            _check_chunk(context, chunk)
+            rows[piece.number] = rows.get(piece.number, 0) + len(chunk.rows)
             sampler.offer(chunk)
-    return ChunkSample(sampler.rows, sampler.finish())
+    kept = sampler.finish()
+    return ChunkSample(rows, kept if len(kept) else None, sampler.classes, sampler.moments)
 
 
 def merge_samples(
     context: ChunkContext,
     scorer: SeenScorer | None,
-    place: tuple[int, int],
+    place: tuple[int, ...],
     a: ChunkSample,
     b: ChunkSample,
 ) -> ChunkSample:
     """Return rows sampled from what was sampled of two partitions."""
+    classes = add_class_counts(a.classes, b.classes)
+    rows, moments, rng = a.rows | b.rows, None, context.rng(*place)
+    if a.moments is not None and b.moments is not None:
+        moments = a.moments.merge(b.moments)
     if a.kept is None or b.kept is None:
-        return ChunkSample(a.rows | b.rows, a.kept or b.kept)
-    kept = context.resample(a.kept, b.kept, scorer, context.rng(*place))
-    return ChunkSample(a.rows | b.rows, kept)
+        return ChunkSample(rows, a.kept or b.kept, classes, moments)
+    if moments is None:
+        return ChunkSample(rows, context.resample(a.kept, b.kept, scorer, rng), classes)
+    state = context.create_state(a.kept, context.merge_known(moments))
+    both = engine.step(context.config, state, b.kept, context.size, rng=rng)
+    return ChunkSample(rows, both.rows, classes, moments)
+
+
+class _OnePassSampler:
+    """Samples from chunks as they come, scored against what has been seen so far.
+
+    It is what updates of a sketch with the same chunks would do, and holds at most about twice as
+    many rows as stay. Scores need a factor of the Gram matrix, so chunks of wide rows are gathered
+    until that is worth it.
+    """
+
+    def __init__(self, context: ChunkContext, rng: np.random.Generator) -> None:
+        self._context = context
+        self._state = context.create_state(RowStore()).replace(
+            generator=dict(rng.bit_generator.state)
+        )
+        self._pending: list[RowStore] = []
+        self.moments = SeenMoments()
+        self.classes: Counts | None = {} if context.has_classes else None
+
+    def offer(self, chunk: Chunk) -> None:
+        """Ingest a chunk."""
+        context, n = self._context, len(chunk.rows)
+        self.moments = _add_moments(context, chunk, self.moments, np.ones(n))
+        if context.target is not None:
+            y = chunk.table.select([context.target])
+            self.classes = _count_classes(self.classes, y, np.ones(n))
+        self._pending.append(_to_store(context, chunk, np.arange(n), np.ones(n)))
+        if sum(map(len, self._pending)) >= self.moments.columns:
+            self._apply()
+
+    def finish(self) -> RowStore:
+        """Return the rows kept."""
+        if self._pending:
+            self._apply()
+        return engine.flush(self._context.config, self._state).rows
+
+    def _apply(self) -> None:
+        context, new = self._context, RowStore.concat(self._pending)
+        state = self._state.replace(moments=context.merge_known(self.moments))
+        self._state, self._pending = engine.offer(context.config, state, new, context.size, 1.0), []
 
 
 class _ChunkSampler:
@@ -297,36 +414,42 @@ class _ChunkSampler:
         self._held = RowStore()
         self._pending: list[RowStore] = []
         self._threshold: float | None = None
-        self.rows: dict[int, int] = {}
+        self.classes: Counts | None = {} if context.has_classes else None
+        self.moments = None
 
     def offer(self, chunk: Chunk) -> None:
         """Ingest a chunk."""
-        context, policy = self._context, self._context.config.policy
-        number, n = chunk.piece.number, len(chunk.rows)
-        self.rows[number] = self.rows.get(number, 0) + n
-        if context.target is not None and context.config.missing_target == "error":
-            check_no_missing(context.target, chunk.table.column(context.target), chunk.place)
-        if context.task is not None:
-            _check_tasks(context.task, chunk.table.column(context.task), chunk.place)
+        context, policy, n = self._context, self._context.config.policy, len(chunk.rows)
         if not isinstance(policy, ThresholdPolicy) or context.config.forgets:
             store = _to_store(context, chunk, np.arange(n), np.ones(n))
-            self._enqueue(decay_new(context.config, store, context.now))
+            store = decay_new(context.config, store, context.now)
+            self.classes = _count_classes(self.classes, store.get("y"), store["initial_weight"])
+            self._enqueue(store)
             return
-        priority = policy.priorities(_Candidates(context, self._scorer, chunk), self._rng)
+        if context.target is not None:
+            y = chunk.table.select([context.target])
+            self.classes = _count_classes(self.classes, y, np.ones(n))
+        candidates = _Candidates(context, self._scorer, chunk)
+        priority = policy.priorities(candidates, self._rng)
         chosen, weight = np.arange(n), np.ones(n)
         if self._threshold is not None:
-            strata = _to_strata(context, chunk.table)
+            shares = candidates.shares
+            cells = draw_cells(
+                _to_strata(context, chunk.table) if policy.leverage_scope is not None else None,
+                None if shares is None else shares.codes,
+            )
+            places = policy.places(candidates, priority)
             chosen, weight = policy.threshold_sample(
-                weight, priority, self._threshold, self._rng, strata
+                weight, priority, self._threshold, self._rng, cells, places
             )
         if len(chosen):
             store = _to_store(context, chunk, chosen, weight)
             self._enqueue(store.with_columns({"priority": priority[chosen]}))
 
-    def finish(self) -> RowStore | None:
-        """Return the rows kept, or None if there were none."""
+    def finish(self) -> RowStore:
+        """Return the rows kept."""
         self._flush()
-        return self._held if len(self._held) else None
+        return self._held
 
     def _enqueue(self, store: RowStore) -> None:
         self._pending.append(store)
@@ -373,7 +496,25 @@ class _Candidates:
     def target(self) -> None:
         return None
 
+    @cached_property
+    def shares(self) -> StratumShares | None:
+        context = self.context
+        if context.config.strata is None:
+            return None
+        coded = _to_keys(context, self.chunk.table)
+        return stratum_shares(
+            context.config, context.strata, coded, np.ones(len(self)), context.size
+        )
+
     def scores(self) -> Floats:
+        return self._scored[0]
+
+    @property
+    def coordinates(self) -> Floats | None:
+        return self._scored[1]
+
+    @cached_property
+    def _scored(self) -> tuple[Floats, Floats | None]:
         assert self.scorer is not None
         chunk = self.chunk
         return self.scorer(chunk.table, chunk.piece.place, int(chunk.rows[0]))
@@ -403,6 +544,29 @@ def _to_store(context: ChunkContext, chunk: Chunk, chosen: Indices, weight: Floa
     )
 
 
+def stratum_column(context: ChunkContext, name: str) -> str:
+    """Return the name in the input of a column of the strata; "y" is the target."""
+    if name not in context.schema.names and name in ("y", "task"):
+        name = (context.target if name == "y" else context.task) or name
+    return name
+
+
+def _to_keys(context: ChunkContext, table: Any) -> tuple[Indices, list[str]]:
+    """Return the stratum of each row of a chunk."""
+    return stratum_keys(
+        context.config,
+        context.strata.edges,
+        lambda name: table.column(stratum_column(context, name)),
+    )
+
+
+def _decay(stats: ChunkStats, now: float, config: Config) -> Counts:
+    """Return the counts of strata as they are at a later time."""
+    if config.half_life is None or not stats.strata:
+        return stats.strata
+    return scale_counts(stats.strata, float(np.exp2((stats.now - now) / config.half_life)))
+
+
 def _to_strata(context: ChunkContext, table: Any) -> Indices | None:
     """Return the number of each row's stratum in a chunk: its task and class."""
     names = [context.task] if context.task is not None else []
@@ -414,6 +578,21 @@ def _to_strata(context: ChunkContext, table: Any) -> Indices | None:
         codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
         strata = codes if strata is None else strata * (codes.max() + 1) + codes
     return strata
+
+
+def _count_classes(classes: Counts | None, y: Any, weight: Floats) -> Counts | None:
+    """Return counts of classes with those of some rows added; None stays None."""
+    if classes is None or y is None or not len(weight):
+        return classes
+    return add_class_counts(classes, count_rows(class_keys(y), weight))
+
+
+def _check_chunk(context: ChunkContext, chunk: Chunk) -> None:
+    """Raise `DataError` if the target or the task of a row is missing and must not be."""
+    if context.target is not None and context.config.missing_target == "error":
+        check_no_missing(context.target, chunk.table.column(context.target), chunk.place)
+    if context.task is not None:
+        _check_tasks(context.task, chunk.table.column(context.task), chunk.place)
 
 
 def _check_tasks(name: str, column: Any, place: str) -> None:
@@ -437,7 +616,7 @@ def _to_tasks(column: Any) -> NDArray[Any]:
     return np.asarray(text.to_pylist(), dtype=np.str_)
 
 
-def partition_pieces(pieces: Sequence[Piece], *, single: bool = False) -> list[Partition]:
+def partition_pieces(pieces: Sequence[RowGroup], *, single: bool = False) -> list[Partition]:
     """Return pieces gathered into partitions of about the same size.
 
     With `single`, all are one partition: for a policy that takes rows in their order.
@@ -447,7 +626,7 @@ def partition_pieces(pieces: Sequence[Piece], *, single: bool = False) -> list[P
     total = sum(piece.bytes for piece in pieces)
     enough = min(max(total // PARTITIONS, SMALL_BYTES), LARGE_BYTES)
     partitions: list[Partition] = []
-    gathered: list[Piece] = []
+    gathered: list[RowGroup] = []
     size = 0
     for piece in pieces:
         gathered.append(piece)

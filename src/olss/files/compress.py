@@ -10,7 +10,8 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,22 +29,30 @@ from olss.files.chunks import (
     partition_pieces,
 )
 from olss.files.engines import Engine, create_engine
-from olss.files.spool import as_paths
 from olss.memory import engine, sketch_file
 from olss.memory.config import Config, settings
-from olss.memory.decay import decay_held
 from olss.memory.encoder import NOTHING_TO_SCORE, Encoder, SeenScorer
+from olss.memory.history import History, record_batches
 from olss.memory.intake import TableKind, conform_store, read_tasks
 from olss.memory.moments import SeenMoments
 from olss.memory.policies import ThresholdPolicy, resolve_policy
-from olss.memory.rows import EXTRA, FILE_NAMES, ORIGIN, RowStore
-from olss.memory.state import State, create_generator, restore_generator
+from olss.memory.rows import EXTRA, FILE_NAMES, ORIGIN, REPLICATE, RowStore
+from olss.memory.state import (
+    State,
+    create_generator,
+    decay_counts,
+    decay_held,
+    restore_generator,
+)
+from olss.memory.strata import Strata, add_class_counts, add_counts, fit_edges
 from olss.tables.class_labels import classify_target
+from olss.tables.databases import database_kind, open_query, redact
 from olss.tables.encoder import fit_encoder
-from olss.tables.frames import FrameKind
-from olss.tables.readers import Piece, survey
-from olss.tables.sources import Source, find
+from olss.tables.frame_kind import FrameKind
+from olss.tables.readers import RowGroup, survey
+from olss.tables.sources import Source, as_paths, find
 from olss.util import checks
+from olss.util.object_storage import is_address, local_copy
 
 __all__ = ["Progress", "Summary", "compress"]
 
@@ -52,6 +61,9 @@ Progress = Callable[[str, int, int], None]
 # Strings need more places than numbers to show their values.
 SAMPLE_ROWS = 16_384
 SAMPLE_PIECES, SAMPLE_PIECES_TEXT = 4, 16
+
+CHANGEABLE = ("size", "new_columns", "missing_target", "replicates")  # settings, later
+INPUTS_CHANGED = "inputs changed between two passes, so nothing was written. Try again."
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +74,7 @@ class Summary:
 
     Attributes
     ----------
-    path : Path
+    path : Path, or str in object storage
     rows, seen, new : int
         Rows held, rows seen in all runs, rows seen in this one.
     files, known : int
@@ -75,7 +87,7 @@ class Summary:
         How each column is used.
     """
 
-    path: Path
+    path: Path | str
     rows: int
     seen: int
     new: int
@@ -100,7 +112,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class _Target:
+class Job:
     """The sketch file to create or to continue.
 
     Attributes
@@ -111,6 +123,8 @@ class _Target:
         Columns.
     schema : pyarrow.Schema or None
         Schema of the rows held.
+    rewrites : bool
+        Whether the file is to be written again even if there are no new rows.
     notes, skipped : list of str
         For the summary.
     """
@@ -121,6 +135,7 @@ class _Target:
     target: str | None
     task: str | None
     schema: Any = None
+    rewrites: bool = False
     notes: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
@@ -131,16 +146,18 @@ class _Target:
 
 
 @dataclass(frozen=True)
-class _Inputs:
+class Inputs:
     """New files, their pieces and the schema in which all rows can be read.
 
-    `known` counts the files that were ingested before.
+    `known` counts the files that were ingested before. The pieces of ordered inputs are the same
+    in each pass, so that positions in the stream are known after the first.
     """
 
     schema: Any
     sources: tuple[tuple[Source, str], ...]
-    pieces: tuple[Piece, ...]
-    known: int
+    pieces: tuple[RowGroup, ...]
+    known: int = 0
+    ordered: bool = True
 
     @property
     def bytes(self) -> int:
@@ -160,6 +177,9 @@ def compress(
     skip_bad: bool = False,
     scheduler: str | None = None,
     workers: int | None = None,
+    passes: int | None = None,
+    query: str | None = None,
+    since: str | None = None,
     progress: Progress | None = None,
     **settings: Any,
 ) -> Summary:
@@ -178,9 +198,9 @@ def compress(
         polars or Arrow, iterators of them, and Hugging Face data sets. Columns may come in any
         order; types are promoted where nothing is lost.
     into : path
-        The Parquet file to create or to continue. It holds the original columns and types, and
-        ``olss_weight`` (how many rows a row stands for), ``olss_task``, ``olss_index``,
-        ``olss_source`` and ``olss_row`` (where it comes from).
+        The Parquet file to create or to continue, local or in object storage (``s3://...``). It
+        holds the original columns and types, and ``olss_weight`` (how many rows a row stands for),
+        ``olss_task``, ``olss_index``, ``olss_source`` and ``olss_row`` (where it comes from).
     size : int
         Rows to keep. Required for a new file.
     target : str, optional
@@ -200,14 +220,26 @@ def compress(
         Address of a Dask scheduler to work on; see docs/cluster.md.
     workers : int, optional
         Start this many Dask workers on this machine and work on them.
+    passes : {2, 1}
+        How often policies that score by leverage read the input; by default twice, the result of
+        a query once. In two passes, rows are scored against everything; in one, against what has
+        been read so far. Weights are right either way: only which rows are preferred depends on
+        scores. In one pass, tables, iterators, Arrow readers and an Arrow stream on standard
+        input are read as they come; in two, they are written to temporary files first.
+    query : str, optional
+        Read the result of this query; `inputs` is then one database: the address of a PostgreSQL
+        server, or a file of SQLite or DuckDB. See docs/databases.md.
+    since : str, optional
+        A column of the query's result: only rows are read whose value is larger than the largest
+        that earlier runs have read.
     progress : callable, optional
         Called as ``progress(what, bytes_done, bytes_in_all)``.
     **settings
         Any other setting of `olss.Sketch`: ``policy``, ``scores``, ``columns``, ``exclude``,
         ``intercept``, ``half_life``, ``window``, ``time``, ``new_columns``, ``missing_target``,
-        ``moments``. "weighted", the default policy, and "paper" take two passes over the input,
-        the others one. "balanced" and custom policies take rows chunk by chunk, each as an update
-        of a sketch; a policy that is not mergeable, in one thread.
+        ``moments``, ``replicates``. Only "weighted", the default policy, and "paper" need two
+        passes. "balanced" and custom policies take rows chunk by chunk, each as an update of a
+        sketch; a policy that is not mergeable, in one thread.
 
     Returns
     -------
@@ -225,36 +257,97 @@ def compress(
     >>> summary.rows, summary.seen, summary.new
     (50, 10000, 5000)
     """
-    path = _check_path(into)
     if seed is not None:
         checks.seed(seed)
     if workers is not None:
         checks.integer("workers", workers)
         if scheduler is not None:
             raise InputError("workers cannot be used with scheduler, which has its own workers.")
+    passes = checks.integer("passes", passes or (2 if query is None else 1), maximum=2)
     given = _check_settings(settings | {"size": size})
-    ticker = _Ticker(progress)
-    with sketch_file.lock(path), as_paths(inputs) as paths:
+    ticker = Ticker(progress)
+    once = passes == 1 and scheduler is None and workers is None  # workers read files
+    with _open_output(into) as path, sketch_file.lock(path):
         if path.exists() and not fresh:
-            job = _continue_sketch(path, given, target, task)
+            job = _continue_job(path, given, target, task)
         else:
-            job = _create_sketch(path, given, target, task, seed)
-        with create_engine(scheduler, workers, ticker) as runner:
+            job = create_job(path, given, target, task, seed)
+        with (
+            _open_inputs(job, inputs, query, since, once=once) as paths,
+            create_engine(scheduler, workers, ticker) as runner,
+        ):
             found = _scan_inputs(job, paths, skip_bad)
             if not found.pieces:
-                job.note("nothing new; the file is unchanged")
-                return _summarize(job, job.state, found, 0)
+                if job.rewrites:
+                    sketch_file.write(path, job.config, job.state, job.state)
+                what = "replicate weights have " if job.rewrites else "the file is un"
+                job.note(f"nothing new; {what}changed")
+                return _summarize(into, job, job.state, found, 0)
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", OlssWarning)
-                job, context, partitions = _fit_encoder(job, found)
-                two_passes = _needs_first_pass(context, found)
-                ticker.expect(found.bytes, passes=2 if two_passes else 1)
-                stats = _accumulate_moments(context, found, partitions, runner, two_passes)
-                job, context, scorer = _use_stats(job, context, found, stats)
-                sample = runner.sample(context, scorer, partitions)
-                state, new = _write_result(job, context, found, scorer, sample)
+                state = sample_inputs(job, found, runner, ticker, passes)
+                _write_result(job, state)
         _note_warnings(job, caught)
-        return _summarize(job, state, found, new)
+        return _summarize(into, job, state, found, state.seen - job.state.seen)
+
+
+def sample_inputs(
+    job: Job, found: Inputs, runner: Engine, ticker: Ticker, passes: int = 2
+) -> State:
+    """Return the state after one or two passes over the inputs, run by an engine.
+
+    Its moments are those that rows were scored by, even where none are to be kept.
+    """
+    _check_columns(job, found.schema)
+    job, context, partitions = _fit_encoder(job, found)
+    two_passes = _needs_first_pass(context, found)
+    if two_passes and passes == 1:
+        context, two_passes = _score_as_read(job, context), False
+    ticker.expect(found.bytes, passes=2 if two_passes else 1)
+    log.info("%d pieces of input, %s bytes", len(found.pieces), f"{found.bytes:,}")
+    if context.one_pass:
+        sample = runner.sample(context, None, partitions)
+        job, _, scorer = _use_stats(job, context, found, sample.stats)
+    else:
+        stats = _count_rows(found)
+        if two_passes:
+            stats = runner.accumulate(context, partitions)
+        job, context, scorer = _use_stats(job, context, found, stats)
+        sample = runner.sample(context, scorer, partitions)
+        if two_passes and sum(stats.rows.values()) != sum(sample.rows.values()):
+            raise DataError(INPUTS_CHANGED)
+    for source, _ in found.sources:
+        source.check_unchanged()
+    return _merge_sample(job, context, found, scorer, sample)
+
+
+@contextmanager
+def _open_inputs(
+    job: Job, inputs: Any, query: str | None, since: str | None, *, once: bool
+) -> Iterator[list[str | Source]]:
+    """Give paths and sources to read."""
+    if query is None:
+        if since is not None:
+            raise InputError("since= is for a database; use it with query=.")
+        for item in inputs if isinstance(inputs, list | tuple) else [inputs]:
+            if database_kind(item) is not None:
+                raise InputError(
+                    f"{redact(os.fspath(item))} is a database; say what to read of it with --query "
+                    "(query=)."
+                )
+        with as_paths(inputs, once=once) as paths:
+            yield paths
+        return
+
+    def find_last(address: str) -> Any:
+        entries = [entry for entry in job.state.files if entry["address"] == address]
+        known = [entry["since"] for entry in entries if "since" in entry]
+        if entries and since is None:
+            job.note("this query was ingested before, and its rows count as new; see --since")
+        return next((e["value"] for e in reversed(known) if e["column"] == since), None)
+
+    with open_query(inputs, query, since, find_last) as source:
+        yield [source]
 
 
 def _check_settings(given: dict[str, Any]) -> dict[str, Any]:
@@ -262,9 +355,19 @@ def _check_settings(given: dict[str, Any]) -> dict[str, Any]:
     known = [entry.name for entry in settings()]
     for name, value in given.items():
         checks.choice("settings", name, known)
-        if value is not None and name in ("features", "keep_index", "pad", "pad_y"):
+        if value is not None and name in ("features", "keep_index", "glm", "pad", "pad_y"):
             raise InputError(f"{name} is not supported for files; use olss.Sketch(...).update.")
     return {name: value for name, value in given.items() if value is not None}
+
+
+@contextmanager
+def _open_output(into: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give the file to write; of an object, a local copy that replaces it at the end."""
+    if is_address(into):
+        with local_copy(os.fspath(into)) as path:
+            yield _check_path(path)
+    else:
+        yield _check_path(into)
 
 
 def _check_path(into: str | os.PathLike[str]) -> Path:
@@ -280,9 +383,9 @@ def _check_path(into: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _create_sketch(
+def create_job(
     path: Path, given: dict[str, Any], target: str | None, task: str | None, seed: int | None
-) -> _Target:
+) -> Job:
     if "size" not in given:
         raise InputError(
             f"size, the number of rows to keep, is required for a new file: {path} does not exist "
@@ -292,12 +395,10 @@ def _create_sketch(
     config = _check_scores(Config.create(**given))
     state = State(create_generator(seed), encoder=Encoder(intercept=config.intercept))
     target = checks.optional_column("target", target)
-    return _Target(path, config, state, target, checks.optional_column("task", task))
+    return Job(path, config, state, target, checks.optional_column("task", task))
 
 
-def _continue_sketch(
-    path: Path, given: dict[str, Any], target: str | None, task: str | None
-) -> _Target:
+def _continue_job(path: Path, given: dict[str, Any], target: str | None, task: str | None) -> Job:
     """Open a sketch file, to continue with the settings it was created with."""
     log.info("continuing %s", path)
     policy = given.pop("policy", None)
@@ -316,7 +417,7 @@ def _continue_sketch(
     if policy is not None and resolve_policy(policy) != config.policy:
         pairs.append(("policy", config.policy.name, resolve_policy(policy).name))
     for name, was, now in pairs:
-        if name not in ("size", "new_columns", "missing_target") and now not in (None, was):
+        if name not in CHANGEABLE and now not in (None, was):
             raise InputError(
                 f"{name} was {was!r} when {path} was created, found {now!r}. Leave it out to "
                 "continue as before, or start over with --fresh (fresh=True)."
@@ -330,7 +431,8 @@ def _continue_sketch(
                 "have; continue it with olss.Sketch.load and update."
             )
     schema = _schema_of(state) if "X" in state.rows else None
-    return _Target(path, wanted, state, kind.target, kind.task, schema)
+    rewrites = wanted.replicates != config.replicates
+    return Job(path, wanted, state, kind.target, kind.task, schema, rewrites)
 
 
 def _check_scores(config: Config) -> Config:
@@ -342,12 +444,12 @@ def _check_scores(config: Config) -> Config:
     return config
 
 
-def _scan_inputs(job: _Target, inputs: Sequence[str | Source], skip_bad: bool) -> _Inputs:
+def _scan_inputs(job: Job, inputs: Sequence[str | Source], skip_bad: bool) -> Inputs:
     """Return the files that have not been ingested before, and their common schema."""
     fingerprints = {entry["fingerprint"] for entry in job.state.files}
     addresses = {entry["address"]: entry for entry in job.state.files}
     sources: list[tuple[Source, str]] = []
-    pieces: list[Piece] = []
+    pieces: list[RowGroup] = []
     schema, known, tables = job.schema, 0, _count_tables(addresses)
 
     def attempt(action: Callable[[], Any]) -> Any:
@@ -360,16 +462,19 @@ def _scan_inputs(job: _Target, inputs: Sequence[str | Source], skip_bad: bool) -
             return None
 
     for source in find(inputs):
-        if "://" not in source.place and _is_same_file(source.place, job.path):
+        if source.stream is None and _is_same_file(source.place, job.path):
+            continue
+        if source.stream is not None and job.state.files and not source.stream.has_rows():
             continue
         if source.given:
             tables += 1
             source = replace(source, address=f"table-{tables}")
-        before = addresses.get(source.address)
+        before = None if source.stream is not None else addresses.get(source.address)
         if before is not None and _looks_unchanged(before, source):
             known += 1
             continue
-        fingerprint = attempt(source.fingerprint)
+        number = len(job.state.files) + len(sources)
+        fingerprint = attempt(source.fingerprint) if source.stream is None else f"stream {number}"
         if fingerprint is None:
             continue
         if fingerprint in fingerprints:
@@ -377,7 +482,7 @@ def _scan_inputs(job: _Target, inputs: Sequence[str | Source], skip_bad: bool) -
             continue
         if before is not None:
             job.note(f"{source.address} has changed since it was ingested; its rows count as new")
-        source = replace(source, number=len(job.state.files) + len(sources))
+        source = replace(source, number=number)
         found = attempt(
             partial(survey, source, len(pieces), schema, new_columns=job.config.new_columns)
         )
@@ -385,7 +490,11 @@ def _scan_inputs(job: _Target, inputs: Sequence[str | Source], skip_bad: bool) -
             continue
         wider, its = found
         if skip_bad:
-            its = [piece for piece in its if attempt(partial(_is_readable, piece, wider))]
+            its = [
+                piece
+                for piece in its
+                if piece.source.stream is not None or attempt(partial(_is_readable, piece, wider))
+            ]
             its = [replace(piece, number=len(pieces) + i) for i, piece in enumerate(its)]
             if not its:
                 continue
@@ -395,12 +504,10 @@ def _scan_inputs(job: _Target, inputs: Sequence[str | Source], skip_bad: bool) -
         pieces += its
     if schema is None:
         raise DataError("inputs: no file can be read, so there is nothing to compress.")
-    if pieces:
-        _check_columns(job, schema)
-    return _Inputs(schema, tuple(sources), tuple(pieces), known)
+    return Inputs(schema, tuple(sources), tuple(pieces), known)
 
 
-def _fit_encoder(job: _Target, found: _Inputs) -> tuple[_Target, ChunkContext, list[Partition]]:
+def _fit_encoder(job: Job, found: Inputs) -> tuple[Job, ChunkContext, list[Partition]]:
     """Fit the encoder to a sample, decide whether the target is a class, and cut the input."""
     config, state, policy = job.config, job.state, job.config.policy
     encoder, has_classes = state.encoder, config.target_is_class(job.target)
@@ -409,8 +516,9 @@ def _fit_encoder(job: _Target, found: _Inputs) -> tuple[_Target, ChunkContext, l
     needs_moments = policy.leverage_scope is not None or engine.keeps_moments(config, state)
     uses_features = policy.uses_features or needs_moments
     fits = encoder.plan is None and uses_features
-    if fits or (has_classes is None and job.target is not None):
-        sample = _read_sample(found, None if uses_features else [job.target])
+    cuts = config.bins is not None and not state.seen
+    if fits or cuts or (has_classes is None and job.target is not None):
+        sample = _read_sample(found, None if uses_features or cuts else [job.target])
         if job.target is not None and has_classes is None:
             verdict = classify_target(sample.column(job.target), job.target)
             has_classes = verdict.is_class
@@ -423,6 +531,10 @@ def _fit_encoder(job: _Target, found: _Inputs) -> tuple[_Target, ChunkContext, l
             if needs_moments and not plan.width:
                 raise DataError(NOTHING_TO_SCORE)
     rng = restore_generator(state.generator)
+    strata = state.strata
+    if cuts:
+        names = _stratum_columns(job, found.schema)
+        strata = Strata(edges=fit_edges(config, lambda name: sample.column(names[name])))
     context = ChunkContext(
         schema=found.schema,
         config=config,
@@ -433,43 +545,54 @@ def _fit_encoder(job: _Target, found: _Inputs) -> tuple[_Target, ChunkContext, l
         needs_moments=needs_moments,
         seed=tuple(int(word) for word in rng.integers(0, 2**32, size=4)),
         seen=state.seen,
+        strata=strata,
     )
     state = state.replace(
-        encoder=encoder, has_classes=has_classes, generator=dict(rng.bit_generator.state)
+        strata=strata,
+        encoder=encoder,
+        has_classes=has_classes,
+        generator=dict(rng.bit_generator.state),
     )
     # Only a policy that has a threshold, or weights, can take partitions apart.
     in_order = not isinstance(policy, ThresholdPolicy) and not policy.mergeable
     return replace(job, state=state), context, partition_pieces(found.pieces, single=in_order)
 
 
-def _needs_first_pass(context: ChunkContext, found: _Inputs) -> bool:
+def _needs_first_pass(context: ChunkContext, found: Inputs) -> bool:
     """Return whether rows must be read once before they can be sampled."""
     config = context.config
     uncounted = any(piece.rows is None for piece in found.pieces)
     drops = context.target is not None and config.missing_target == "drop"
     ages_unknown = config.forgets and (config.time is not None or uncounted or drops)
-    return context.needs_moments or ages_unknown
+    return context.needs_moments or ages_unknown or config.strata is not None
 
 
-def _accumulate_moments(
-    context: ChunkContext,
-    found: _Inputs,
-    partitions: Sequence[Partition],
-    runner: Engine,
-    two_passes: bool,
-) -> ChunkStats:
-    log.info("%d pieces of input, %s bytes", len(found.pieces), f"{found.bytes:,}")
-    if two_passes:
-        return runner.accumulate(context, partitions)
+def _score_as_read(job: Job, context: ChunkContext) -> ChunkContext:
+    """Return the context of a single pass, or raise `InputError` if it does not do."""
+    config, policy = context.config, context.config.policy
+    reason = None
+    if policy.leverage_scope == "pool":
+        reason = f"policy={policy.name!r}, which draws by the leverage in all rows at once"
+    elif config.forgets:
+        reason = "half_life or window here: the age of a row is known when all have been read"
+    elif config.strata is not None:
+        reason = "strata=: the rows of each are counted when all have been read"
+    if reason is not None:
+        raise InputError(f"passes=1 is not supported with {reason}. Use passes=2.")
+    return replace(context, one_pass=True, known=job.state.moments)
+
+
+def _count_rows(found: Inputs) -> ChunkStats:
+    """Return the rows of the pieces as far as they are known before they are read."""
     return ChunkStats({piece.number: piece.rows or 0 for piece in found.pieces}, None, 0.0)
 
 
 def _use_stats(
-    job: _Target, context: ChunkContext, found: _Inputs, stats: ChunkStats
-) -> tuple[_Target, ChunkContext, SeenScorer | None]:
+    job: Job, context: ChunkContext, found: Inputs, stats: ChunkStats
+) -> tuple[Job, ChunkContext, SeenScorer | None]:
     """Return the state with the moments and the time of everything, and scores by them."""
     config, state, encoder = job.config, job.state, context.encoder
-    if not (context.needs_moments or config.forgets):
+    if not (context.needs_moments or config.forgets or config.strata is not None):
         return job, context, None
     now = state.seen + sum(stats.rows.values()) if config.time is None else stats.now
     if config.time is not None and state.seen and stats.now < state.now:
@@ -479,7 +602,7 @@ def _use_stats(
         )
     held, known = decay_held(config, state, float(now))
     # Without the moments of what was seen before, those of everything are not known.
-    everything = stats.moments if known is None else known.merged(stats.moments or SeenMoments())
+    everything = stats.moments if known is None else known.merge(stats.moments or SeenMoments())
     scope, scorer = config.policy.leverage_scope, None
     if scope is not None and stats.moments is not None and everything is not None:
         pool, scores = everything, config.scores
@@ -488,29 +611,37 @@ def _use_stats(
             scores = "exact" if scores == "auto" else scores
         elif known is None and len(held):  # the rows held stand for what was seen before
             pool = encoder.accumulate(everything, held["X"], held["weight"])
-        scorer = encoder.scorer(pool, scores, context.size, context.rng(0, 0, 0))
+        scorer = encoder.scorer(
+            pool, scores, context.size, context.rng(0, 0, 0), spread=engine.spreads(context.config)
+        )
     kept = everything if known is not None or not state.seen else None
-    state = state.replace(rows=held, now=float(now), moments=kept)
-    starts = _count_before(found.pieces, stats.rows)
-    return replace(job, state=state), replace(context, starts=starts, now=float(now)), scorer
+    strata, classes = decay_counts(config, state, float(now))
+    if strata.counts is not None:
+        strata = replace(strata, counts=add_counts(strata.counts, stats.strata))
+    state = state.replace(
+        rows=held, now=float(now), moments=kept, strata=strata, class_counts=classes
+    )
+    # With a window, scores go by everything in the files.
+    known_strata = strata if strata.counts is not None else replace(strata, counts=stats.strata)
+    starts = _count_before(stats.rows) if found.ordered else None
+    context = replace(context, starts=starts, now=float(now), strata=known_strata)
+    return replace(job, state=state), context, scorer
 
 
-def _write_result(
-    job: _Target,
+def _merge_sample(
+    job: Job,
     context: ChunkContext,
-    found: _Inputs,
+    found: Inputs,
     scorer: SeenScorer | None,
     sample: ChunkSample,
-) -> tuple[State, int]:
-    """Merge what was held with what was sampled, and write the file; return state and new rows."""
+) -> State:
+    """Return the state with what the policy keeps of the rows held and of those sampled."""
     config = job.config
-    for source, _ in found.sources:
-        source.check_unchanged()
     if sample.kept is None:
         raise DataError("inputs hold no rows.")
-    starts = _count_before(found.pieces, sample.rows)
+    starts = _count_before(sample.rows)
     if context.starts is not None and starts != context.starts:
-        raise DataError("inputs changed between two passes, so nothing was written. Try again.")
+        raise DataError(INPUTS_CHANGED)
     new = sum(sample.rows.values())
     state = _add_files(job, found, sample.rows)
     kept = _place_rows(job, context, found, sample.kept, starts, state)
@@ -522,24 +653,53 @@ def _write_result(
         missing = [name for name in ORIGIN if name not in rows]
         rows = rows.with_columns({name: np.full(len(rows), -1) for name in missing})
     now = state.now if config.forgets else float(state.seen + new)
-    state = state.replace(rows=rows, task=kept["task"][-1].item(), now=now, runs=state.runs + 1)
+    known = {} if not state.seen else state.class_counts
+    classes = add_class_counts(known, sample.classes) if config.window is None else None
+    state = state.replace(
+        rows=rows,
+        task=kept["task"][-1].item(),
+        now=now,
+        runs=state.runs + 1,
+        history=_record_files(config, context, state.history, rows, kept),
+        class_counts=classes,
+    )
     state = engine.step(config, state, kept, context.size, scorer=scorer)
     state = state.replace(seen=state.seen + new)
     if state.seen <= context.size:
         job.note(f"size is {context.size:,}, so all {state.seen:,} rows seen are kept")
-    # Rows may have been scored by moments that are not to be kept; the summary still needs them.
+    return state
+
+
+def _write_result(job: Job, state: State) -> None:
+    """Write the file, without moments that are not to be kept."""
     bare = state.replace(moments=None)
-    written = state if engine.keeps_moments(config, bare) else bare
-    sketch_file.write(job.path, config, written, written)
-    return state, new
+    written = state if engine.keeps_moments(job.config, bare) else bare
+    sketch_file.write(job.path, job.config, written, written)
 
 
-def _summarize(job: _Target, state: State, found: _Inputs, new: int) -> Summary:
+def _record_files(
+    config: Config, context: ChunkContext, history: History, held: RowStore, kept: RowStore
+) -> History:
+    """Return the history with each file as a batch, small ones together with the next."""
+    scored = config.policy.uses_features or context.needs_moments
+    return record_batches(
+        config,
+        history,
+        context.encoder if scored else None,
+        (held.get("X"), held["weight"] if len(held) else np.zeros(0)),
+        (kept["X"], kept["weight"]),
+        (np.flatnonzero(np.diff(kept["source"], append=-2)) + 1).tolist(),
+    )
+
+
+def _summarize(
+    into: str | os.PathLike[str], job: Job, state: State, found: Inputs, new: int
+) -> Summary:
     plan, uses = state.encoder.plan, []
     if plan is not None and state.moments is not None:
         uses = plan.uses(state.encoder.varying(state.moments))
     return Summary(
-        job.path,
+        into if isinstance(into, str) and is_address(into) else job.path,
         len(state.rows),
         state.seen,
         new,
@@ -551,7 +711,7 @@ def _summarize(job: _Target, state: State, found: _Inputs, new: int) -> Summary:
     )
 
 
-class _Ticker:
+class Ticker:
     """Reports how far the work is; how much there is, is known once the input was scanned."""
 
     def __init__(self, progress: Progress | None) -> None:
@@ -569,7 +729,7 @@ class _Ticker:
             self._progress(what, min(self._done, self._total), self._total)
 
 
-def _note_warnings(job: _Target, caught: Iterable[warnings.WarningMessage]) -> None:
+def _note_warnings(job: Job, caught: Iterable[warnings.WarningMessage]) -> None:
     for warning in caught:
         if issubclass(warning.category, OlssWarning):
             job.note(str(warning.message))
@@ -579,7 +739,7 @@ def _note_warnings(job: _Target, caught: Iterable[warnings.WarningMessage]) -> N
             )
 
 
-def _add_files(job: _Target, found: _Inputs, rows: dict[int, int]) -> State:
+def _add_files(job: Job, found: Inputs, rows: dict[int, int]) -> State:
     """Return the state with an entry for each file ingested, and the kind of their tables."""
     state, entries = job.state, []
     counts: dict[int, int] = {}
@@ -597,18 +757,19 @@ def _add_files(job: _Target, found: _Inputs, rows: dict[int, int]) -> State:
                 "rows": counts.get(source.number, 0),
                 "run": state.runs,
             }
+            | ({} if source.stream is None else source.stream.remembers())
         )
     kind = FrameKind("pyarrow", found.schema)
     if state.table is not None:
-        kind = state.table.rows.joined(kind, found.schema)
+        kind = state.table.rows.merge(kind, found.schema)
     table = TableKind(kind, None if job.target is None else kind, job.target, job.task)
     return state.replace(files=(*state.files, *entries), table=table)
 
 
 def _place_rows(
-    job: _Target,
+    job: Job,
     context: ChunkContext,
-    found: _Inputs,
+    found: Inputs,
     kept: RowStore,
     starts: dict[int, int],
     state: State,
@@ -617,7 +778,8 @@ def _place_rows(
     index = kept["index"]
     if context.starts is None:
         number, offset = np.divmod(index - context.seen, PIECE_STEP)
-        start = np.array([starts[piece.number] for piece in found.pieces])
+        start = np.zeros(max(starts) + 1, dtype=np.int64)
+        start[list(starts)] = list(starts.values())
         index = context.seen + start[number] + offset
     changed = {"index": index}
     if job.task is None:
@@ -631,12 +793,12 @@ def _place_rows(
     return kept.with_columns(changed)
 
 
-def _count_before(pieces: Sequence[Piece], rows: dict[int, int]) -> dict[int, int]:
-    """Return how many rows come before each piece."""
+def _count_before(rows: dict[int, int]) -> dict[int, int]:
+    """Return how many rows come before each piece that has any."""
     starts, total = {}, 0
-    for piece in pieces:
-        starts[piece.number] = total
-        total += rows.get(piece.number, 0)
+    for number in sorted(number for number in rows if rows[number]):
+        starts[number] = total
+        total += rows[number]
     return starts
 
 
@@ -644,7 +806,7 @@ def _pool_moments(encoder: Encoder, held: RowStore, new: SeenMoments) -> SeenMom
     """Return the moments of the paper's pool: rows held and new, each counting for one."""
     if not len(held):
         return new
-    return encoder.accumulate(SeenMoments(), held["X"], np.ones(len(held))).merged(new)
+    return encoder.accumulate(SeenMoments(), held["X"], np.ones(len(held))).merge(new)
 
 
 def _schema_of(state: State) -> Any:
@@ -658,7 +820,7 @@ def _schema_of(state: State) -> Any:
     return pa.schema(sorted(fields, key=lambda entry: order.get(entry.name, len(order))))
 
 
-def _check_columns(job: _Target, schema: Any) -> None:
+def _check_columns(job: Job, schema: Any) -> None:
     """Raise if a column that settings name is not in the input, or a reserved name is."""
     import pyarrow.types as kinds
 
@@ -666,14 +828,15 @@ def _check_columns(job: _Target, schema: Any) -> None:
         "target": job.target,
         "task": job.task,
         "time": job.config.time,
+        "strata": tuple(_stratum_columns(job, schema).values()),
         "columns": job.config.columns,
         "exclude": job.config.exclude,
     }
     for option, given in wanted.items():
         for name in [given] if isinstance(given, str) else given or ():
             checks.column(option, name, schema.names)
-    for name in FILE_NAMES.values():
-        if name in schema.names:
+    for name in schema.names:
+        if name in FILE_NAMES.values() or name.startswith(REPLICATE):
             raise InputError(
                 f"inputs have a column {name!r}, a name reserved for the sketch; they may be a "
                 "sketch file already. Rename the column."
@@ -683,7 +846,14 @@ def _check_columns(job: _Target, schema: Any) -> None:
         raise InputError(f"task: column {job.task!r} must hold integers or strings, found {kind}.")
 
 
-def _read_sample(found: _Inputs, columns: list[Any] | None) -> Any:
+def _stratum_columns(job: Job, schema: Any) -> dict[str, str]:
+    """Return the columns of the strata and their names in the input."""
+    own = {"y": job.target, "task": job.task}
+    names = job.config.strata or ()
+    return {n: n if n in schema.names else own.get(n) or n for n in names}
+
+
+def _read_sample(found: Inputs, columns: list[Any] | None) -> Any:
     """Return sample rows: the first of a few pieces, spread evenly over the input."""
     import pyarrow as pa
     import pyarrow.types as kinds
@@ -694,18 +864,13 @@ def _read_sample(found: _Inputs, columns: list[Any] | None) -> Any:
     share = SAMPLE_ROWS // count
     batches = []
     for at in np.linspace(0, len(pieces) - 1, count).astype(int):
-        got = 0
-        for _, batch in pieces[at].read(schema, columns, share):
-            batches.append(batch.slice(0, share - got))
-            got += batches[-1].num_rows
-            if got >= share:
-                break
+        batches += pieces[at].peek(schema, columns, share)
     if not batches:
         raise DataError("inputs hold no rows.")
     return pa.Table.from_batches(batches, schema=batches[0].schema)
 
 
-def _is_readable(piece: Piece, schema: Any) -> bool:
+def _is_readable(piece: RowGroup, schema: Any) -> bool:
     for _ in piece.read(schema):
         pass
     return True
@@ -724,7 +889,7 @@ def _looks_unchanged(entry: dict[str, Any], source: Source) -> bool:
 
 
 def _is_same_file(address: str, path: Path) -> bool:
-    return path.exists() and Path(address).samefile(path)
+    return "://" not in address and path.exists() and Path(address).samefile(path)
 
 
 def _s(count: int) -> str:

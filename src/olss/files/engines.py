@@ -29,8 +29,6 @@ from olss.memory.encoder import SeenScorer
 from olss.util.dask import ClusterWatch, connect, import_distributed
 from olss.util.threads import call_with_one_blas_thread
 
-__all__ = ["Engine", "create_engine"]
-
 R = TypeVar("R")
 
 THREADS = 4
@@ -93,6 +91,8 @@ class ThreadEngine:
             )
             return fold(samples, lambda place, a, b: merge_samples(context, scorer, place, a, b))
 
+        if scorer is None and not context.needs_moments:
+            return fold_partitions()  # no matrices: BLAS need not be loaded
         return call_with_one_blas_thread(fold_partitions, most=1)
 
     def _map(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from olss.memory import sketch_file
 from olss.memory.state import State
 from olss.sketch import Sketch, state_of
 from olss.tables.text_columns import OneHot
+from olss.util.object_storage import is_address, local_copy
 from olss.util.text import escape_controls
 
 __all__ = ["Forgotten", "forget"]
@@ -36,7 +37,7 @@ class Forgotten:
 
     Attributes
     ----------
-    path : Path
+    path : Path, or str for an address
     removed, rows, seen : int
         Rows removed, rows left, rows seen.
     remains : list of str
@@ -45,7 +46,7 @@ class Forgotten:
         Whether the file was left as it is, and `removed` and `rows` are what they would be.
     """
 
-    path: Path
+    path: Path | str
     removed: int
     rows: int
     seen: int
@@ -91,6 +92,9 @@ def forget(
     """
     if not isinstance(where, Mapping) or not where:
         raise InputError(f"where must name columns and values, found {where!r}.")
+    if isinstance(path, str) and is_address(path):
+        with local_copy(path, changes=not dry_run) as local:
+            return replace(forget(local, where, dry_run=dry_run), path=path)
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(2, "there is no sketch file", str(path))

@@ -15,16 +15,20 @@ from numpy.typing import NDArray
 from olss.diagnostics.certificate import Certificate
 from olss.diagnostics.describe import Description, UnusualRow, find_largest, short_names
 from olss.diagnostics.drift import Drift
+from olss.diagnostics.estimates import TypicalError, typical_error
+from olss.diagnostics.linear_models import LinearModel
+from olss.diagnostics.monitor import Monitor
 from olss.errors import DataError, InputError
-from olss.files.spool import as_paths
 from olss.memory.state import State
-from olss.sketch import Sketch, state_of
+from olss.sketch import Sketch, config_of, state_of
 from olss.tables.readers import survey
-from olss.tables.sources import Source, find
+from olss.tables.sources import Source, as_paths, find
+from olss.util.object_storage import is_address
 from olss.util.text import escape_controls
 
 __all__ = [
     "Inspection",
+    "describe_baseline",
     "explain_leverage",
     "inspect",
     "locate_row",
@@ -46,7 +50,7 @@ class Inspection:
 
     Attributes
     ----------
-    path : Path
+    path : Path, or str for an address
     sketch : Sketch
     description : Description
         Rows per task and class, and weights.
@@ -60,9 +64,15 @@ class Inspection:
         Whether the rows of other files are unlike it, if that was asked.
     unusual : list of UnusualRow
         The rows that stand out most; empty if the sketch keeps no moments.
+    monitor : Monitor or None
+        The sequential alarm after the new rows, if there is one.
+    baseline : LinearModel or None
+        The exact linear model of the target, ridge or ridge classifier; None without a target.
+    typical : TypicalError or None
+        How far totals and counts are off, that of `error` or without one.
     """
 
-    path: Path
+    path: Path | str
     sketch: Sketch
     description: Description
     columns: list[tuple[str, str, str]]
@@ -70,6 +80,14 @@ class Inspection:
     error: Certificate | None
     drift: Drift | None
     unusual: list[UnusualRow]
+    monitor: Monitor | None = None
+    baseline: LinearModel | None = None
+    typical: TypicalError | None = None
+
+    @property
+    def alarm(self) -> bool:
+        """Whether new rows raise an alarm: by the monitor, where there is one."""
+        return bool(self.drift) if self.monitor is None else self.monitor.alarm
 
     def __str__(self) -> str:
         return escape_controls("\n".join(_lines(self)))
@@ -82,17 +100,7 @@ class Inspection:
         certificate = None if error is None else asdict(error) | {
             "guaranteed": error.guaranteed, "law": error.law, "verdict": error.verdict
         }  # fmt: skip
-        moved = None if drift is None else {
-            "alarm": drift.alarm, "p": drift.p, "alpha": drift.alpha, "novel": drift.novel,
-            "rows": drift.rows, "remembered": drift.remembered,
-            "columns": [
-                {"name": name, "p": p, "shift": shift, "spread": spread}
-                for name, p, shift, spread in zip(
-                    drift.names, drift.column_p.tolist(), drift.shift.tolist(),
-                    drift.spread.tolist(), strict=True,
-                )
-            ],
-        }  # fmt: skip
+        moved = None if drift is None else drift.to_dict()
         rows = d.counts.sum(axis=1).tolist()
         tasks = zip(d.tasks, rows, d.task_weight.tolist(), strict=True)
         classes = zip(d.classes or [], d.counts.sum(axis=0).tolist(), strict=False)
@@ -104,6 +112,9 @@ class Inspection:
             "effective_rows": d.effective_rows,
             "bytes": {"rows": d.row_bytes, "moments": d.moments_bytes},
             "error": certificate, "drift": moved,
+            "typical": None if self.typical is None else asdict(self.typical),
+            "monitor": None if self.monitor is None else self.monitor.to_dict(),
+            "baseline": None if self.baseline is None else self.baseline.to_dict(),
             "tasks": [{"task": task, "rows": n, "stands_for": w} for task, n, w in tasks],
             "classes": [{"class": label, "rows": n} for label, n in classes],
             "columns": [{"name": n, "use": use, "reason": why} for n, use, why in self.columns],
@@ -125,15 +136,23 @@ class Inspection:
         }  # fmt: skip
 
 
-def inspect(path: str | os.PathLike[str], *, against: Any = None) -> Inspection:
+def inspect(
+    path: str | os.PathLike[str],
+    *,
+    against: Any = None,
+    monitor: str | os.PathLike[str] | None = None,
+) -> Inspection:
     """Return what a file made by `compress`, or by `olss.Sketch.save`, holds and how good it is.
 
     Parameters
     ----------
-    path : path
+    path : path, or address of an object
     against : one or more paths or tables, optional
         New rows, as `compress` takes them: `drift` then tells whether they are unlike those seen,
         from a uniform sample of at most 20,000 of them.
+    monitor : path, optional
+        A JSON file with an `olss.Monitor`, which gets the new rows as its next batch. If there is
+        no such file, a monitor of this sketch is made and written there.
 
     Examples
     --------
@@ -154,12 +173,48 @@ def inspect(path: str | os.PathLike[str], *, against: Any = None) -> Inspection:
         unusual = sketch.unusual(UNUSUAL)
     except InputError:  # no moments
         unusual = []
-    moved = None
+    moved = watch = None
+    if monitor is not None and against is None:
+        raise InputError("monitor needs new rows: give them as against=.")
     if against is not None:
         with as_paths(against) as given:
-            moved = sketch.drift(sample_new_rows(sketch, given))
+            rows = sample_new_rows(sketch, given)
+        moved = sketch.drift(rows)
+        if monitor is not None:
+            watch = Monitor.load(monitor) if Path(monitor).exists() else sketch.monitor()
+            watch.update(rows).save(monitor)
     return Inspection(
-        Path(path), sketch, described, described.columns, list(state.files), error, moved, unusual
+        path if isinstance(path, str) and is_address(path) else Path(path),
+        sketch,
+        described,
+        described.columns,
+        list(state.files),
+        error,
+        moved,
+        unusual,
+        watch,
+        _baseline(sketch),
+        typical_error(config_of(sketch), state),
+    )
+
+
+def _baseline(sketch: Sketch) -> LinearModel | None:
+    """Return the exact linear model of the target, if one can be had."""
+    moments = state_of(sketch).moments
+    if moments is None or moments.target is None or not moments.target.rows:
+        return None
+    is_class = moments.target.classes is not None
+    return sketch.linear_model(kind="ridge-classifier" if is_class else "ridge")
+
+
+def describe_baseline(model: LinearModel) -> str:
+    """Return what the exact linear model of the target explains, as text."""
+    if model.r2 is None:
+        return f"The target {model.target!r} is constant in everything seen."
+    return (
+        f"The exact linear model of {model.target!r} on the scored columns explains "
+        f"{model.r2:.2%} of its variance in everything seen (R2 {model.r2:.4f}): a baseline for "
+        "any other model."
     )
 
 
@@ -187,10 +242,15 @@ def _lines(found: Inspection) -> list[str]:
     ]
     if found.error is None:
         lines.append(f"  not known: {why_unknown(sketch)}")
+        lines += [f"  {found.typical}"] if found.typical is not None else []
     else:
         lines += [f"  {line}" for line in str(found.error).splitlines()[1:]]
+    if found.baseline is not None:
+        lines.append(f"  {describe_baseline(found.baseline)}")
     if found.drift is not None:
         lines += ["", "the new files", *(f"  {line}" for line in str(found.drift).splitlines())]
+    if found.monitor is not None:
+        lines.append(f"  monitor: {found.monitor}")
     names = short_names([str(task) for task in d.tasks])
     rows, newest = d.counts.sum(axis=1), d.newest_tasks(LINES)
     lines += ["", "rows by task (standing for)" + _cut("newest", newest, names)]

@@ -14,10 +14,9 @@ import numpy as np
 from olss.errors import MissingExtraError
 from olss.lab.executors import ProcessExecutor
 from olss.lab.experiment import Experiment, parse
-from olss.lab.progress import ExperimentProgress, format_seeds
 from olss.lab.report import write_report
 from olss.lab.report.figures import assign_styles, line_kwargs, space_labels
-from olss.lab.runner import run_experiment
+from olss.lab.runner import ExperimentProgress, format_seeds, run_experiment
 from olss.streams.record import Record
 from olss.util.files import open_atomic
 
@@ -25,11 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.console import Console
 
-__all__ = ["demo"]
-
-PACKAGES = {"torch": "torch", "sklearn": "scikit-learn"} | {
-    "matplotlib": "matplotlib", "jinja2": "jinja2",
-}  # fmt: skip
+PACKAGES = {"torch": "torch", "sklearn": "scikit-learn", "matplotlib": "matplotlib"}
 TASKS, ROWS = 10, 1_000
 STREAMS = {
     "rotated": "Rotated digits: every task turns them a little further",

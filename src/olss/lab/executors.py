@@ -37,8 +37,6 @@ from olss.streams.record import Record
 from olss.util.dask import CHECK_SECONDS, ClusterLostError, ClusterWatch, connect
 from olss.util.files import file_lock, write_atomic
 
-__all__ = ["DaskExecutor", "Event", "Executor", "ProcessExecutor"]
-
 log = logging.getLogger(__name__)
 ATTEMPTS = 3  # for a run whose process died: once may be bad luck
 # Read when a process starts. Idle BLAS threads sleep instead of slowing torch's; and glibc keeps

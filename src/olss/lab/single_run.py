@@ -21,14 +21,11 @@ from olss.errors import DamagedCheckpointError, FormatError, InputError
 from olss.lab.experiment import Experiment, RunSpec, safe_name
 from olss.streams.record import Record, damaged_part
 from olss.util import package_version
-from olss.util.checksums import read_json, write_json
-from olss.util.files import file_lock, open_atomic
+from olss.util.files import file_lock, open_atomic, read_json, write_json
 
 if TYPE_CHECKING:
     from olss.learn.analytic import AnyLearner
     from olss.streams import Stream, Task
-
-__all__ = ["check", "finished_record", "note_experiment", "run_in_folder", "run_once"]
 
 MOST_DIFFERENCES = 3  # listed in an error
 OnTask = Callable[[int, Record], None]

@@ -15,8 +15,6 @@ from olss.errors import InputError
 from olss.util import checks
 from olss.util.checks import suggest
 
-__all__ = ["TuneSpec"]
-
 MOST_SEEDS = 10_000
 LARGEST = 2**63 - 1  # integer that JSON, TOML and NumPy can all hold
 PAPER_GRID = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)

@@ -17,15 +17,11 @@ from typing import TYPE_CHECKING, Any
 from olss.errors import InputError, MissingExtraError
 from olss.lab.executors import Event, ProcessExecutor
 from olss.lab.experiment import Experiment, LearnerSpec, RunSpec, safe_name
-from olss.lab.progress import format_seeds
-from olss.util.checksums import write_json
-from olss.util.files import file_lock
+from olss.lab.runner import format_seeds
+from olss.util.files import file_lock, write_json
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-__all__ = ["format_tuned", "tune"]
-
 
 log = logging.getLogger(__name__)
 ENDED = ("COMPLETE", "PRUNED")

@@ -8,9 +8,11 @@ here with features that need no pretrained net.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,6 +44,7 @@ __all__ = ["AnalyticLearner", "AnyLearner", "map_settings"]
 Floats = NDArray[np.float64]
 
 BLOCK = 1_000  # rows whose features are held at a time, or half as many as there are features
+SCORED_BYTES = 500_000_000  # of features of rows scored before, which later tasks are scored on too
 LEAST_RIDGE = 1e-6  # of the mean square: single precision knows no less
 CLASSIFIERS = ("discriminant", "ridge")
 LOSSES = ("cross-entropy", "l2")
@@ -70,7 +73,7 @@ class AnalyticLearner:
     loss : str
         "cross-entropy" for classes, "l2" for numbers.
     mirrored : bool
-        Whether images are learned and answered together with their mirror image.
+        Whether the features of an image are the mean of its own and those of its mirror image.
     half_life : float, optional
         Rows after which a row counts half.
     precision : str
@@ -176,58 +179,84 @@ class AnalyticLearner:
         self.shape: tuple[int, ...] = ()
         self._ridge, self._ridge_weight = 0.0, 0.0
         self._coef: tuple[Tensor, Tensor] | None = None
+        self._scored: dict[bytes, list[tuple[slice, NDArray[Any]]]] = {}
         return self
 
     # ------------------------------------------------------------------ learning
 
     def fit_task(self, task: Any) -> TaskCost:
-        """Learn a task: anything with `X`, `y` and, if need be, `scale`.
+        """Learn a task: anything with `X`, `y` and, if need be, `scale` and `weight` of rows.
 
         After an error the learner is as it was before the call.
         """
         if not hasattr(self, "seeds"):
             self.start()
-        before, cost = dict(vars(self)), TaskCost()
-        try:
+        cost = TaskCost()
+        with self._undone_on_error():
             X, y = self._checked(task.X, task.y)
+            weight = _weights(getattr(task, "weight", None), len(y))
             if self.moments is None:
                 self._open(X, y, float(getattr(task, "scale", 1.0)))
             cost.end_phase("select")
-            factor, weight = fade(self.half_life, len(y))
-            assert self.moments is not None
-            moments = self.moments.scale(factor) if factor != 1 else self.moments
-            moments = self._with(moments, X, y, weight)
-            self._hold(moments)
-        except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
-            raise
-        self.tasks += 1
+            factor, fading = fade(self.half_life, len(y))
+            moments = self._started()
+            moments = moments.scale(factor) if factor != 1 else moments
+            self._hold(self._with(moments, X, y, weight * fading))
+            self.tasks += 1
         cost.end_phase("train")
         cost.row_passes = len(y) * (2 if self.mirrored else 1)
         return cost
 
-    def forget(self, X: Any, y: Any) -> None:
-        """Subtract rows that were learned, exactly; not supported with `half_life`."""
-        if self.half_life is not None:
-            raise InputError("forget is not supported with half_life: rows have faded by then.")
-        moments = self._started()
-        rows, y = self._checked(X, y)
-        gone = Moments.empty(moments.columns, moments.targets, moments.scatter.dtype)
-        self._hold(moments.subtract(self._with(gone, rows, y, np.ones(len(y)))))
+    def forget(self, X: Any, y: Any, weight: Any = None) -> None:
+        """Subtract rows that were learned, exactly.
+
+        Parameters
+        ----------
+        X, y : array
+            As they were learned.
+        weight : array (n,), optional
+            As they were learned; needed with `half_life`, where it is what rows weigh by now.
+        """
+        if self.half_life is not None and weight is None:
+            raise InputError(
+                "weight must be given with half_life: what the rows weigh by now, "
+                "0.5 ** (age / half_life), age being the rows seen since."
+            )
+        seen, known = self._started(), self.classes
+        with self._undone_on_error():
+            rows, y = self._checked(X, y)
+            if self.classes is not None and len(self.classes) > len(np.asarray(known)):
+                strange = np.setdiff1d(self.classes, np.asarray(known))
+                raise InputError(f"y must hold classes that were seen, found {strange[:3]}.")
+            gone = Moments.empty(seen.columns, seen.targets, seen.scatter.dtype)
+            self._hold(seen.subtract(self._with(gone, rows, y, _weights(weight, len(y)))))
 
     def merge(self, other: AnalyticLearner) -> None:
         """Learn everything another learner with the same feature map has seen."""
         moments, theirs = self._started(), other._started()
         mine, state = self._map.state, other._map.state
         if mine.keys() != state.keys() or not all(mine[k].equal(state[k]) for k in mine):
-            raise InputError("other must have the same feature map: share the images or the seed.")
-        if self.classes is not None and other.classes is not None:
-            every = np.union1d(self.classes, other.classes)
-            moments = moments.arrange_targets(place_classes(self.classes, every))
-            theirs = theirs.arrange_targets(place_classes(other.classes, every))
-            self.classes = every
-        self._hold(moments.merge(theirs))
+            raise InputError(
+                "other must have the same feature map: give both the same images, or start one "
+                "from a copy of the other."
+            )
+        with self._undone_on_error():
+            if self.classes is not None and other.classes is not None:
+                every = np.union1d(self.classes, other.classes)
+                moments = moments.arrange_targets(place_classes(self.classes, every))
+                theirs = theirs.arrange_targets(place_classes(other.classes, every))
+                self.classes = every
+            self._hold(moments.merge(theirs))
+
+    @contextmanager
+    def _undone_on_error(self) -> Iterator[None]:
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
 
     def _open(self, X: Tensor, y: NDArray[Any], scale: float) -> None:
         """Fix the feature map by the first rows."""
@@ -250,21 +279,23 @@ class AnalyticLearner:
 
     def _hold(self, moments: Moments) -> None:
         self.moments, self._coef = moments, None
-        if self.ridge == "auto" and moments.weight >= 2 * self._ridge_weight:
+        if not moments.weight:
+            self._ridge, self._ridge_weight = 0.0, 0.0
+        elif self.ridge == "auto" and moments.weight >= 2 * self._ridge_weight:
             start = self._ridge or None
             self._ridge, self._ridge_weight = choose_ridge(moments, start=start), moments.weight
 
     def _features(self, X: Tensor) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Yield rows and their features, of mirror images too, a block at a time."""
+        """Yield rows and their features, a block at a time."""
         assert self.moments is not None
         each = max(BLOCK, self.moments.columns // 2)
         for start in range(0, len(X), each):
             part = slice(start, min(start + each, len(X)))
-            for view in self._views(X[part]):
-                yield part, self._map(self._floats(view)).cpu().numpy().astype(self._dtype)
-
-    def _views(self, X: Tensor) -> list[Tensor]:
-        return [X, X.flip(-1)] if self.mirrored else [X]
+            rows = self._floats(X[part])
+            features = self._map(rows)
+            if self.mirrored:
+                features = (features + self._map(rows.flip(-1))) / 2
+            yield part, features.cpu().numpy().astype(self._dtype)
 
     def _floats(self, X: Tensor) -> Tensor:
         return X.float() / self.scale if self.scale != 1 else X.float()
@@ -291,9 +322,22 @@ class AnalyticLearner:
         labels: NDArray[Any] = self.classes[answers.argmax(1).numpy()]
         return labels
 
+    def decide(self, X: Any) -> NDArray[np.float32]:
+        """Return the score of each class, (n, classes): log posteriors but for a common term.
+
+        With classifier="ridge" the regression on one-hot classes. A class that has no rows scores
+        minus infinity.
+        """
+        return np.asarray(self._answers(X).numpy())
+
     def score(self, X: Any, y: Any, task: int | None = None) -> float:
-        """Return the accuracy on rows, or R squared; `task` is not needed."""
-        return score_answers(self._answers(X), self._targets(y), self.regression)
+        """Return the accuracy on rows, or R squared; `task` is not needed.
+
+        Features of the rows are kept for the next time, up to 500 MB: tasks are scored again and
+        again, and features do not change.
+        """
+        answers = self._answers(X, remember=True)
+        return score_answers(answers, self._targets(y), self.regression)
 
     def score_ahead(self, task: Any) -> tuple[float, float]:
         """Score a task not yet learned: now, and as a learner that answers zero to everything."""
@@ -303,20 +347,34 @@ class AnalyticLearner:
         return self.score(task.X_test, task.y_test) if self.moments else first, first
 
     @torch.no_grad()
-    def _answers(self, X: Any) -> Tensor:
+    def _answers(self, X: Any, remember: bool = False) -> Tensor:
         moments = self._started()
         rows = self._rows(X, "")
         coef, intercept = self._solved()
         found = torch.zeros((len(rows), moments.targets))
-        for part, features in self._features(rows):
-            found[part] += torch.from_numpy(features).to(coef) @ coef + intercept
-        return found / len(self._views(rows[:1]))
+        blocks = self._remembered(rows) if remember else self._features(rows)
+        for part, features in blocks:
+            found[part] = torch.from_numpy(features).to(coef) @ coef + intercept
+        return found
+
+    def _remembered(self, X: Tensor) -> list[tuple[slice, NDArray[Any]]]:
+        """Return features of rows that are asked about task after task: they never change."""
+        key = hashlib.sha256(X.cpu().numpy().tobytes()).digest()
+        if key not in self._scored:
+            blocks = list(self._features(X))
+            held = sum(f.nbytes for known in self._scored.values() for _, f in known)
+            if held + sum(f.nbytes for _, f in blocks) > SCORED_BYTES:
+                return blocks
+            self._scored[key] = blocks
+        return self._scored[key]
 
     def _solved(self) -> tuple[Tensor, Tensor]:
         """Return coefficients and intercepts; those of classes without rows are minus infinity."""
         if self._coef is not None:
             return self._coef
         moments = self._started()
+        if not moments.weight:
+            raise InputError("The learner has forgotten every row: call fit_task first.")
         mean_square = float(moments.scatter.diagonal().mean())
         ridge = self._ridge if self.ridge == "auto" else float(self.ridge) * mean_square
         ridge = max(ridge, LEAST_RIDGE * mean_square)
@@ -443,6 +501,10 @@ class AnalyticLearner:
 
 
 AnyLearner = Learner | AnalyticLearner
+
+
+def _weights(weight: Any, rows: int) -> Floats:
+    return np.ones(rows) if weight is None else np.asarray(weight, np.float64)
 
 
 def _settings(part: type) -> dict[str, Any]:

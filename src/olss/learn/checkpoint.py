@@ -15,9 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from olss.errors import DamagedCheckpointError, FormatError, InputError
-from olss.streams.record import write_json
-
-__all__ = ["save_whole", "verify"]
+from olss.util.files import write_json
 
 FORMAT = "olss-learner"
 VERSION = 3

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from olss.core.random_features import RandomFeatures
+from olss.core.kernels import RandomFeatures
 from olss.errors import DataError, InputError
 from olss.learn.model import strip_prefix
 from olss.util import checks
@@ -49,9 +49,10 @@ class Patches(FeatureMap):
     """Responses of a dictionary of patches, pooled over the cells of an image.
 
     Patches are normalised for contrast and whitened, the dictionary is found by spherical k-means,
-    responses are rectified on both sides and averaged over cells, and roots are taken: the
-    single-layer net of Coates & Ng (2011, "The importance of encoding versus training with sparse
-    coding and vector quantization"), with the k-means of Coates & Ng (2012).
+    responses are rectified on both sides and averaged over cells that fade into each other, and
+    powers below 1 are taken: the single-layer net of Coates & Ng (2011, "The importance of encoding
+    versus training with sparse coding and vector quantization"), with the k-means of Coates & Ng
+    (2012).
 
     Parameters
     ----------
@@ -63,6 +64,8 @@ class Patches(FeatureMap):
         Pixels along each side of a patch; by default a quarter of the image's, from 3 to 6.
     threshold : float
         Responses smaller than this are zero; whitened responses have variance 1.
+    power : float
+        Of the averages: below 1 it makes the few large ones less so.
     images : array (n, height, width) or (n, channels, height, width), optional
         Unlabelled images to learn the dictionary from, on the scale of the rows; by default
         those of the first task.
@@ -81,6 +84,7 @@ class Patches(FeatureMap):
         cells: int = 2,
         patch: int | None = None,
         threshold: float = 0.25,
+        power: float = 2 / 3,
         images: Any = None,
         precision: str = "float32",
     ) -> None:
@@ -88,6 +92,7 @@ class Patches(FeatureMap):
         self.cells = checks.integer("cells", cells)
         self.patch = None if patch is None else checks.integer("patch", patch, minimum=2)
         self.threshold = checks.number("threshold", threshold, minimum=0)
+        self.power = checks.number("power", power, above=0)
         self.images = images
         if precision not in ("float32", "bfloat16"):
             raise InputError(f"precision must be 'float32' or 'bfloat16', found {precision!r}.")
@@ -136,6 +141,9 @@ class Patches(FeatureMap):
         found = images.new_empty((n, 2, cells, cells, k))
         inputs = images.new_ones((each, rows, columns, size * size * channels + 1))
         limit = self.threshold
+        across, along = (
+            _cell_weights(places, cells).to(images.device) for places in (rows, columns)
+        )
         for start in range(0, n, each):
             block = images[start : start + each]
             m = len(block)
@@ -147,11 +155,11 @@ class Patches(FeatureMap):
             z = x.view(-1, x.shape[-1]).to(self.precision) @ filters
             z -= z.clamp(-limit, limit)
             z = z.view(m, rows, columns, k)
-            total = _pool(z, cells)
-            size_of = _pool(z.abs_(), cells)
+            total = _pool(z, across, along)
+            size_of = _pool(z.abs_(), across, along)
             found[start : start + m, 0] = size_of + total
             found[start : start + m, 1] = size_of - total
-        return found.clamp_(min=0).div_(2).sqrt_().flatten(1)
+        return found.clamp_(min=0).div_(2).pow_(self.power).flatten(1)
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -206,7 +214,7 @@ class Random(FeatureMap):
     width : int
         Number of features.
     kind : "relu" or "cosine"
-        See `olss.core.random_features`.
+        See `olss.core.kernels`.
     """
 
     def __init__(self, width: int = 2_000, kind: str = "relu") -> None:
@@ -299,7 +307,7 @@ def make_features(features: Any, shape: tuple[int, ...], settings: Mapping[str, 
         image = len(shape) in (2, 3) and min(shape[-2:]) >= SMALL_IMAGE
         features = "patches" if image else "random"
     if features == "raw":
-        return Given(lambda X: X.flatten(1))
+        return Given(_flatten)
     if isinstance(features, str):
         kinds: dict[str, type[FeatureMap]] = {"patches": Patches, "random": Random}
         if features not in kinds:
@@ -319,6 +327,10 @@ def make_features(features: Any, shape: tuple[int, ...], settings: Mapping[str, 
     if not callable(features):
         raise InputError(f"features must be a name or a function, found {features!r}.")
     return Given(features)
+
+
+def _flatten(X: Tensor) -> Tensor:
+    return X.flatten(1)
 
 
 def _of_sizes(sizes: Sequence[int], settings: dict[str, Any]) -> list[Patches]:
@@ -393,15 +405,20 @@ def _spherical_kmeans(X: Tensor, k: int, generator: torch.Generator, rounds: int
     return D
 
 
-def _pool(z: Tensor, cells: int) -> Tensor:
-    """Return means (n, cells, cells, k) of (n, rows, columns, k) over a grid of cells."""
-    rows, columns = z.shape[1:3]
-    tops = [rows * i // cells for i in range(cells + 1)]
-    sides = [columns * i // cells for i in range(cells + 1)]
-    found = z.new_empty((len(z), cells, cells, z.shape[3]), dtype=torch.float32)
-    for i in range(cells):
-        band = z[:, tops[i] : tops[i + 1]].sum(1, dtype=torch.float32)
-        for j in range(cells):
-            area = (tops[i + 1] - tops[i]) * (sides[j + 1] - sides[j])
-            found[:, i, j] = band[:, sides[j] : sides[j + 1]].sum(1).div_(area)
-    return found
+def _pool(z: Tensor, across: Tensor, along: Tensor) -> Tensor:
+    """Return weighted means (n, cells, cells, k) of (n, rows, columns, k) over a grid of cells."""
+    n, rows, columns, k = z.shape
+    bands = (across.to(z.dtype) @ z.view(n, rows, columns * k)).float()
+    return along @ bands.view(n, len(across), columns, k)
+
+
+def _cell_weights(places: int, cells: int) -> Tensor:
+    """Return the share (cells, places) of each place in the mean of each cell.
+
+    Weights fall linearly from the centre of a cell to those of its neighbours, so that a small
+    shift of an image changes its features little; outside the outermost centres they are constant.
+    """
+    at = (torch.arange(places) + 0.5) * cells / places - 0.5  # centres of cells are 0, 1, 2...
+    at = at.clamp(0, cells - 1)
+    weights = (1 - (at - torch.arange(cells)[:, None]).abs()).clamp(min=0)
+    return weights / weights.sum(1, keepdim=True)

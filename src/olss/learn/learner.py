@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from olss.errors import DataError, DivergedError, InputError
-from olss.learn.buffers import Buffer
+from olss.learn.buffers import Buffer, ReplayStrategy, TrainingSet
 from olss.learn.checkpoint import check_replaceable, read_state, save_whole, write_state
 from olss.learn.heads import Head
 from olss.learn.losses import Loss
 from olss.learn.model import Labels, Model, check_rows, labels_of, score_answers, strip_prefix
 from olss.learn.projections import Projection
 from olss.learn.regularizers import Regularizer
-from olss.learn.replay import ReplayStrategy, TrainingSet
 from olss.learn.training import Augmentation, Examples, Training, step_length
 
 __all__ = ["Learner", "Parts", "TaskCost"]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from olss.learn.buffers import TrainingSet
 from olss.learn.model import Model
-from olss.learn.replay import TrainingSet
 from olss.learn.training import Examples
 from olss.util import checks
 

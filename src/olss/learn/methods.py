@@ -16,14 +16,20 @@ from torch.nn import Module
 
 from olss.errors import InputError
 from olss.learn.analytic import AnalyticLearner, AnyLearner, map_settings
-from olss.learn.buffers import Buffer, FullBuffer, HerdingBuffer, PolicyBuffer, RingBuffer
+from olss.learn.buffers import (
+    Buffer,
+    FullBuffer,
+    HerdingBuffer,
+    PolicyBuffer,
+    ReplayStrategy,
+    RingBuffer,
+)
 from olss.learn.heads import HEADS
 from olss.learn.learner import Learner, Parts
 from olss.learn.losses import LOSSES, IcarlLoss
 from olss.learn.nets import describe_net
 from olss.learn.projections import AGem, Gem, Projection
 from olss.learn.regularizers import Distillation, Ewc, OnlineEwc, Regularizer, Si
-from olss.learn.replay import ReplayStrategy
 from olss.learn.training import Augmentation, Training
 from olss.streams.stream import hash_arrays
 from olss.util.checks import suggest

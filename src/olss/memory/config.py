@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from olss.errors import InputError
@@ -16,8 +18,6 @@ from olss.util import checks
 if TYPE_CHECKING:  # the command line reads the settings, and must start quickly
     from olss.memory.policies import Policy
     from olss.memory.rows import Array
-
-__all__ = ["Config", "settings"]
 
 COLUMN_KINDS = ("ignore", "number", "category")
 SCORES = ("auto", "exact", "ridge", "sketched", "target", "target-number")
@@ -79,8 +79,43 @@ def _check_columns(name: str, value: Any) -> tuple[str, ...] | dict[str, str] | 
     return dict(value)
 
 
+def _check_strata(name: str, value: Any) -> tuple[str, ...] | None:
+    if value is None or isinstance(value, str):
+        return None if value is None else (str(checks.optional_column(name, value)),)
+    names = _check_names(name, value)
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"{name} must name one column or several different ones, found {value!r}.")
+    return names
+
+
+def _check_bins(name: str, value: Any) -> int | dict[str, Any] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        return checks.integer(name, value, minimum=2, alternative=" or a mapping of columns")
+    return {str(column): _check_edges(f"{name}[{column!r}]", e) for column, e in value.items()}
+
+
+def _check_edges(name: str, value: Any) -> int | tuple[float, ...]:
+    """Return a number of bins, or the edges between them, ascending."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return checks.integer(name, value, minimum=2, alternative=" or a list of edges")
+    edges = tuple(checks.number(name, edge) for edge in value)
+    if not edges or any(b <= a for a, b in pairwise(edges)):
+        raise InputError(f"{name} must be the edges between bins, ascending, found {value!r}.")
+    return edges
+
+
+def _check_min_rows(name: str, value: Any) -> int:
+    return checks.integer(name, value, minimum=0)
+
+
 def _check_optional_flag(name: str, value: Any) -> bool | None:
     return None if value is None else checks.boolean(name, value)
+
+
+def _check_glm(name: str, value: Any) -> str | None:
+    return None if value is None else _one_of("logistic", "poisson")(name, value)
 
 
 def _check_shape(name: str, value: Any) -> tuple[int, ...] | None:
@@ -89,6 +124,10 @@ def _check_shape(name: str, value: Any) -> tuple[int, ...] | None:
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise InputError(f"{name} must be the shape of a row, such as (28, 28), found {value!r}.")
     return tuple(checks.integer(name, size) for size in value)
+
+
+def _check_replicates(name: str, value: Any) -> int:
+    return checks.integer(name, value, minimum=0, maximum=999)
 
 
 def _one_of(*allowed: str) -> Check:
@@ -183,6 +222,28 @@ class Config:
             _one_of("error", "drop", "keep"), "Rows without a target: error, drop or keep.", "WHAT"
         ),
     )
+    strata: tuple[str, ...] | None = field(
+        default=None,
+        metadata=_spec(
+            _check_strata,
+            "Columns whose values, or combinations of values, each keep their share of the rows.",
+            "A,B,...",
+        ),
+    )
+    strata_share: float = field(
+        default=0.5,
+        metadata=_spec(
+            checks.fraction, "Share of the rows that is divided evenly among strata.", "SHARE"
+        ),
+    )
+    min_rows: int = field(
+        default=0,
+        metadata=_spec(_check_min_rows, "Rows to keep of each stratum at least.", "ROWS"),
+    )
+    bins: int | dict[str, int | tuple[float, ...]] | None = field(
+        default=None,
+        metadata=_spec(_check_bins, "Cut strata columns of numbers into so many bins.", "BINS"),
+    )
     keep_index: bool = field(
         default=False, metadata=_spec(checks.boolean, "Keep the index of pandas frames.")
     )
@@ -191,6 +252,20 @@ class Config:
         metadata=_spec(
             _check_optional_flag,
             "Keep the Gram matrix of everything seen, which the certificate needs.",
+        ),
+    )
+    replicates: int = field(
+        default=0,
+        metadata=_spec(
+            _check_replicates,
+            "Columns of replicate weights in the file, for error bars in SQL and R; 80 is usual.",
+            "N",
+        ),
+    )
+    glm: str | None = field(
+        default=None,
+        metadata=_spec(
+            _check_glm, "Follow the gradient of a logistic or poisson model of the target.", "KIND"
         ),
     )
     pad: tuple[int, ...] | None = field(
@@ -212,12 +287,12 @@ class Config:
         """Return these settings with some changed, all of them checked."""
         return replace(self, **_check(given))._check_combination(given)
 
-    @property
+    @cached_property
     def uses_target(self) -> bool:
         """Whether the scores use the target."""
         return self.scores in ("target", "target-number")
 
-    @property
+    @cached_property
     def leverage(self) -> str | float:
         """How leverage is scored."""
         return "auto" if self.uses_target else self.scores
@@ -227,7 +302,7 @@ class Config:
         kind = self.columns.get(name or "") if isinstance(self.columns, dict) else None
         return None if kind not in ("number", "category") else kind == "category"
 
-    @property
+    @cached_property
     def forgets(self) -> bool:
         """Whether the age of a row matters."""
         return self.half_life is not None or self.window is not None
@@ -253,11 +328,42 @@ class Config:
             raise InputError(
                 f"time={self.time!r} is used by half_life or window; give one of them."
             )
+        if self.replicates and not self.policy.knows_probabilities:
+            raise InputError(
+                "replicates needs known inclusion probabilities, which policy "
+                f"{self.policy.name!r} does not have; use 'weighted' or 'reservoir'."
+            )
         if self.moments and (self.features is not None or self.window is not None):
             raise InputError("moments=True is not supported with features= or window=.")
+        self._check_strata()
+        if self.glm is not None:
+            if self.features is not None or self.window is not None or self.moments is False:
+                raise InputError(
+                    f"glm={self.glm!r} is not supported with features=, window= or moments=False."
+                )
+            if not self.policy.mergeable:
+                raise InputError(
+                    f"glm needs a policy that records what a row stands for, such as 'weighted', "
+                    f"found {self.policy.name!r}."
+                )
         if spans and "uses_dates" not in given:
             return replace(self, uses_dates=bool(timed))
         return self
+
+    def _check_strata(self) -> None:
+        if self.strata is None:
+            for name, value in (("min_rows", self.min_rows or None), ("bins", self.bins)):
+                if value is not None:
+                    raise InputError(f"{name}={value!r} needs strata=, the columns of the strata.")
+            return
+        if not self.policy.supports_strata:
+            raise InputError(
+                f"strata needs the policy 'weighted' or 'reservoir', found {self.policy.name!r}."
+            )
+        if self.size != "task" and self.min_rows > self.size:
+            raise InputError(f"min_rows must be at most size={self.size}, found {self.min_rows}.")
+        for name in self.bins if isinstance(self.bins, dict) else ():
+            checks.column("bins", name, self.strata)
 
 
 def settings() -> Iterator[Field[Any]]:

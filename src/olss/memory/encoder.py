@@ -7,29 +7,42 @@ or the user's feature map.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.core.blocks import Blocks, to_numpy
+from olss.core.blocks import Blocks, is_arrow, matmul, to_numpy
+from olss.core.frequent_directions import SketchedGram
+from olss.core.gradient_trace import GlmRows
+from olss.core.sampling import principal_directions
 from olss.errors import DataError, InputError, OlssWarning
-from olss.memory.moments import SeenMoments
-from olss.memory.rows import Array, Floats, length_of, take
+from olss.memory.intake import is_missing
+from olss.memory.moments import MOST_CLASSES, MOST_TARGETS, SeenMoments, Target
+from olss.memory.rows import Array, Floats, RowStore, length_of, take
+from olss.tables.class_labels import code_classes
+from olss.tables.columns import center
 from olss.tables.encoder import TableEncoder, fit_encoder
-from olss.tables.missing_values import MissingIndicator
-from olss.tables.schema import is_arrow
-from olss.tables.scoring import TableRows, check_squares, leverage, matrix, row_map, variable
-
-__all__ = ["NOTHING_TO_SCORE", "Encoder", "SeenScorer"]
+from olss.tables.schema import as_numbers
+from olss.tables.scoring import (
+    TableRows,
+    check_squares,
+    leverage_and_products,
+    matrix,
+    row_map,
+    variable,
+)
+from olss.util import checks
+from olss.util import sparse as sp
 
 FEATURE_BLOCK = 4096  # rows a feature map gets at a time
-SAMPLE_ROWS = 16_384  # by which it is decided what columns are used for
+SAMPLE_ROWS = 16_384  # to which column kinds and medians are fitted
+SAMPLE_NUMBERS = 1 << 20  # of an array, at most
 FEWEST_ROWS = 32  # that tell whether no column can be scored
+DIRECTIONS = 4  # along which a sample is spread, beside the scores
 AGREE = 1e-3  # numbers, in units of their spread, that are nearer to each other are the same
 NOTHING_TO_SCORE = (
     "No column can be scored: none holds numbers, dates, or strings of few distinct values. Use "
@@ -121,7 +134,11 @@ class Encoder:
             to_numpy(encoder.encode(X)).reshape(length_of(X), -1) for encoder in (self, other)
         )
         exact = np.allclose(mine, theirs @ A.T, rtol=AGREE, atol=AGREE)
-        return moments.mapped(A) if exact else None
+        return moments.transform(A) if exact else None
+
+    def differs_from(self, other: Encoder) -> bool:
+        """Return whether rows encoded by another sketch are other numbers."""
+        return self._from_numbers_of(other) is not None
 
     def _from_numbers_of(self, other: Encoder) -> Floats | None:
         """Return A with z = A z' for a row encoded here, z, and by another sketch, z'.
@@ -170,17 +187,41 @@ class Encoder:
         return X
 
     def accumulate(
-        self, moments: SeenMoments, X: Array, weight: Floats, place: str = "rows", start: int = 0
+        self,
+        moments: SeenMoments,
+        X: Array,
+        weight: Floats,
+        place: str = "rows",
+        start: int = 0,
+        *,
+        target: Target | None = None,
     ) -> SeenMoments:
-        """Return the moments with rows of a table or an array added."""
+        """Return the moments with rows of a table or an array added, and their targets."""
         some = None if (weight == 1).all() else weight
+        without = self._without_target(X, weight, target)
         try:
-            return moments.plus(self.rows(X, some, place, start))
+            return moments.update(self.rows(X, some, place, start), None, target, without)
         except DataError:
             if not is_arrow(X):
                 raise
         # A missing number may be NaN; what is wrong even so is named.
-        return moments.plus(self.rows(X, some, place, start, careful=True))
+        return moments.update(
+            self.rows(X, some, place, start, find_nan=True), None, target, without
+        )
+
+    def subtract(
+        self, moments: SeenMoments, X: Array, weight: Floats, target: Target | None
+    ) -> SeenMoments:
+        """Return the moments without rows that are in it."""
+        without = self._without_target(X, weight, target)
+        return moments.subtract(self.rows(X, weight, find_nan=True), None, target, without)
+
+    def _without_target(self, X: Array, weight: Floats, target: Target | None) -> Blocks | None:
+        """Return the rows that have no target, though others have."""
+        if target is None or target.present.all():
+            return None
+        gone = np.flatnonzero(~target.present)
+        return self.rows(take(X, gone), weight[gone], find_nan=True)
 
     def rows(
         self,
@@ -189,19 +230,35 @@ class Encoder:
         place: str = "rows",
         start: int = 0,
         *,
-        careful: bool = False,
+        find_nan: bool = False,
     ) -> Blocks:
         """Return encoded rows as moments take them; those of a table in float64."""
         if is_arrow(X):
-            return TableRows(self._plan(), X, weight, place, start, careful=careful)
+            return TableRows(self._plan(), X, weight, place, start, find_nan=find_nan)
         return Blocks(self.encode(X), weight, name="X")
+
+    def columns(self, X: Array) -> Iterator[tuple[slice, Floats]]:
+        """Yield (slice of rows, encoded columns but the constant), dense, in float64."""
+        blocks = self.rows(X, find_nan=True)
+        last = blocks.columns - (self.plan is not None)
+        for part, block in blocks.read(np.dtype(np.float64)):
+            dense = block.toarray() if blocks.sparse else to_numpy(block)
+            yield part, dense[:, :last].copy()
 
     def can_score(self, moments: SeenMoments) -> bool:
         """Return whether any number varies over everything seen; else all rows score alike."""
         return self.plan is None or bool(self.varying(moments).any())
 
-    def scorer(self, moments: SeenMoments, scores: str | float, size: int, seed: Any) -> SeenScorer:
-        """Return leverage scores in everything the moments cover."""
+    def scorer(
+        self,
+        moments: SeenMoments,
+        scores: str | float,
+        size: int,
+        seed: Any,
+        *,
+        spread: bool = False,
+    ) -> SeenScorer:
+        """Return leverage scores in everything the moments cover, and coordinates to spread by."""
         T = None
         if self.plan is not None:
             T = row_map(self._plan(), self.varying(moments), intercept=self.intercept)
@@ -209,11 +266,34 @@ class Encoder:
         if scores == "auto":
             scores = "exact" if size >= 2 * width else "ridge"
         factor = moments.factor(scores, size=size, map=T, seed=seed)
-        return SeenScorer(self, factor, float(factor.dimension), moments.weight)
+        directions = self.directions(moments) if spread else None
+        return SeenScorer(self, factor, float(factor.dimension), moments.weight, directions)
 
-    def leverage(self, table: Array, factor: Any, place: str, start: int) -> Floats:
-        """Return the scores of the rows of a table by a factor of the Gram matrix."""
-        return leverage(self._plan(), table, factor, place, start)
+    def score_table(
+        self, table: Array, factor: Any, V: Floats | None, place: str, start: int
+    ) -> tuple[Floats, Floats]:
+        """Return the scores of the rows of a table by a factor, and their products with V."""
+        return leverage_and_products(self._plan(), table, factor, V, place, start)
+
+    def directions(self, moments: SeenMoments) -> Directions | None:
+        """Return the directions along which a sample is spread; None where there are none.
+
+        There are none for a feature map, which may change, and beyond 4,096 columns.
+        """
+        if self.features is not None or isinstance(moments.sum, SketchedGram | None):
+            return None
+        return Directions(
+            *principal_directions(moments.matrix, moments.total, moments.weight, DIRECTIONS)
+        )
+
+    def project(self, X: Array, directions: Directions) -> Floats:
+        """Return the coordinates of rows along directions, (n, k)."""
+        blocks = self.rows(X)
+        found = np.empty((blocks.rows, directions.matrix.shape[1]))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part, block in blocks.read(np.dtype(np.float64)):
+                found[part] = to_numpy(matmul(block, directions.matrix))
+        return found - directions.mean
 
     def varying(self, moments: SeenMoments) -> NDArray[np.bool_]:
         """(width,) which encoded columns of a table vary over everything seen."""
@@ -241,6 +321,14 @@ class Encoder:
 
 
 @dataclass(frozen=True)
+class Directions:
+    """A few principal directions of everything seen: (d, k), and the mean along each, (k,)."""
+
+    matrix: Floats
+    mean: Floats
+
+
+@dataclass(frozen=True)
 class SeenScorer:
     """Leverage scores in everything seen; a `olss.memory.pool.Scorer`."""
 
@@ -248,15 +336,187 @@ class SeenScorer:
     factor: Callable[[Any], Floats]
     dimension: float
     total: float
+    directions: Directions | None
 
-    def __call__(self, rows: Array, place: str = "rows", start: int = 0) -> Floats:
-        """Return the leverage of each row."""
+    def __call__(
+        self, rows: Array, place: str = "rows", start: int = 0
+    ) -> tuple[Floats, Floats | None]:
+        """Return the leverage of each row, and its coordinates along `directions`, if any."""
+        known = self.directions
         if not is_arrow(rows):
-            return self.factor(self.encoder.encode(rows))
-        return self.encoder.leverage(rows, self.factor, place, start)
+            scores = self.factor(self.encoder.encode(rows))
+            return scores, None if known is None else self.encoder.project(rows, known)
+        V = None if known is None else known.matrix
+        scores, products = self.encoder.score_table(rows, self.factor, V, place, start)
+        return scores, None if known is None else products - known.mean
+
+
+def read_target(y: Array | None, *, is_class: bool) -> Target | None:
+    """Return targets as moments take them; None if there are none, or no products are kept.
+
+    They are kept of up to 4,096 classes, and of up to 256 numbers a row.
+    """
+    if y is None or not length_of(y):
+        return None
+    present = ~is_missing(y)
+    if is_class:
+        classes, codes = code_classes(y if present.all() else take(y, np.flatnonzero(present)))
+        places = np.zeros((len(present), 1))
+        places[present, 0] = codes
+        return Target(present, places, classes) if len(classes) <= MOST_CLASSES else None
+    numbers = as_numbers(y.column(0)) if is_arrow(y) else to_numpy(y)
+    if numbers is None or numbers.dtype.kind not in "biuf":
+        return None
+    values = numbers.reshape(len(present), -1).astype(np.float64)
+    finite = bool(np.isfinite(values[present]).all())
+    return Target(present, values) if finite and values.shape[1] <= MOST_TARGETS else None
+
+
+def glm_rows(
+    encoder: Encoder, rows: RowStore, classes: tuple[Any, ...], *, weight: str = "weight"
+) -> Iterator[GlmRows]:
+    """Yield rows and targets as a gradient trace takes them, a block at a time.
+
+    Rows without a target have no weight; `classes` has all there are, or None for counts.
+    """
+    is_class = classes != (None,)
+    target = read_target(rows.get("y"), is_class=is_class)
+    if target is None or not len(rows):
+        return
+    w = np.where(target.present, rows[weight], 0.0)
+    y = np.where(target.present[:, None], target.values, 0.0)
+    if is_class:
+        place = np.array([classes.index(label) for label in target.classes or ()], np.int64)
+        y = np.zeros((len(w), len(classes)))
+        there = np.flatnonzero(target.present)
+        y[there, place[target.values[there, 0].astype(np.int64)]] = 1
+    for part, X in encoder.columns(rows["X"]):
+        yield GlmRows(X, y[part], w[part], rows["index"][part])
+
+
+def all_glm_rows(encoder: Encoder, rows: RowStore, classes: tuple[Any, ...], d: int) -> GlmRows:
+    """Return all kept rows at once, as `glm_rows` yields them."""
+    parts = list(glm_rows(encoder, rows, classes))
+    if not parts:
+        k = len(classes)
+        return GlmRows(np.zeros((0, d)), np.zeros((0, k)), np.zeros(0), np.zeros(0, np.int64))
+    return GlmRows.concat(parts)
 
 
 def _has_gaps(X: Array) -> bool:
     if is_torch_array(X):
         return bool(X.is_floating_point() and X.isnan().any())
     return X.dtype.kind == "f" and not Blocks(X).has_finite_sum() and bool(np.isnan(X).any())
+
+
+@dataclass(frozen=True, eq=False)
+class MissingIndicator:
+    """Fill and indicate the missing values of an array.
+
+    A missing value counts as the median of its column in the first rows. Columns with missing
+    values in the first rows get an indicator of them. The rows kept stay as they are.
+
+    Attributes
+    ----------
+    fill : (d,) float64
+        The number that replaces a missing one, by column.
+    marked : (k,) int64
+        The columns with an indicator of missing values.
+
+    Examples
+    --------
+    >>> X = np.array([[1.0, 5.0], [np.nan, 6.0], [3.0, 9.0], [4.0, 7.0]])
+    >>> missing = MissingIndicator.fit(X)
+    >>> missing.transform(np.array([[np.nan, np.nan], [8.0, 2.0]]))
+    array([[3., 7., 1.],
+           [8., 2., 0.]])
+    """
+
+    fill: Floats
+    marked: NDArray[np.int64]
+
+    @classmethod
+    def fit(cls, rows: NDArray[Any]) -> MissingIndicator:
+        """Fit to the first rows of an array, (n, ...)."""
+        A = rows.reshape(len(rows), -1)
+        gone = np.isnan(A).any(axis=0) if A.dtype.kind == "f" else np.zeros(A.shape[1], bool)
+        size = max(64, SAMPLE_NUMBERS // max(1, A.shape[1]))
+        sample = np.ascontiguousarray(A[: min(SAMPLE_ROWS, size)].T, dtype=np.float64)
+        fill = [center(column)[0] for column in sample]
+        return cls(np.asarray(fill, dtype=np.float64), np.flatnonzero(gone))
+
+    @property
+    def columns(self) -> int:
+        """Number of columns of the array, d."""
+        return len(self.fill)
+
+    @property
+    def width(self) -> int:
+        """Numbers per row that are scored, d + k."""
+        return len(self.fill) + len(self.marked)
+
+    def transform(self, rows: NDArray[Any], *, place: str = "X", start: int = 0) -> NDArray[Any]:
+        """Return rows, (n, ...), as (n, d + k) numbers; the same array if there is nothing to do.
+
+        Raises `DataError` that names row and column of an infinite value; `start` is the index of
+        the first row.
+        """
+        A = rows.reshape(len(rows), -1)
+        if A.shape[1] != self.columns:
+            raise DataError(
+                f"{place} must have {self.columns:,} numbers per row, as before, found "
+                f"{A.shape[1]:,}."
+            )
+        with np.errstate(over="ignore", invalid="ignore"):
+            clean = A.dtype.kind != "f" or np.isfinite(np.sum(A, dtype=np.float64))
+        if clean:
+            return A if not len(self.marked) else self._append(A, np.zeros(A.shape, bool))
+        gone = np.isnan(A)
+        infinite = np.isinf(A)
+        if infinite.any():
+            row, column = divmod(int(infinite.argmax()), A.shape[1])
+            raise DataError(
+                f"{place} holds an infinite value in row {start + row}, column "
+                f"{self._name(column, rows.shape[1:])}. Repair it, or make it NaN, which counts as "
+                "missing."
+            )
+        return self._append(np.where(gone, self.fill.astype(A.dtype), A), gone)
+
+    def map_from(self, other: MissingIndicator | None) -> Floats:
+        """Return A with z = A z' for the numbers z' of another fit."""
+        d, theirs = self.columns, np.zeros(0, np.int64) if other is None else other.marked
+        A = np.eye(self.width, d + len(theirs))
+        A[d:] = 0
+        for place, column in enumerate(theirs):
+            assert other is not None
+            A[column, d + place] = self.fill[column] - other.fill[column]
+            A[d:, d + place] = self.marked == column
+        return A
+
+    def _append(self, A: NDArray[Any], gone: NDArray[np.bool_]) -> NDArray[Any]:
+        if not len(self.marked):
+            return A
+        return np.concatenate([A, gone[:, self.marked].astype(A.dtype)], axis=1)
+
+    @staticmethod
+    def _name(column: int, shape: tuple[int, ...]) -> str:
+        if len(shape) < 2:
+            return str(column)
+        return str(tuple(int(i) for i in np.unravel_index(column, shape)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `from_json` reads."""
+        return {"fill": self.fill.tolist(), "marked": self.marked.tolist()}
+
+    @classmethod
+    def from_json(cls, state: Any) -> MissingIndicator:
+        """Return what `to_json` wrote, or raise `InputError`."""
+        if not isinstance(state, dict) or not all(
+            isinstance(state.get(name), list) for name in ("fill", "marked")
+        ):
+            raise InputError(f"missing values must be an object of two lists, found {state!r:.80}.")
+        fill = [checks.number("fill", value) for value in state["fill"]]
+        marked = [checks.integer("marked", value, minimum=0) for value in state["marked"]]
+        if marked != sorted(set(marked)) or (marked and marked[-1] >= len(fill)):
+            raise InputError(f"marked must be sorted columns, found {marked!r:.80}.")
+        return cls(np.asarray(fill, dtype=np.float64), np.asarray(marked, dtype=np.int64))

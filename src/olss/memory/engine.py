@@ -8,17 +8,20 @@ one: a call that raises leaves the state unchanged.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from olss.core.estimation import local_blocks
+from olss.core.estimation import replicate_weights as core_replicates
+from olss.core.gradient_trace import MOST_MODELS, GradientTrace
 from olss.core.novelty import NoveltyScorer
 from olss.errors import InputError, OlssWarning
 from olss.memory.config import Config
-from olss.memory.decay import current_time, decay_held, decay_new
-from olss.memory.encoder import Encoder
+from olss.memory.encoder import Encoder, all_glm_rows, glm_rows, read_target
+from olss.memory.history import record_batches
 from olss.memory.intake import (
     conform_store,
     is_missing,
@@ -29,18 +32,69 @@ from olss.memory.intake import (
     read_weights,
 )
 from olss.memory.moments import SeenMoments
-from olss.memory.pool import Choice, Pool, Scorer
-from olss.memory.rows import EXTRA, ORIGIN, Array, RowStore, length_of, take
-from olss.memory.state import State, restore_generator
-from olss.tables.class_labels import is_class_target
+from olss.memory.policies import ThresholdPolicy, VarOptPolicy, Weighted, curve_places
+from olss.memory.pool import Choice, Pool, Scorer, strata_of
+from olss.memory.rows import EXTRA, ORIGIN, Array, Floats, Indices, RowStore, length_of, take
+from olss.memory.state import (
+    State,
+    current_time,
+    decay_counts,
+    decay_held,
+    decay_new,
+    restore_generator,
+)
+from olss.memory.strata import (
+    Counts,
+    Strata,
+    StratumShares,
+    accumulate_strata,
+    add_class_counts,
+    class_keys,
+    count_rows,
+    draw_cells,
+    keys_of,
+    merge_strata,
+    rows_column,
+    stratum_shares,
+    subtract_counts,
+)
+from olss.tables.class_labels import class_labels, is_class_target
 
-__all__ = ["flush", "keeps_moments", "merge", "remove", "shrink", "step", "target_kind", "update"]
+# A draw scores and sorts all rows held, so it pays to make it for many new ones: until there are
+# this many, as a share of the rows held, they are sampled against the threshold of the last draw.
+CANDIDATE_SHARE = 0.25
 
-# Rows that come a few at a time are buffered until there are so many, or so many bytes of them: a
-# draw looks at all rows held, so it pays to make it for many new ones.
+# Rows that come a few at a time are buffered until there are so many, or so many bytes of them.
 BUFFER_ROWS = 1024
 BUFFER_BYTES = 16_000_000
 FALSE_ALARM_RATE = 1e-3  # of updates without a change that begin a task under task="auto"
+
+
+@dataclass(frozen=True)
+class Design:
+    """How the rows held were sampled.
+
+    Attributes
+    ----------
+    weight, pi : (n,) arrays
+        Their weights, and the probability with which each was kept.
+    strata : (n,) int array or None
+        What the draw kept apart, if anything.
+    blocks : (n,) int array or None
+        Rows that competed with each other inside strata, if the sample is spread.
+    complete : bool
+        Whether all rows sampled are there.
+    known_strata : triple of (n,) int array, (H,) array and float, or None
+        The sketch's strata, if it is known how many rows were seen of them: the number of each
+        row's stratum, the rows seen of each, and of those of which no row is held.
+    """
+
+    weight: Floats
+    pi: Floats
+    strata: Indices | None
+    blocks: Indices | None
+    complete: bool
+    known_strata: tuple[Indices, Floats, float] | None = None
 
 
 def update(
@@ -85,18 +139,24 @@ def update(
     if config.forgets:
         current_time(config, state, new)
     if should_buffer(config, state, new):
+        if config.strata is not None:
+            _add_strata(config, state.strata, new, first=state.seen == state.pending_rows)
         return _enqueue(state, new)
     if state.pending:
-        return flush(config, _enqueue(state, new))
-    return _apply_update(config, state, new)
+        return _apply_pending(config, _enqueue(state, new))
+    return offer(config, *_ingest(config, state, new, [len(new)]))
 
 
 def flush(config: Config, state: State) -> State:
-    """Return the state in which no rows are pending."""
-    if not state.pending:
+    """Return the state in which no rows are pending, and none are candidates."""
+    if state.pending:
+        state = _apply_pending(config, state)
+    if not state.candidates:
         return state
-    new = RowStore.concat(state.pending)
-    return _apply_update(config, state.replace(pending=(), seen=state.seen - len(new)), new)
+    assert config.size != "task"
+    return step(
+        config, state.replace(candidates=()), RowStore.concat(state.candidates), config.size
+    )
 
 
 def step(
@@ -133,7 +193,7 @@ def step(
     rng = restore_generator(state.generator) if rng is None else rng
     resets = policy.resets_priority and not keep_priorities
     total = len(held) + len(new)
-    choice = Choice(np.arange(total))
+    choice, threshold = Choice(np.arange(total)), None
     if total > size:
         if resets and len(held):
             held = held.with_columns({"priority": np.full(len(held), np.nan)})
@@ -142,6 +202,9 @@ def step(
         if not isinstance(choice, Choice):
             raise InputError(f"policy must return an olss.memory.Choice, found {choice!r}.")
         choice = choice.check(total, size)
+        if isinstance(policy, ThresholdPolicy) and choice.priority is not None:
+            weight = pool.weight[choice.rows] if choice.weight is None else choice.weight
+            threshold = policy.threshold(weight, choice.priority)
     kept = choice.rows[choice.rows < len(held)]
     rows = held.take_concat(kept, new, choice.rows[len(kept) :] - len(held))
     changed: dict[str, Array] = {}
@@ -151,7 +214,7 @@ def step(
         changed["priority"] = np.full(len(rows), np.nan)
     elif choice.priority is not None:
         changed["priority"] = choice.priority
-    state = state.replace(rows=rows.with_columns(changed))
+    state = state.replace(rows=rows.with_columns(changed), threshold=threshold)
     return state.replace(generator=dict(rng.bit_generator.state)) if own else state
 
 
@@ -164,15 +227,21 @@ def merge(config: Config, state: State, other: State) -> State:
         files=(*state.files, *entries),
         runs=state.runs + other.runs,
         removed=state.removed + other.removed,
+        history=state.history.merge(
+            other.history, same=_compared_labels(state) == _compared_labels(other)
+        ),
     )
     if not len(other.rows):
         known = state.moments if other.seen == other.removed else None
+        strata, classes = _merge_counts(config, state, other, state.now)
+        state = state.replace(strata=strata, class_counts=classes)
         return state.replace(seen=state.seen + other.seen, moments=known)
     state, new = _adopt_rows(config, state, other, known_files)
     now = state.now + other.now if config.time is None else max(state.now, other.now)
     if not state.seen:  # no row has set the time yet
         now = other.now
     held, moments = decay_held(config, state, now)
+    strata, classes = _merge_counts(config, state, other, now)
     their_moments = other.moments
     if config.time is not None:  # by rows, they are as old as they were
         new, their_moments = decay_held(config, other.replace(rows=new), now)
@@ -180,8 +249,10 @@ def merge(config: Config, state: State, other: State) -> State:
     if needs_encoder(config, state) and len(new):
         encoder = encoder.fit(held.get("X"), new["X"], config.columns, config.exclude)
     both = None
+    has_classes = other.has_classes if state.has_classes is None else state.has_classes
     if keeps_moments(config, state) and not encoder.has_no_features:
-        both = _merge_moments(state.replace(moments=moments), other, their_moments, new, encoder)
+        before = state.replace(moments=moments, has_classes=has_classes)
+        both = _merge_moments(before, other, their_moments, new, encoder)
         if both is None and (moments is not None or not state.seen):
             warnings.warn(
                 "other keeps no moments, or its first rows had other strings or missing values, "
@@ -195,7 +266,10 @@ def merge(config: Config, state: State, other: State) -> State:
         now=now,
         encoder=encoder,
         moments=both,
-        has_classes=other.has_classes if state.has_classes is None else state.has_classes,
+        strata=strata,
+        class_counts=classes,
+        trace=_merge_traces(config, state, other, now, encoder) if config.glm else None,
+        has_classes=has_classes,
         task=other.task,
     )
     size = max(len(held), len(new)) if config.size == "task" else config.size
@@ -207,11 +281,26 @@ def remove(config: Config, state: State, gone: np.ndarray[Any, np.dtype[np.bool_
     if not gone.any():
         return state
     rest, moments = state.rows.take(np.flatnonzero(~gone)), state.moments
+    trace, removed = state.trace, state.rows.take(np.flatnonzero(gone))
+    if trace is not None:
+        for block in glm_rows(state.encoder, removed, trace.classes, weight="initial_weight"):
+            trace = trace.subtract(block)
     if moments is not None:
-        removed = state.rows.take(np.flatnonzero(gone))
-        moments = _subtract(moments, state.encoder, removed, rest)
-    count = int(np.count_nonzero(gone))
-    return state.replace(rows=rest, moments=moments, removed=state.removed + count)
+        moments = _subtract(state, removed, rest)
+    strata, classes = state.strata, state.class_counts
+    if strata.counts is not None and config.strata is not None:
+        gone_counts, left = (_count_strata(config, strata, part) for part in (removed, rest))
+        strata = replace(strata, counts=subtract_counts(strata.counts, gone_counts, left))
+    if classes is not None:
+        classes = subtract_counts(classes, _count_classes(removed), _count_classes(rest))
+    return state.replace(
+        rows=rest,
+        moments=moments,
+        trace=trace,
+        strata=strata,
+        class_counts=classes,
+        removed=state.removed + len(removed),
+    )
 
 
 def shrink(config: Config, state: State) -> State:
@@ -230,7 +319,8 @@ def keeps_moments(config: Config, state: State) -> bool:
     if config.features is not None or config.window is not None:
         return False
     if config.moments is None:
-        return state.moments is not None or config.policy.leverage_scope == "seen"
+        wanted = config.policy.leverage_scope == "seen" or config.glm is not None
+        return state.moments is not None or wanted
     return config.moments
 
 
@@ -276,7 +366,14 @@ def comparison_encoder(config: Config, state: State) -> Encoder:
     """Return the encoder by which new rows are compared with those held."""
     if needs_encoder(config, state):
         return state.encoder
+    if state.history.encoder is not None:
+        return state.history.encoder
     return state.encoder.fit(None, state.rows["X"], config.columns, config.exclude)
+
+
+def _compared_labels(state: State) -> list[str] | None:
+    """Return the names of the numbers by which batches are compared, if they have any."""
+    return (state.history.encoder or state.encoder).labels
 
 
 def fit_novelty(state: State, task: int | str | None, encoder: Encoder) -> NoveltyScorer:
@@ -290,39 +387,243 @@ def fit_novelty(state: State, task: int | str | None, encoder: Encoder) -> Novel
     return NoveltyScorer.fit(encoder.encode(X), weight)
 
 
-def read_new(config: Config, state: State, rows: Any) -> Array:
-    """Return rows to be compared with those held."""
+def spreads(config: Config) -> bool:
+    """Return whether rows that are alike compete with each other."""
+    return isinstance(config.policy, Weighted) and config.policy.spread
+
+
+def sampling_design(config: Config, state: State) -> Design:
+    """Return how the rows held were sampled, as far as estimates need to know it."""
+    rows = state.rows
+    strata = None
+    if config.policy.leverage_scope is not None:
+        classes = class_labels([rows["y"]]) if state.has_classes else None
+        strata = strata_of(rows["task"], classes)
+    known = None
+    if config.strata is not None:
+        codes, keys = keys_of(config, state.strata, [rows])
+        strata, counts = draw_cells(strata, codes), state.strata.counts
+        if counts is not None and not state.removed:
+            others = sum(counts[key] for key in counts.keys() - set(keys))
+            known = codes, np.array([counts[key] for key in keys]), others
+    pi = np.minimum(rows["initial_weight"] / rows["weight"], 1.0)
+    blocks, moments = None, state.moments
+    if spreads(config) and moments is not None:
+        directions = state.encoder.directions(moments) if (pi < 1).any() else None
+        if directions is not None:
+            # A row stays with probability priority * size / weight, the mean priority being 1.
+            coordinates = state.encoder.project(rows["X"], directions)
+            places = curve_places(pi * moments.weight / len(pi), coordinates)
+            blocks = local_blocks(places, pi < 1, strata)
+    return Design(
+        weight=rows["weight"],
+        pi=pi,
+        strata=strata,
+        blocks=blocks,
+        complete=not state.removed and config.window is None,
+        known_strata=known,
+    )
+
+
+def replicate_weights(config: Config, state: State, count: int, seed: int) -> Floats:
+    """Return (n, count) replicate weights of the rows held; the same for the same seed."""
+    design = sampling_design(config, state)
+    return core_replicates(
+        design.weight,
+        design.pi,
+        count,
+        np.random.default_rng(seed),
+        design.strata,
+        design.complete,
+        design.blocks,
+    )
+
+
+def read_new(config: Config, state: State, rows: Any, only: Collection[str] | None = None) -> Array:
+    """Return rows like those held; of tables, `only` these columns need be there."""
     if state.table is None:
         return read_array(rows, held=state.rows, pad=config.pad)
-    return read_table(rows, held=state.rows, known=state.table)
+    return read_table(
+        rows, held=state.rows, known=state.table, new_columns=config.new_columns, only=only
+    )
 
 
-def _apply_update(config: Config, state: State, new: RowStore) -> State:
-    """Return the state after the policy chose among the rows held and the new rows."""
+def _apply_pending(config: Config, state: State) -> State:
+    """Return the state after an update with the rows that are pending."""
+    new, ends = RowStore.concat(state.pending), np.cumsum([len(part) for part in state.pending])
+    state = state.replace(pending=(), seen=state.seen - len(new))
+    return offer(config, *_ingest(config, state, new, ends.tolist()))
+
+
+def _ingest(
+    config: Config, state: State, new: RowStore, ends: list[int]
+) -> tuple[State, RowStore, int]:
+    """Return what `offer` takes: a state that knows of the new rows, these, and the size.
+
+    `ends` are where batches end among the new rows.
+    """
     n, task = len(new), new["task"][-1].item()
     encoder = state.encoder
     if needs_encoder(config, state):
         encoder = encoder.fit(state.rows.get("X"), new["X"], config.columns, config.exclude)
     held, moments, now = state.rows, state.moments, float(state.seen + n)
+    strata, classes = state.strata, state.class_counts
     if config.forgets:
         now = current_time(config, state, new)
         new = decay_new(config, new, now)
         held, moments = decay_held(config, state, now)
+        strata, classes = decay_counts(config, state, now)
+    if config.strata is not None and len(new):
+        strata = _add_strata(config, strata, new, first=not state.seen)
+    if config.window is not None:  # rows beyond it are gone
+        ends = np.searchsorted(new["index"], state.seen + np.array(ends)).tolist()
+    history = record_batches(
+        config,
+        state.history,
+        encoder if needs_encoder(config, state) else None,
+        (held.get("X"), held["weight"] if len(held) else np.zeros(0)),
+        (new["X"], new["weight"]),
+        ends,
+    )
+    has_classes = state.has_classes
+    if "y" in new:
+        chosen = config.target_is_class(state.table.target if state.table else None)
+        if chosen is not None:
+            has_classes = chosen
+        elif len(new):
+            matters = config.policy.by_class or config.scores == "target"
+            has_classes = is_class_target(new["y"], has_classes, matters=matters)
     if keeps_moments(config, state) and not encoder.has_no_features:
         if moments is None and not state.seen:
             moments = SeenMoments()
         if moments is not None:  # once unknown, the moments of everything seen stay unknown
-            moments = encoder.accumulate(moments, new["X"], new["initial_weight"])
-    chosen = config.target_is_class(state.table.target if state.table else None)
-    has_classes = state.has_classes if chosen is None else chosen
-    if chosen is None and "y" in new and len(new):
-        matters = config.policy.by_class or config.scores == "target"
-        has_classes = is_class_target(new["y"], has_classes, matters=matters)
-    state = state.replace(
-        rows=held, now=now, encoder=encoder, moments=moments, has_classes=has_classes, task=task
+            target = read_target(new.get("y"), is_class=bool(has_classes))
+            moments = encoder.accumulate(moments, new["X"], new["initial_weight"], target=target)
+    if not state.seen and config.window is None:
+        classes = {}
+    counted = "y" in new and has_classes
+    classes = add_class_counts(classes, _count_classes(new)) if counted else None
+    before = state.replace(rows=held, encoder=encoder, moments=moments, has_classes=has_classes)
+    trace = _follow_gradient(config, before, new, now) if config.glm is not None else None
+    state = before.replace(
+        seen=state.seen + n,
+        now=now,
+        trace=trace,
+        strata=strata,
+        class_counts=classes,
+        task=task,
+        history=history,
     )
-    size = n if config.size == "task" else config.size
-    return step(config, state, new, size).replace(seen=state.seen + n)
+    return state, new, n if config.size == "task" else config.size
+
+
+def offer(
+    config: Config,
+    state: State,
+    new: RowStore,
+    size: int,
+    candidate_share: float = CANDIDATE_SHARE,
+) -> State:
+    """Return the state with candidates among the new rows, or after a draw if there are many.
+
+    Whether a row is drawn at once, or sampled against the last threshold first, its probability
+    is the same, because thresholds grow (`olss.memory.policies.VarOptPolicy`). As for `step`, what
+    is known of the new rows beside themselves is in the state already.
+    """
+    waiting, room = [*state.candidates, new], int(candidate_share * size)
+    if _can_sample_candidates(config, state, new, size, room):
+        rng = restore_generator(state.generator)
+        some = _sample_candidates(config, state, new, size, rng)
+        if len(some) <= room:  # else they are unlike the rows before, and a draw is due
+            waiting[-1] = some
+            state = state.replace(generator=dict(rng.bit_generator.state))
+            if sum(map(len, waiting)) <= room:
+                return state.replace(candidates=tuple(part for part in waiting if len(part)))
+    return step(config, state.replace(candidates=()), RowStore.concat(waiting), size)
+
+
+def _can_sample_candidates(
+    config: Config, state: State, new: RowStore, size: int, room: int
+) -> bool:
+    """Return whether new rows can be sampled before a draw, and few are expected to remain."""
+    policy, threshold, moments = config.policy, state.threshold, state.moments
+    if not isinstance(policy, VarOptPolicy) or policy.leverage_scope != "seen":
+        return False
+    if config.forgets or config.uses_target or config.strata is not None or config.size == "task":
+        return False
+    if spreads(config):  # rows that are alike compete, held or new: one draw from all of them
+        return False
+    if threshold is None or len(state.rows) < size:
+        return False
+    if moments is None or not state.encoder.can_score(moments):
+        return False
+    return bool(new["weight"].sum() < room * threshold)  # the mean priority is one
+
+
+def _sample_candidates(
+    config: Config, state: State, new: RowStore, size: int, rng: np.random.Generator
+) -> RowStore:
+    """Return new rows sampled against the threshold of the last draw, with their weights."""
+    policy, threshold = config.policy, state.threshold
+    assert isinstance(policy, ThresholdPolicy)
+    assert threshold is not None
+    pool = _create_pool(config, state.replace(rows=RowStore()), new, size, rng, None)
+    priority = policy.priorities(pool, rng)
+    rows, weight = policy.threshold_sample(pool.weight, priority, threshold, rng, pool.strata)
+    order = np.argsort(rows)
+    return new.take(rows[order]).with_columns({"weight": weight[order]})
+
+
+def _follow_gradient(
+    config: Config, state: State, new: RowStore, now: float
+) -> GradientTrace | None:
+    """Return the gradient trace with new rows, which the moments have already."""
+    trace = _decay_trace(config, state, now)
+    if state.moments is None or state.moments.target is None or (trace is None and state.seen):
+        return None  # once unknown, it stays unknown
+    if config.glm == "logistic" and not state.has_classes:
+        raise InputError("glm='logistic' needs a target of classes, found numbers; use 'poisson'.")
+    known = state.moments
+    assert known.target is not None
+    classes = (None,)
+    if config.glm == "logistic":
+        classes = known.target.classes or ()
+    elif known.target.classes is not None:
+        known = known.with_target(known.target.as_numbers())
+    if len(classes) > MOST_MODELS or known.target is None or known.total is None:
+        return None
+    d = known.columns - (state.encoder.plan is not None)
+    if trace is None:
+        trace = GradientTrace.empty("logistic" if config.glm == "logistic" else "poisson", d)
+    blocks = list(glm_rows(state.encoder, new, classes, weight="initial_weight"))
+    if not any(block.weight.any() for block in blocks):
+        return trace
+    moments = known.centred().select(np.arange(d), [])
+    held = [part for part in (state.rows, *state.candidates) if len(part)]
+    kept = all_glm_rows(state.encoder, RowStore.concat(held or [RowStore()]), classes, d)
+    return trace.arrange(classes).update(moments, kept, blocks)
+
+
+def _decay_trace(config: Config, state: State, now: float) -> GradientTrace | None:
+    """Return the gradient trace as it counts at a later time."""
+    if state.trace is None or config.half_life is None:
+        return state.trace
+    share = float(np.exp2((state.now - now) / config.half_life))
+    return state.trace.scale(share) if share > 0 else None
+
+
+def _merge_traces(
+    config: Config, state: State, other: State, now: float, encoder: Encoder
+) -> GradientTrace | None:
+    """Return the gradient trace of both histories, or None if it is not known."""
+    mine, theirs = _decay_trace(config, state, now), other.trace
+    if config.time is not None:
+        theirs = _decay_trace(config, other, now)
+    if theirs is None or encoder.differs_from(other.encoder):
+        return None
+    if mine is None:
+        return theirs if not state.seen else None
+    return mine.merge(theirs, state.seen)
 
 
 def _enqueue(state: State, new: RowStore) -> State:
@@ -338,6 +639,7 @@ def _conform_state(state: State, columns: Mapping[str, Array]) -> State:
     """Return the state whose rows have the columns and types of newer tables."""
     return state.replace(
         rows=conform_store(state.rows, columns),
+        candidates=tuple(conform_store(part, columns) for part in state.candidates),
         pending=tuple(conform_store(part, columns) for part in state.pending),
     )
 
@@ -363,7 +665,12 @@ def _create_pool(
         scores = "exact"
     known = state.moments if scope == "seen" else None
     if scorer is None and known is not None and encoder.can_score(known):
-        scorer = encoder.scorer(known, scores, size, rng)
+        scorer = encoder.scorer(known, scores, size, rng, spread=spreads(config))
+
+    def shares(parts: list[RowStore], weight: Floats) -> StratumShares:
+        coded = keys_of(config, state.strata, parts)
+        return stratum_shares(config, state.strata, coded, weight, size)
+
     return Pool(
         state.rows,
         new,
@@ -373,6 +680,7 @@ def _create_pool(
         scorer=scorer,
         has_classes=bool(state.has_classes),
         target=target_kind(config, state),
+        shares=None if config.strata is None else shares,
         rng=rng,
     )
 
@@ -411,22 +719,53 @@ def _merge_moments(
     if mine is None:
         return None
     if len(new) == other.seen and np.array_equal(new["weight"], new["initial_weight"]):
-        return encoder.accumulate(mine, new["X"], new["initial_weight"])  # all rows are there
+        # All rows are there.
+        target = read_target(new.get("y"), is_class=bool(state.has_classes))
+        return encoder.accumulate(mine, new["X"], new["initial_weight"], target=target)
     if theirs is None:
         return None
     converted = encoder.convert(theirs, other.encoder, new["X"])
-    return None if converted is None else mine.merged(converted)
+    return None if converted is None else mine.merge(converted)
 
 
-def _subtract(
-    moments: SeenMoments, encoder: Encoder, removed: RowStore, rest: RowStore
-) -> SeenMoments:
+def _add_strata(config: Config, strata: Strata, new: RowStore, *, first: bool) -> Strata:
+    """Return the strata with new rows added."""
+    return accumulate_strata(config, strata, rows_column(new), new["initial_weight"], first=first)
+
+
+def _count_strata(config: Config, strata: Strata, rows: RowStore) -> Counts:
+    if not len(rows):
+        return {}
+    return count_rows(keys_of(config, strata, [rows]), rows["initial_weight"])
+
+
+def _count_classes(rows: RowStore) -> Counts:
+    return count_rows(class_keys(rows["y"]), rows["initial_weight"]) if len(rows) else {}
+
+
+def _merge_counts(
+    config: Config, state: State, other: State, now: float
+) -> tuple[Strata, Counts | None]:
+    """Return the counts of the strata and classes of two histories."""
+    strata, classes = decay_counts(config, state, now)
+    theirs = other.strata, other.class_counts
+    if config.time is not None or config.window is not None:  # by rows, they are as old as before
+        theirs = decay_counts(config, other, now)
+    if not (state.seen and other.seen):
+        return (strata, classes) if state.seen else theirs
+    return merge_strata(strata, theirs[0]), add_class_counts(classes, theirs[1])
+
+
+def _subtract(state: State, removed: RowStore, rest: RowStore) -> SeenMoments:
     """Return the moments of everything seen but some rows; those of the rest, if all are held."""
-    weight = removed["initial_weight"]
-    left = moments.minus(encoder.rows(removed["X"], weight, careful=True))
+    encoder, is_class = state.encoder, bool(state.has_classes)
+    assert state.moments is not None
+    target = read_target(removed.get("y"), is_class=is_class)
+    left = encoder.subtract(state.moments, removed["X"], removed["initial_weight"], target)
     all_held = left.rows == len(rest) and np.array_equal(rest["weight"], rest["initial_weight"])
     if left.lost and all_held:
-        return encoder.accumulate(SeenMoments(), rest["X"], rest["initial_weight"])
+        target = read_target(rest.get("y"), is_class=is_class)
+        return encoder.accumulate(SeenMoments(), rest["X"], rest["initial_weight"], target=target)
     return left
 
 

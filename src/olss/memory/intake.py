@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.core.blocks import Blocks, check_weights, dense_array, to_numpy
+from olss.core.blocks import Blocks, check_weights, dense_array, is_arrow, to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.config import Config
-from olss.memory.rows import EXTRA, FILE_NAMES, RESERVED, Array, RowStore, take
+from olss.memory.rows import EXTRA, FILE_NAMES, REPLICATE, RESERVED, Array, RowStore, take
 from olss.tables.class_labels import check_no_missing, is_class_target, target_numbers
-from olss.tables.frames import FrameKind, from_arrow, is_table, to_arrow
-from olss.tables.schema import as_numbers, conform, is_arrow, unify_schemas
+from olss.tables.frame_kind import FrameKind
+from olss.tables.frames import from_arrow, is_table, to_arrow
+from olss.tables.schema import as_numbers, conform, unify_schemas
 from olss.util import checks
-
-__all__ = ["TableKind", "conform_store", "is_missing", "read_rows", "read_tasks"]
+from olss.util import sparse as sp
 
 Shape = tuple[int, ...]
 TaskIds = NDArray[np.int64] | NDArray[np.str_]
@@ -71,7 +70,7 @@ def read_rows(
 
     Raises `DataError` or `InputError` if they do not fit the rows held.
     """
-    if is_table(rows):
+    if type(rows) is not np.ndarray and is_table(rows):
         parts, table = _read_tables(config, held, known, rows, y)
         names = [name for part in parts.values() for name in part.schema.names]
         for name in set(extra or ()) & set(names):
@@ -101,11 +100,31 @@ def read_array(X: Any, *, held: RowStore, pad: Shape | None) -> Array:
     return X
 
 
-def read_table(rows: Any, *, held: RowStore, known: TableKind) -> Any:
-    """Return rows, with or without their target, as a table with the columns held."""
+def read_table(
+    rows: Any,
+    *,
+    held: RowStore,
+    known: TableKind,
+    new_columns: str = "error",
+    only: Collection[str] | None = None,
+) -> Any:
+    """Return rows, with or without their target, as a table with the columns held.
+
+    With `only`, no other columns are needed, or looked at; they are null.
+    """
+    import pyarrow as pa
+
     table, _ = to_arrow(rows)
-    table = table.drop_columns([name for name in table.schema.names if name == known.target])
-    schema = unify_schemas(held["X"].schema, table.schema, place="rows")
+    own = held["X"].schema
+    wanted = set(own.names if only is None else only)
+    dropped = {known.target} - wanted
+    if only is not None or new_columns != "error":
+        dropped |= set(table.schema.names) - wanted
+    table = table.drop_columns([name for name in table.schema.names if name in dropped])
+    some = pa.schema([entry for entry in own if entry.name in wanted])
+    schema = unify_schemas(some, table.schema, place="rows")
+    if only is not None:
+        schema = pa.schema([schema.field(e.name) if e.name in wanted else e for e in own])
     return conform(table, schema, place="rows")
 
 
@@ -381,8 +400,8 @@ def _conform_part(part: Any, known: Any, config: Config, name: str) -> Any:
 def _join_kinds(known: FrameKind, new: FrameKind, schema: Any) -> FrameKind:
     """Return the kind of both; plain Arrow, from files, gives way to what follows."""
     if known.library == "pyarrow" != new.library:
-        return new.joined(known, schema)
-    return known.joined(new, schema)
+        return new.merge(known, schema)
+    return known.merge(new, schema)
 
 
 def _join_target(table: Any, y: Any, target: str) -> tuple[dict[str, Any], FrameKind]:
@@ -418,7 +437,7 @@ def _check_column_names(X: Any, target: str | None) -> None:
     if not X.num_columns:
         raise DataError(f"rows have no columns beside the target {target!r}.")
     for name in X.schema.names:
-        if name in FILE_NAMES.values():
+        if name in FILE_NAMES.values() or name.startswith(REPLICATE):
             raise InputError(
                 f"rows have a column {name!r}, a name reserved for the sketch; they may come from "
                 "a sketch file already. Rename the column, or drop it."

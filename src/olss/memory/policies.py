@@ -29,15 +29,23 @@ from dataclasses import asdict, dataclass, is_dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from olss.core.herding import REFERENCES, herding_order
-from olss.core.sampling import inclusion_probabilities, pivotal_sample, threshold_sample
+from olss.core.kernels import REFERENCES, herding_order
+from olss.core.residual_scores import rank_classes, residual_scores
+from olss.core.sampling import (
+    hilbert_places,
+    inclusion_probabilities,
+    pivotal_sample,
+    sort_line,
+    threshold_sample,
+)
 from olss.errors import InputError, OlssWarning
 from olss.memory.pool import Candidates, Choice, Pool
-from olss.memory.residual_scores import residual_scores
 from olss.memory.rows import Floats, Indices
+from olss.memory.strata import StratumShares, draw_cells
 from olss.util import checks
-from olss.util.checksums import Metadata
+from olss.util.files import Metadata
 
 __all__ = [
     "POLICIES",
@@ -72,6 +80,8 @@ class Policy:
     leverage_scope : {"seen", "pool"} or None
         Whether it asks for leverage scores in everything seen, with weights, or in the pool,
         without. `compress` then reads its input twice.
+    supports_strata : bool
+        Whether strata can have a share of the draw (``strata``).
     by_class : bool
         Whether it treats the classes of the target differently.
     can_buffer : bool
@@ -84,6 +94,7 @@ class Policy:
     knows_probabilities: ClassVar[bool] = False
     supports_decay: ClassVar[bool] = False
     leverage_scope: ClassVar[Literal["seen", "pool"] | None] = None
+    supports_strata: ClassVar[bool] = False
     by_class: ClassVar[bool] = False
     can_buffer: ClassVar[bool] = False
     resets_priority: ClassVar[bool] = False
@@ -124,7 +135,9 @@ class ThresholdPolicy(Policy):
     """A policy that can reject rows of a chunk before they are looked at any further.
 
     Each row gets a priority, a pure function of the row and what is known of everything; a draw
-    leaves a threshold, and later rows are sampled against it at once.
+    leaves a threshold, and later rows are sampled against it at once. Of a policy that scores by
+    everything seen, the mean priority of all rows is one, so that thresholds grow with the rows
+    seen, and priorities of later rows can be compared with earlier thresholds.
     """
 
     resets_priority = True
@@ -132,6 +145,10 @@ class ThresholdPolicy(Policy):
     def priorities(self, pool: Candidates, rng: np.random.Generator) -> Floats:
         """Return the priority of each row."""
         raise NotImplementedError
+
+    def places(self, pool: Candidates, priority: Floats) -> NDArray[np.uint32] | None:
+        """Return where rows stand on a line on which neighbours compete, if not at random."""
+        return None
 
     def threshold(self, weight: Floats, priority: Floats) -> float:
         """Return the threshold that the rows kept by a draw imply."""
@@ -144,15 +161,21 @@ class ThresholdPolicy(Policy):
         threshold: float,
         rng: np.random.Generator,
         strata: Indices | None = None,
+        places: NDArray[np.uint32] | None = None,
     ) -> tuple[Indices, Floats]:
         """Return the new rows worth holding, and their weights, given an earlier threshold."""
         raise NotImplementedError
 
-    def _fill_priorities(self, pool: Pool, rng: np.random.Generator) -> Floats:
-        """Return the priorities of all rows, computed for those that have none yet."""
-        if not np.isnan(pool.priority).any():
-            return pool.priority
-        return np.where(np.isnan(pool.priority), self.priorities(pool, rng), pool.priority)
+    def choose(self, pool: Pool, rng: np.random.Generator) -> Choice:
+        """Sample by the priorities of all rows, computed for those that have none yet."""
+        priority, missing = pool.priority, np.isnan(pool.priority)
+        if missing.any():
+            priority = np.where(missing, self.priorities(pool, rng), priority)
+        return self._sample(pool, priority, rng)
+
+    def _sample(self, pool: Pool, priority: Floats, rng: np.random.Generator) -> Choice:
+        """Choose at most `pool.size` rows of the pool by their priorities."""
+        raise NotImplementedError
 
 
 class VarOptPolicy(ThresholdPolicy):
@@ -168,6 +191,7 @@ class VarOptPolicy(ThresholdPolicy):
     mergeable = True
     knows_probabilities = True
     supports_decay = True
+    supports_strata = True
     can_buffer = True
 
     def threshold(self, weight: Floats, priority: Floats) -> float:
@@ -181,21 +205,24 @@ class VarOptPolicy(ThresholdPolicy):
         threshold: float,
         rng: np.random.Generator,
         strata: Indices | None = None,
+        places: NDArray[np.uint32] | None = None,
     ) -> tuple[Indices, Floats]:
         """Sample by an earlier t, which can only grow."""
-        apart = strata if self.leverage_scope is not None else None
-        rows, factor = threshold_sample(weight * priority, threshold, rng, apart)
+        rows, factor = threshold_sample(weight * priority, threshold, rng, strata, places)
         return rows, weight[rows] * factor
 
-    def choose(self, pool: Pool, rng: np.random.Generator) -> Choice:
+    def _sample(self, pool: Pool, priority: Floats, rng: np.random.Generator) -> Choice:
         """Draw `pool.size` rows."""
-        priority = self._fill_priorities(pool, rng)
-        # Neighbours compete in a pivotal draw: with scores they are shuffled inside strata, each
-        # of which gets its share within a row. `Sketch.estimate` relies on it.
-        line = rng.permutation(len(pool))
-        if self.leverage_scope is not None:
-            strata = pool.strata.astype(np.min_scalar_type(pool.strata.max()))  # these sort fast
-            line = line[np.argsort(strata[line], kind="stable")]
+        # Neighbours compete in a pivotal draw: with scores they are ordered inside strata, each of
+        # which gets its share within a row. `Sketch.estimate` relies on it.
+        shares = pool.shares
+        if shares is not None:
+            _warn_of_many_strata(shares, pool.size)
+        cells = draw_cells(
+            None if self.leverage_scope is None else pool.strata,
+            None if shares is None else shares.codes,
+        )
+        line = sort_line(rng.permutation(len(pool)), cells, self.places(pool, priority))
         pi = inclusion_probabilities((pool.weight * priority)[line], pool.size)
         drawn = pivotal_sample(pi, rng)
         rows = line[drawn]
@@ -210,7 +237,7 @@ class Weighted(VarOptPolicy):
     the weighted sum over the sketch of any function of a row has the sum over everything seen as
     its mean: the Gram matrix, the number of rows of a task or a class, whatever the scores. With
     ``scores="target"`` half of the leverage share goes by residual scores instead, leverage times
-    the error of a pilot model of the target (`olss.memory.residual_scores`).
+    the error of a pilot model of the target (`olss.core.residual_scores`).
 
     Parameters
     ----------
@@ -219,25 +246,48 @@ class Weighted(VarOptPolicy):
         quarter: four times the average) and gives rows of no leverage, which count as rows too,
         their chance. Over 20 tasks a quarter halves the noise of a task's total weight against a
         tenth; the spectral error hardly grows.
+    spread : bool
+        Whether rows that are alike compete with each other, so that the sample is spread evenly
+        over feature space (see `olss.core.sampling.hilbert_places`): the same probabilities, and
+        smaller errors of totals and of the Gram matrix. It needs the moments of everything seen,
+        and up to 4,096 columns; else rows compete at random. With ``uniform_share=1.0`` it is a
+        reservoir that is spread.
     """
 
     uniform_share: float = 0.25
+    spread: bool = False
     leverage_scope = "seen"
 
     def __post_init__(self) -> None:
         checks.fraction("uniform_share", self.uniform_share)
+        checks.boolean("spread", self.spread)
+
+    def places(self, pool: Candidates, priority: Floats) -> NDArray[np.uint32] | None:
+        """Return places on a curve through scores and principal directions, if it spreads."""
+        coordinates = pool.coordinates if self.spread else None
+        return None if coordinates is None else curve_places(priority, coordinates)
 
     def priorities(self, pool: Candidates, rng: np.random.Generator) -> Floats:
-        """Return a mixture of leverage, residual scores and one, each as a share of the whole."""
-        scores, dimension, total = pool.scores(), pool.dimension, pool.total
+        """Return a mixture of leverage, residual scores, one and strata, with a mean of one."""
+        scores, dimension = pool.scores(), pool.dimension
         if not dimension > 0:
-            return np.ones(len(scores))
-        share, leverage = self.uniform_share, scores / dimension
-        priority = (1 - share) * leverage + share / total
+            return _with_strata(pool, np.ones(len(scores)))
+        priority = self._scored(pool, scores / dimension, rng)
+        mixed = priority if pool.shares is None else pool.shares.mix(priority)
+        return mixed * pool.total
+
+    def _scored(self, pool: Candidates, leverage: Floats, rng: np.random.Generator) -> Floats:
+        share = self.uniform_share
+        priority = (1 - share) * leverage + share / pool.total
         if pool.target is None:
             return priority
         assert isinstance(pool, Pool)
-        found = residual_scores(pool, leverage, priority, rng)
+        if pool.target == "number":
+            y: Floats | Indices = pool.target_numbers
+        else:
+            assert pool.classes is not None
+            y = rank_classes(pool.classes, pool.weight)
+        found = residual_scores(pool.blocks, y, pool.weight, leverage, priority, rng)
         return priority if found is None else priority + (1 - share) / 2 * (found - leverage)
 
 
@@ -258,8 +308,8 @@ class Reservoir(VarOptPolicy):
         return False
 
     def priorities(self, pool: Candidates, rng: np.random.Generator) -> Floats:
-        """Return ones."""
-        return np.ones(len(pool))
+        """Return ones; with strata, a mixture of one and the rows' strata."""
+        return _with_strata(pool, np.ones(len(pool)))
 
     def threshold_sample(
         self,
@@ -268,10 +318,11 @@ class Reservoir(VarOptPolicy):
         threshold: float,
         rng: np.random.Generator,
         strata: Indices | None = None,
+        places: NDArray[np.uint32] | None = None,
     ) -> tuple[Indices, Floats]:
         """Sample without replacement where all rows have weight 1."""
-        if not (weight == 1).all():
-            return super().threshold_sample(weight, priority, threshold, rng, strata)
+        if not ((weight == 1).all() and (priority == 1).all()):
+            return super().threshold_sample(weight, priority, threshold, rng, strata, places)
         whole, rest = divmod(len(weight) / threshold, 1)
         rows = rng.choice(len(weight), min(int(whole) + 1, len(weight)), replace=False)
         return rows, (threshold * np.append(np.ones(int(whole)), rest))[: len(rows)]
@@ -279,7 +330,9 @@ class Reservoir(VarOptPolicy):
     def choose(self, pool: Pool, rng: np.random.Generator) -> Choice:
         """Draw `pool.size` rows."""
         held, new = np.split(pool.weight, [pool.kept])
-        if not (_is_simple(held, pool.size) and _is_simple(new, pool.size)):
+        if pool.shares is not None or not (
+            _is_simple(held, pool.size) and _is_simple(new, pool.size)
+        ):
             return super().choose(pool, rng)
         N, n = round(held.sum()), round(new.sum())
         k = rng.hypergeometric(N, n, pool.size)
@@ -287,6 +340,15 @@ class Reservoir(VarOptPolicy):
         from_new = rng.choice(len(new), pool.size - k, replace=False, shuffle=False)
         rows = np.concatenate([from_held, pool.kept + from_new])
         return Choice(rows, np.full(pool.size, (N + n) / pool.size), np.ones(pool.size))
+
+
+def curve_places(relative_priority: Floats, coordinates: Floats) -> NDArray[np.uint32]:
+    """Return the places of rows on a curve through their priorities, 1 on average, and coordinates.
+
+    Rows of a like priority get a like weight; so the sum of weights varies less, too.
+    """
+    first = np.log(np.maximum(relative_priority, np.finfo(np.float64).tiny))
+    return hilbert_places(np.column_stack([first, coordinates]))
 
 
 class SmallestKeys(ThresholdPolicy):
@@ -303,16 +365,16 @@ class SmallestKeys(ThresholdPolicy):
         threshold: float,
         rng: np.random.Generator,
         strata: Indices | None = None,
+        places: NDArray[np.uint32] | None = None,
     ) -> tuple[Indices, Floats]:
         """Return the rows whose keys are small enough."""
         rows = np.flatnonzero(priority <= threshold)
         return rows, weight[rows]
 
-    def choose(self, pool: Pool, rng: np.random.Generator) -> Choice:
+    def _sample(self, pool: Pool, priority: Floats, rng: np.random.Generator) -> Choice:
         """Keep the `pool.size` rows of the smallest keys."""
-        key = self._fill_priorities(pool, rng)
-        rows = np.sort(np.argpartition(key, pool.size - 1)[: pool.size])
-        return Choice(rows, priority=key[rows])
+        rows = np.sort(np.argpartition(priority, pool.size - 1)[: pool.size])
+        return Choice(rows, priority=priority[rows])
 
 
 @dataclass(frozen=True)
@@ -364,7 +426,7 @@ class Balanced(Policy):
     Parameters
     ----------
     order : {"herding", "leverage", "random"}
-        How rows are ordered: by kernel herding (see `olss.core.herding`), so that each prefix looks
+        How rows are ordered: by kernel herding (see `olss.core.kernels`), so that each prefix looks
         like the stratum; by successive draws in proportion to leverage; or at random. Herding
         compares rows by distance: use columns of similar scale, or a feature map that does.
 
@@ -457,6 +519,27 @@ def _herding_rank(
         others = np.delete(members, herded)
         rank[np.concatenate([members[herded], others])] = np.arange(len(members))
     return rank
+
+
+def _with_strata(pool: Candidates, alike: Floats) -> Floats:
+    """Return the priorities of rows that are alike but for their strata, if there are any."""
+    return alike if pool.shares is None else pool.shares.mix(alike / pool.shares.total)
+
+
+def _warn_of_many_strata(shares: StratumShares, size: int) -> None:
+    each = shares.share * size / shares.count
+    if each < 1:
+        what = f"so some of the {shares.count:,} strata keep no row"
+    elif each < shares.min_rows:
+        what = f"fewer than min_rows={shares.min_rows}: there are {shares.count:,} strata"
+    else:
+        return
+    warnings.warn(
+        f"strata: {shares.share:.0%} of size={size:,} is {each:.2g} rows for each stratum, {what}. "
+        "Use a larger size, fewer strata, or a larger strata_share.",
+        OlssWarning,
+        stacklevel=4,
+    )
 
 
 def _is_simple(weight: Floats, size: int) -> bool:

@@ -10,14 +10,12 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.blocks import Blocks, to_numpy
+from olss.core.blocks import Blocks, is_arrow, to_numpy
 from olss.core.leverage import pool_scores
 from olss.errors import InputError
 from olss.memory.rows import EXTRA, Array, Floats, Indices, RowStore, length_of, take
+from olss.memory.strata import StratumShares, code_values
 from olss.tables.class_labels import class_labels, target_numbers
-from olss.tables.schema import is_arrow
-
-__all__ = ["Candidates", "Choice", "Pool", "Scorer", "strata_of"]
 
 TABLE_BLOCK = 16_384  # rows of a table encoded at a time
 
@@ -73,8 +71,8 @@ class Scorer(Protocol):
     def total(self) -> float:
         """The weight of everything."""
 
-    def __call__(self, rows: Array) -> Floats:
-        """Return the leverage of each row."""
+    def __call__(self, rows: Array) -> tuple[Floats, Floats | None]:
+        """Return the leverage of each row, and coordinates along which to spread a sample."""
 
 
 class Candidates(Protocol):
@@ -95,6 +93,14 @@ class Candidates(Protocol):
     @property
     def target(self) -> Literal["class", "number"] | None:
         """The kind of target that scores should use, if any."""
+
+    @property
+    def shares(self) -> StratumShares | None:
+        """The part of the strata in priorities, if the sketch has strata."""
+
+    @property
+    def coordinates(self) -> Floats | None:
+        """(n, k) coordinates along a few principal directions of everything, if known."""
 
     def __len__(self) -> int: ...
 
@@ -134,6 +140,7 @@ class Pool:
         scorer: Scorer | None = None,
         has_classes: bool = True,
         target: Literal["class", "number"] | None = None,
+        shares: Callable[[list[RowStore], Floats], StratumShares] | None = None,
         rng: np.random.Generator,
     ) -> None:
         self._parts = (held, new) if len(held) else (new.take(np.arange(0)), new)
@@ -141,6 +148,7 @@ class Pool:
         self._scores = scores
         self._scorer = scorer
         self._has_classes = has_classes
+        self._shares = shares
         self._rng = rng
         self.target = target
         self.size = size
@@ -195,6 +203,14 @@ class Pool:
         """(n,) number of each row's stratum: its task and class, or its task if without class."""
         return strata_of(self.task, self.classes)
 
+    @cached_property
+    def shares(self) -> StratumShares | None:
+        """The part of the sketch's strata in priorities; None if it has none.
+
+        These are the strata named by the sketch's setting, not the tasks and classes of `strata`.
+        """
+        return None if self._shares is None else self._shares(list(self._parts), self.weight)
+
     @property
     def dimension(self) -> float:
         """The sum of the leverage of everything the pool stands for."""
@@ -214,7 +230,19 @@ class Pool:
         """
         if self._scorer is None:
             return self._own_leverage
-        return np.concatenate([self._scorer(part["X"]) for part in self._parts if len(part)])
+        return np.concatenate([scores for scores, _ in self._scored])
+
+    @property
+    def coordinates(self) -> Floats | None:
+        """(n, k) coordinates along a few principal directions of everything, if known."""
+        if self._scorer is None or any(found is None for _, found in self._scored):
+            return None
+        return np.concatenate([found for _, found in self._scored if found is not None])
+
+    @cached_property
+    def _scored(self) -> list[tuple[Floats, Floats | None]]:
+        assert self._scorer is not None
+        return [self._scorer(part["X"]) for part in self._parts if len(part)]
 
     @cached_property
     def _own_leverage(self) -> Floats:
@@ -283,24 +311,11 @@ class Pool:
 
 def strata_of(task: NDArray[Any], classes: NDArray[Any] | None) -> Indices:
     """(n,) number of each row's stratum: its task and class, or its task if without class."""
-    stratum = _codes(task)
+    stratum = code_values(task)
     if classes is not None and len(classes):
-        code = _codes(classes)
-        stratum = _codes(stratum * (code.max() + 1) + code)
+        code = code_values(classes)
+        stratum = code_values(stratum * (code.max() + 1) + code)
     return stratum
-
-
-def _codes(values: NDArray[Any]) -> Indices:
-    """Return the place of each value among the distinct ones, in their order."""
-    if len(values) and values.dtype.kind in "iu" and np.can_cast(values.dtype, np.int64):
-        least, most = int(values.min()), int(values.max())
-        if most - least < 4 * len(values):  # a table of all possible values, instead of sorting
-            at = values.astype(np.int64) - least
-            there = np.zeros(most - least + 1, dtype=np.int64)
-            there[at] = 1
-            return np.asarray((np.cumsum(there) - 1)[at])
-    codes: Indices = np.unique(values, return_inverse=True)[1]
-    return codes
 
 
 def _take_some(part: Array, rows: Indices) -> Array:

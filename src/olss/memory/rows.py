@@ -10,27 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.tables.schema import is_arrow, taken
+from olss.core.blocks import is_arrow
+from olss.tables.schema import take_rows
+from olss.util import sparse as sp
 from olss.util.threads import ordered_map
-
-__all__ = [
-    "EXTRA",
-    "FILE_NAMES",
-    "ORIGIN",
-    "RESERVED",
-    "Array",
-    "Floats",
-    "Indices",
-    "RowStore",
-    "copy_column",
-    "length_of",
-    "read_only",
-    "take",
-]
 
 Array: TypeAlias = Any  # numpy.ndarray, torch.Tensor, SciPy CSR rows or pyarrow.Table
 Floats: TypeAlias = NDArray[np.float64]
@@ -49,6 +35,7 @@ FILE_NAMES = {
     "row": "olss_row",
 }
 ORIGIN = ("source", "row")  # the file a row came from and its place there; -1 for other rows
+REPLICATE = "olss_rep_"  # prefix of the columns of replicate weights in a file
 RESERVED = frozenset({"X", "y", *FILE_NAMES})
 
 COPY_BYTES = 4_000_000  # what one thread copies at a time
@@ -228,7 +215,9 @@ def _take_table(table: Any, rows: Indices) -> Any:
     if not table.num_columns:
         return table.slice(0, 0) if not len(rows) else table
     columns = [c.combine_chunks() if c.num_chunks != 1 else c.chunk(0) for c in table.columns]
-    return pa.Table.from_arrays([taken(column, rows) for column in columns], schema=table.schema)
+    return pa.Table.from_arrays(
+        [take_rows(column, rows) for column in columns], schema=table.schema
+    )
 
 
 def _torch_indices(indices: Indices, like: Any) -> Any:

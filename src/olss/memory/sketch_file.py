@@ -4,9 +4,9 @@ The table has the columns that came in, the target, the extra columns, and the s
 `olss_weight`, `olss_task`, `olss_index` and others. Rows of an array are one column `X`, a list of
 fixed length (the row's numbers in C order); sparse rows are two, of places and of values. The
 state (settings, counts, random number generator, moments) is JSON under the key ``olss`` of the
-file's metadata. Rows that are pending, which other tools need not see, are there, too. A checksum
-covers the whole file (`olss.util.checksums`): a flipped bit anywhere is an error, and never other
-rows. Nothing in the file is executed.
+file's metadata. Rows that wait for a draw, which other tools need not see, are there, too. A
+checksum covers the whole file (`olss.util.files`): a flipped bit anywhere is an error, and
+never other rows. Nothing in the file is executed.
 """
 
 from __future__ import annotations
@@ -15,41 +15,50 @@ import base64
 import json
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.core.blocks import to_numpy
+from olss.core.blocks import is_arrow, to_numpy
+from olss.core.gradient_trace import GradientTrace
 from olss.errors import DataError, FormatError, InputError, OlssError
 from olss.memory.config import Config
-from olss.memory.encoder import Encoder
+from olss.memory.encoder import Encoder, MissingIndicator
+from olss.memory.engine import replicate_weights
+from olss.memory.history import History
 from olss.memory.intake import TableKind
 from olss.memory.moments import SeenMoments
 from olss.memory.policies import Policy, policy_from_json, policy_to_json
-from olss.memory.rows import EXTRA, FILE_NAMES, Array, RowStore
+from olss.memory.rows import EXTRA, FILE_NAMES, REPLICATE, Array, RowStore
 from olss.memory.state import State
+from olss.memory.strata import Counts, Strata
 from olss.tables.encoder import TableEncoder
-from olss.tables.frames import FrameKind
-from olss.tables.missing_values import MissingIndicator
-from olss.tables.schema import arrow_array, as_type, is_arrow
-from olss.util.checksums import (
+from olss.tables.frame_kind import FrameKind
+from olss.tables.schema import arrow_array, as_type
+from olss.util import checks
+from olss.util import sparse as sp
+from olss.util.files import (
     CHECKSUM_BLANK,
     CHECKSUM_KEY,
     ChecksumWriter,
     Metadata,
+    file_lock,
     has_checksum,
+    is_file,
+    lock_holder,
+    open_atomic,
+    resolve_output,
     verify_file,
 )
-from olss.util.files import file_lock, is_file, lock_holder, open_atomic, resolve_output
-
-__all__ = ["lock", "read", "to_table", "write"]
+from olss.util.object_storage import is_address, local_copy, put
 
 FORMAT = 3
 KEY = b"olss"
@@ -61,7 +70,7 @@ NUMBERS = ("bool", *INTEGERS, "float16", "float32", "float64")
 TIMES = re.compile(r"(datetime64|timedelta64)\[(Y|M|W|D|h|m|s|ms|us|ns)\]")
 TENSORS = ("uint8", "bfloat16", *(name for name in NUMBERS if not name.startswith("u")))
 
-CHANGED = ("weight", "initial_weight", "priority")  # what sampling pending rows changes
+CHANGED = ("weight", "initial_weight", "priority")  # what a draw changes
 
 
 def write(path: str | os.PathLike[str], config: Config, view: State, state: State) -> None:
@@ -70,22 +79,28 @@ def write(path: str | os.PathLike[str], config: Config, view: State, state: Stat
     Parameters
     ----------
     path : path
+        A local file, or an address in object storage, where what was there before is replaced.
     config : Config
     view : State
-        The state as users see it, in which no rows are pending: the table in the file.
+        The state as users see it, in which no rows wait: the table in the file.
     state : State
-        The state to continue from; the same if no rows are pending.
+        The state to continue from; the same if no rows wait.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows, table = view.rows, to_table(view)
+    if is_address(path):
+        with tempfile.TemporaryDirectory(prefix="olss-") as folder:
+            write(Path(folder) / "sketch.parquet", config, view, state)
+            put(os.fspath(path), Path(folder) / "sketch.parquet")
+        return
+    rows, table = view.rows, _with_replicates(to_table(view), config, view)
     content = {
         "format": FORMAT,
         "config": _config_to_json(config),
         "columns": {name: _kind(column) for name, column in _informative(rows).items()},
         "state": _state_to_json(state),
-        "pending": _pending_to_json(view, state) if state.pending else None,
+        "waiting": _waiting_to_json(view, state) if state.waiting else None,
     }
     table = table.replace_schema_metadata({KEY: json.dumps(content, default=np.ndarray.tolist)})
     repetitive = ["y", FILE_NAMES["task"], FILE_NAMES["source"]]
@@ -124,25 +139,43 @@ def to_table(state: State) -> Any:
     return pa.table({name: arrays[name] for name in _in_order(arrays, state)})
 
 
+def _with_replicates(table: Any, config: Config, state: State) -> Any:
+    """Return the table with columns of replicate weights, if the settings ask for some.
+
+    They are computed anew each time; `read` looks past them.
+    """
+    if not config.replicates or not len(state.rows):
+        return table
+    columns = replicate_weights(config, state, config.replicates, seed=0)
+    for number, column in enumerate(columns.T, start=1):
+        table = table.append_column(
+            f"{REPLICATE}{number:03}", arrow_array(np.ascontiguousarray(column))
+        )
+    return table
+
+
 def read(
     path: str | os.PathLike[str],
     policy: Policy | None = None,
     features: Callable[[Array], Array] | None = None,
     device: Any = None,
 ) -> tuple[Config, State]:
-    """Return the settings and the state of a sketch file.
+    """Return the settings and the state of a sketch file, local or in object storage.
 
     A custom policy or feature map must be given; tensors are put on `device`.
     """
+    if is_address(path):
+        with local_copy(os.fspath(path), changes=False) as local:
+            return read(local, policy, features, device)
     table, content = _read_table(Path(path))
     config = _config_from_json(content.object("config"), policy, features)
     columns = content.object("columns")
     rows = _read_rows(path, table, columns, device)
     state = _state_from_json(content.object("state"), config)
     state = state.replace(rows=rows)
-    if "pending" in content:
-        state = _restore_pending(path, content.object("pending"), state, columns, device)
-    if state.seen < len(state.rows) + state.pending_rows:
+    if "waiting" in content:
+        state = _restore_waiting(path, content.object("waiting"), state, columns, device)
+    if state.seen < len(state.rows) + sum(map(len, state.waiting)):
         raise content.error("more rows are held than were seen")
     if "source" in rows and not (rows["source"] < len(state.files)).all():
         raise content.error("rows come from files that are not listed")
@@ -180,29 +213,31 @@ def _read_rows(
     return RowStore(_complete(str(path), found, table.num_rows))
 
 
-def _pending_to_json(view: State, state: State) -> dict[str, Any]:
+def _waiting_to_json(view: State, state: State) -> dict[str, Any]:
     """Return what leads from the rows in the file's table back to those before `flush`.
 
     These are the rows that the flush dropped, and the numbers it changed of the others.
     """
     import pyarrow as pa
 
-    stores = [store for store in (state.rows, *state.pending) if len(store)]
+    stores = [store for store in (state.rows, *state.waiting) if len(store)]
     before = RowStore.concat(stores)
     dropped = before.take(np.flatnonzero(~np.isin(before["index"], view.rows["index"])))
     numbers = pa.table({name: before[name] for name in (*CHANGED, "index")})
     return {
         "held": len(state.rows),
+        "batches": [len(part) for part in state.pending],
+        "candidates": sum(map(len, state.candidates)),
         "dropped": _table_to_text(to_table(state.replace(rows=dropped, table=view.table))),
         "columns": {name: _kind(column) for name, column in _informative(dropped).items()},
         "numbers": _table_to_text(numbers),
     }
 
 
-def _restore_pending(
+def _restore_waiting(
     path: str | os.PathLike[str], content: Metadata, state: State, columns: Metadata, device: Any
 ) -> State:
-    """Return the state as it was before pending rows were sampled for the file's table."""
+    """Return the state as it was before the draw for the file's table."""
     rows = state.rows
     dropped = _text_to_table(content, "dropped")
     if dropped.num_rows:
@@ -212,12 +247,17 @@ def _restore_pending(
     order = np.argsort(rows["index"], kind="stable")
     rows = rows.take(order)
     if numbers.num_rows != len(rows) or not np.array_equal(numbers["index"], rows["index"]):
-        raise content.error("pending rows do not match the rows of the table")
+        raise content.error("waiting rows do not match the rows of the table")
     rows = rows.with_columns({name: numbers[name].to_numpy() for name in CHANGED})
     held = content.integer("held", maximum=len(rows))
+    drawn = held + content.integer("candidates", maximum=len(rows) - held)
+    ends = drawn + np.cumsum([0, *content.array("batches")], dtype=np.int64)
+    if ends[-1] != len(rows):
+        raise content.error("batches do not add up to the rows pending")
     return state.replace(
         rows=rows.take(np.arange(held)) if held else RowStore(),
-        pending=(rows.take(np.arange(held, len(rows))),),
+        candidates=(rows.take(np.arange(held, drawn)),) if drawn > held else (),
+        pending=tuple(rows.take(np.arange(start, end)) for start, end in pairwise(ends.tolist())),
     )
 
 
@@ -341,9 +381,12 @@ def _state_to_json(state: State) -> dict[str, Any]:
         "task": state.task,
         "now": state.now,
         "has_classes": state.has_classes,
+        "strata": {"counts": state.strata.counts, "edges": state.strata.edges},
+        "class_counts": state.class_counts,
         "plan": None if plan is None else plan.to_json(),
         "gaps": None if gaps is None else gaps.to_json(),
         "moments": None if moments is None else base64.b64encode(moments.to_bytes()).decode(),
+        "trace": None if state.trace is None else _text(state.trace.to_bytes()),
         "table": None
         if table is None
         else {
@@ -355,6 +398,8 @@ def _state_to_json(state: State) -> dict[str, Any]:
         "files": state.files,
         "runs": state.runs,
         "removed": state.removed,
+        "history": state.history.to_json(),
+        "threshold": state.threshold,
     }
 
 
@@ -369,6 +414,8 @@ def _state_from_json(content: Metadata, config: Config) -> State:
             else content.integer("task", minimum=-(2**63)),
             now=content.number("now"),
             has_classes=content.boolean("has_classes") if "has_classes" in content else None,
+            strata=_strata_from_json(content.object("strata")),
+            class_counts=_counts_from_json(content, "class_counts"),
             encoder=Encoder(
                 features=config.features,
                 plan=TableEncoder.from_json(content.value("plan")) if "plan" in content else None,
@@ -378,10 +425,15 @@ def _state_from_json(content: Metadata, config: Config) -> State:
                 intercept=config.intercept,
             ),
             moments=_moments_from_json(content) if "moments" in content else None,
+            trace=GradientTrace.from_bytes(base64.b64decode(content.string("trace"), validate=True))
+            if "trace" in content
+            else None,
             table=_table_from_json(content.object("table")) if "table" in content else None,
             files=tuple(_file_from_json(content, entry) for entry in content.array("files")),
             runs=content.integer("runs"),
             removed=content.integer("removed"),
+            history=History.from_json(content.object("history")),
+            threshold=content.number("threshold") if "threshold" in content else None,
         )
     except (InputError, ValueError, TypeError, KeyError) as error:
         if isinstance(error, FormatError):
@@ -391,6 +443,21 @@ def _state_from_json(content: Metadata, config: Config) -> State:
 
 def _moments_from_json(content: Metadata) -> SeenMoments:
     return SeenMoments.from_bytes(base64.b64decode(content.string("moments"), validate=True))
+
+
+def _strata_from_json(content: Metadata) -> Strata:
+    edges = {
+        str(name): tuple(checks.number("edges", edge) for edge in cuts)
+        for name, cuts in content.value("edges").items()
+    }
+    return Strata(_counts_from_json(content, "counts"), edges)
+
+
+def _counts_from_json(content: Metadata, name: str) -> Counts | None:
+    if name not in content:
+        return None
+    found = content.value(name).items()
+    return {str(key): checks.number(name, count, minimum=0) for key, count in found}
 
 
 def _table_from_json(content: Metadata) -> TableKind:
@@ -406,7 +473,11 @@ def _file_from_json(content: Metadata, value: Any) -> dict[str, Any]:
     entry = Metadata(content.path, value, "files")
     texts = {name: entry.string(name) for name in ("address", "fingerprint")}
     counts = ("bytes", "modified", "inode", "rows", "run")
-    return texts | {name: entry.integer(name) for name in counts}
+    found: dict[str, Any] = texts | {name: entry.integer(name) for name in counts}
+    if "since" in entry:  # how far a query was read
+        since = entry.object("since")
+        found |= {"since": {"column": since.string("column"), "value": since.value("value")}}
+    return found
 
 
 def _generator_to_json(state: dict[str, Any]) -> dict[str, Any]:

@@ -14,17 +14,6 @@ from typing import Any
 from olss.errors import DataError, InputError, MissingExtraError
 from olss.util.checks import suggest
 
-__all__ = [
-    "DATASETS",
-    "DatasetEntry",
-    "cache_folder",
-    "data_folders",
-    "fetch",
-    "find_dataset",
-    "get_entry",
-    "list_datasets",
-]
-
 IDX_FILES = (
     "train-images-idx3-ubyte",
     "train-labels-idx1-ubyte",

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import FormatError
-from olss.util.checksums import add_checksum, read_json, verify_checksum, write_json
+from olss.util.files import add_checksum, read_json, verify_checksum, write_json
 
-__all__ = ["PHASES", "Record", "damaged_part", "write_json"]
+__all__ = ["PHASES", "Record", "damaged_part"]
 
 FORMAT = "olss-record"
 VERSION = 2

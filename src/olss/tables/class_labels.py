@@ -17,17 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.blocks import to_numpy
+from olss.core.blocks import is_arrow, to_numpy
 from olss.errors import DataError, InputError, OlssWarning
-from olss.tables.schema import as_numbers, is_arrow, is_number, is_text, numpy_array
-
-__all__ = [
-    "check_no_missing",
-    "class_labels",
-    "classify_target",
-    "is_class_target",
-    "target_numbers",
-]
+from olss.tables.schema import as_numbers, is_number, is_text, numpy_array
 
 FEW = 32
 MANY = 1000
@@ -145,6 +137,48 @@ def class_labels(parts: Sequence[Any]) -> NDArray[Any]:
         flat = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
         found.append(np.argmax(flat, axis=1) if flat.ndim == 2 else flat)
     return np.concatenate(found)
+
+
+def code_classes(y: Any) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
+    """Return the different classes of a target without missing values, sorted, and each row's.
+
+    Classes are Python values: integers, floats, booleans or strings; of one-hot rows, places.
+
+    Examples
+    --------
+    >>> code_classes(np.array(["b", "a", "b"]))
+    (('a', 'b'), array([1, 0, 1]))
+    """
+    if not is_arrow(y):
+        labels = class_labels([y])
+        if labels.dtype.kind == "O":
+            labels = labels.astype(np.str_)
+        if len(labels) and labels.dtype.kind in "iu":
+            least = int(labels.min())
+            if int(labels.max()) - least < 4 * len(labels):  # faster than to sort them
+                offset = (labels - labels.min()).astype(np.int64)  # labels may be 2^63 and more
+                counts = np.bincount(offset)
+                place = np.cumsum(counts > 0) - 1
+                present = [least + k for k in np.flatnonzero(counts).tolist()]
+                return tuple(present), place[offset]
+        classes, codes = np.unique(labels, return_inverse=True)
+        return tuple(classes.tolist()), codes.reshape(-1).astype(np.int64)
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    column = y.column(0).combine_chunks()
+    coded = column if hasattr(column, "indices") else column.dictionary_encode()
+    values = coded.dictionary
+    if not (is_number(values.type) or kinds.is_boolean(values.type)):
+        values = values.cast(pa.large_string())
+    indices = np.asarray(coded.indices)
+    counts = np.bincount(indices, minlength=1)
+    used, codes = np.flatnonzero(counts), (np.cumsum(counts > 0) - 1)[indices]
+    found = [values[int(k)].as_py() for k in used] if len(indices) else []
+    ordered = sorted(set(found))
+    order = {label: k for k, label in enumerate(ordered)}
+    places = np.array([order[label] for label in found], dtype=np.int64)
+    return tuple(ordered), places[codes] if len(codes) else np.zeros(0, np.int64)
 
 
 def target_numbers(parts: Sequence[Any]) -> NDArray[np.float64]:

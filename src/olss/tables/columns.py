@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import InputError
-from olss.tables.missing_values import Floats, center, fill_missing, first_beyond, spread
 from olss.tables.schema import numpy_array, value_type
 from olss.util import checks
 
-__all__ = ["MAX_WIDTH", "Column", "Date", "Number", "Passthrough", "Vector", "decode"]
-
 # Bounds on what a file may ask for: enough for any encoder, little enough to be harmless.
+Floats = NDArray[np.float64]
+
 MAX_WIDTH = 1 << 20
 MAX_LENGTH = 1 << 20
 NANOSECONDS = {"D": 86_400 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -69,6 +68,11 @@ class Column(ABC):
         return np.zeros(self.width)
 
     @property
+    def scales(self) -> Floats:
+        """(width,) what each number was divided by."""
+        return np.ones(self.width)
+
+    @property
     def is_indicator(self) -> NDArray[np.bool_]:
         """(width,) which numbers are 0 or 1 by construction."""
         return np.full(self.width, self.indicators)
@@ -79,8 +83,8 @@ class Column(ABC):
         return cls.indicators
 
     @abstractmethod
-    def encode(self, array: Any, careful: bool) -> Any:
-        """Return an Arrow array as NumPy arrays; NaN is looked for only if `careful`."""
+    def encode(self, array: Any, find_nan: bool) -> Any:
+        """Return an Arrow array as NumPy arrays; NaN is looked for only if `find_nan`."""
 
     @abstractmethod
     def fill(self, encoded: Any, part: slice, out: NDArray[Any]) -> None:
@@ -130,7 +134,7 @@ class Passthrough(Column):
         """Return True: nothing is scored."""
         return True
 
-    def encode(self, array: Any, careful: bool) -> None:
+    def encode(self, array: Any, find_nan: bool) -> None:
         """Return nothing."""
 
     def fill(self, encoded: Any, part: slice, out: NDArray[Any]) -> None:
@@ -232,6 +236,11 @@ class Number(Column):
         return offset
 
     @property
+    def scales(self) -> Floats:
+        """The scale, and one for the indicator."""
+        return np.array([self.scale, 1.0])[: self.width]
+
+    @property
     def is_indicator(self) -> NDArray[np.bool_]:
         """All but the first."""
         return np.arange(self.width) > 0
@@ -244,11 +253,11 @@ class Number(Column):
         is_small = kinds.is_float16(kind) or kinds.is_float32(kind) or kinds.is_boolean(kind)
         return bool(is_small or (kinds.is_integer(kind) and kind.bit_width <= 16))
 
-    def encode(self, array: Any, careful: bool) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    def encode(self, array: Any, find_nan: bool) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
         """Return (values, where they are missing or None)."""
         array = decode(array)
         values = _plain(array)
-        if values.dtype.kind != "f" or not (array.null_count or careful or self.missing):
+        if values.dtype.kind != "f" or not (array.null_count or find_nan or self.missing):
             return values, None
         return fill_missing(values, self.shift)
 
@@ -313,12 +322,18 @@ class Date(Number):
         """Zero: dates have no natural origin."""
         return np.zeros(self.width)
 
+    @property
+    def scales(self) -> Floats:
+        """The scale in days, and one for the indicator."""
+        days = self.scale * NANOSECONDS[self.unit] / NANOSECONDS["D"]
+        return np.array([days, 1.0])[: self.width]
+
     @classmethod
     def fits_float32(cls, kind: Any) -> bool:
         """Return False: ticks need more than 24 bits."""
         return False
 
-    def encode(self, array: Any, careful: bool) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    def encode(self, array: Any, find_nan: bool) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
         """Return (ticks since the median, where they are missing or None)."""
         array = decode(array)
         ticks, gone = _ticks(array), None
@@ -383,12 +398,17 @@ class Vector(Column):
         """Whether float32 holds its items."""
         return Number.fits_float32(kind.value_type)
 
-    def encode(self, array: Any, careful: bool) -> NDArray[Any]:
+    def encode(self, array: Any, find_nan: bool) -> NDArray[Any]:
         """Return (n, length) numbers."""
         values = _flat(array, self.length)
-        if careful and values.dtype.kind == "f":
+        if find_nan and values.dtype.kind == "f":
             return np.where(np.isnan(values), 0, values)
         return values
+
+    @property
+    def scales(self) -> Floats:
+        """The common scale."""
+        return np.full(self.width, self.scale)
 
     def fill(self, encoded: Any, part: slice, out: NDArray[Any]) -> None:
         """Write the numbers divided by the scale."""
@@ -445,3 +465,41 @@ def _flat(array: Any, k: int) -> NDArray[Any]:
     values: NDArray[Any] = np.zeros((len(array), k))
     values[array.is_valid().to_numpy(zero_copy_only=False)] = items
     return values
+
+
+def center(values: Floats) -> tuple[float, float, bool]:
+    """Return (median, spread about it, whether some are missing) of numbers, missing ones NaN.
+
+    The median is the upper of two middle ones, so that it is one of the values.
+    """
+    present = values[np.isfinite(values)]
+    shift = (
+        float(np.partition(present, len(present) // 2)[len(present) // 2]) if len(present) else 0.0
+    )
+    return shift, spread(present - shift), bool(np.isnan(values).any())
+
+
+def spread(values: NDArray[Any]) -> float:
+    """Return the root mean square, or 1 if that is zero or not finite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        root = float(np.sqrt(np.mean(np.square(values, dtype=np.float64)))) if len(values) else 1.0
+    return root if 0 < root < np.inf else 1.0
+
+
+def fill_missing(
+    values: NDArray[Any], filler: float
+) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Return floats with `filler` for NaN, and where NaN was, or None if nowhere."""
+    gone = np.isnan(values)
+    if not gone.any():
+        return values, None
+    return np.where(gone, values.dtype.type(filler), values), gone
+
+
+def first_beyond(values: NDArray[Any], limit: float) -> int | None:
+    """Return the first row with an absolute value of at least `limit`, or None."""
+    if values.dtype.kind != "f":
+        return None
+    with np.errstate(over="ignore"):  # float16 ends before most limits
+        bad = ~(np.abs(values) < limit).reshape(len(values), -1).all(axis=1)
+    return int(bad.argmax()) if bad.any() else None

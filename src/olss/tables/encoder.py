@@ -29,14 +29,10 @@ from numpy.typing import NDArray
 
 from olss.core.gram import COLUMN_LIMIT
 from olss.errors import DataError, InputError
-from olss.tables.columns import MAX_WIDTH, Column, Date, Number, Passthrough, Vector, decode
-from olss.tables.missing_values import Floats
+from olss.tables.columns import MAX_WIDTH, Column, Date, Floats, Number, Passthrough, Vector, decode
 from olss.tables.schema import value_type
 from olss.tables.text_columns import MAX_ONE_HOT, Hashed, OneHot, fit_category
 from olss.util import checks
-
-__all__ = ["LARGEST", "Encoded", "TableEncoder", "fit_encoder"]
-
 
 DTYPES = ("float32", "float64")
 LARGEST = 1e100  # beyond it, squares of values in units of a small scale may overflow
@@ -124,21 +120,21 @@ class TableEncoder:
         """The columns that are scored, grouped where they can be written together."""
         return _group_columns(self.used)
 
-    def encode(self, batch: Any, *, careful: bool = False) -> Encoded:
+    def encode(self, batch: Any, *, find_nan: bool = False) -> Encoded:
         """Return the scored columns of a record batch, ready for `fill`.
 
-        NaN is looked for only if `careful`: it takes time, and clean data do not need it.
+        NaN is looked for only if `find_nan`: it takes time, and clean data do not need it.
         """
         place = {name: i for i, name in enumerate(batch.schema.names)}
         encoded: Encoded = []
         for block, columns in self._groups:
             arrays = [batch.column(place[column.name]) for column in columns]
-            together = None if block is None or careful else block.encode(arrays)
+            together = None if block is None or find_nan else block.encode(arrays)
             if block is not None and together is not None:
                 encoded.append((block, together))
                 continue
             for column, array in zip(columns, arrays, strict=True):
-                encoded.append((column, column.encode(array, careful)))
+                encoded.append((column, column.encode(array, find_nan)))
         return encoded
 
     def fill(self, encoded: Encoded, part: slice, out: NDArray[Any]) -> None:
@@ -181,7 +177,7 @@ class TableEncoder:
     def row_beyond(self, batch: Any, limit: float) -> tuple[str, int] | None:
         """Return (column, row) of the first absolute value of at least `limit`, or None."""
         for column in self.used:
-            encoded = column.encode(batch.column(column.name), careful=True)
+            encoded = column.encode(batch.column(column.name), find_nan=True)
             row = column.row_beyond(encoded, limit)
             if row is not None:
                 return column.name, row

@@ -17,8 +17,6 @@ from olss.errors import DataError, InputError
 from olss.tables.schema import as_type, check_names, have_same_keys, plain_type, value_type
 from olss.util import checks
 
-__all__ = ["OBJECT_NAN", "Categories", "FrameKind"]
-
 OBJECT_NAN = "object[nan]"  # pandas' objects whose missing values are NaN, not None
 LIBRARIES = ("pyarrow", "pandas", "polars", "mapping")
 
@@ -48,14 +46,14 @@ class Categories:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def joined(self, other: Categories, kind: Any) -> Categories:
+    def merge(self, other: Categories, kind: Any) -> Categories:
         """Return the categories of both, of an Arrow type; ordered if both are, and equal."""
         if self == other:
             return self
-        both = self.widened(as_type(other.values, kind))
+        both = self.extend(as_type(other.values, kind))
         return replace(both, ordered=both.ordered and other.ordered)
 
-    def widened(self, values: Any) -> Categories:
+    def extend(self, values: Any) -> Categories:
         """Append further categories, of their type; ordered if there are no new ones."""
         import pyarrow as pa
 
@@ -141,14 +139,14 @@ class FrameKind:
         """Whether a column has the plain form of the type it came with."""
         return name in self.fields and plain_type(self.fields[name].type) == kind
 
-    def remembered(self, schema: Any) -> Any:
+    def original_schema(self, schema: Any) -> Any:
         """Return a plain schema with the fields as they came, where they are known."""
         import pyarrow as pa
 
         fields = [self.fields[f.name] if self.knows(f.name, f.type) else f for f in schema]
         return pa.schema(fields, metadata=self.schema.metadata)
 
-    def joined(self, other: FrameKind, schema: Any) -> FrameKind:
+    def merge(self, other: FrameKind, schema: Any) -> FrameKind:
         """Return the kind of two tables together.
 
         Parameters
@@ -183,7 +181,7 @@ class FrameKind:
             if name in source.categories:
                 categories[name] = source.categories[name]
                 if mine and yours:
-                    categories[name] = mine.joined(yours, value_type(column.type))
+                    categories[name] = mine.merge(yours, value_type(column.type))
         names = self.whole_names | (other.whole_names - set(self.fields))
         return FrameKind(
             self.library,

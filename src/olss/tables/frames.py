@@ -33,8 +33,6 @@ from olss.tables.schema import (
     value_type,
 )
 
-__all__ = ["FrameKind", "from_arrow", "is_table", "to_arrow"]
-
 
 def is_table(rows: Any) -> bool:
     """Whether rows are a table: a frame, Arrow columns, or a mapping of columns.
@@ -125,7 +123,7 @@ def from_arrow(table: Any, kind: FrameKind) -> Any:
     import polars as pl
 
     frame = pl.DataFrame(pl.from_arrow(table))
-    wanted = pl.DataFrame(pl.from_arrow(kind.remembered(table.schema).empty_table())).schema
+    wanted = pl.DataFrame(pl.from_arrow(kind.original_schema(table.schema).empty_table())).schema
     return frame if frame.schema == wanted else frame.cast(wanted)
 
 
@@ -141,7 +139,7 @@ def _with_types(table: Any, kind: FrameKind) -> Any:
 
     columns, fields = [], []
     for column, own, came in zip(
-        table.columns, table.schema, kind.remembered(table.schema), strict=True
+        table.columns, table.schema, kind.original_schema(table.schema), strict=True
     ):
         try:
             columns.append(as_type(column, came.type))
@@ -318,7 +316,7 @@ def _to_pandas(table: Any, kind: FrameKind) -> Any:
 
     columns = {}
     for i, (column, came) in enumerate(
-        zip(table.columns, kind.remembered(table.schema), strict=True)
+        zip(table.columns, kind.original_schema(table.schema), strict=True)
     ):
         name = came.name
         dtype = kind.dtypes.get(name) if kind.knows(name, column.type) else None
@@ -387,7 +385,7 @@ def _pandas_column(column: Any, kind: Any, dtype: str | None, categories: Catego
 
     if dtype == "category" and categories is not None:
         plain = as_type(column, value_type(column.type))
-        found = categories.widened(plain.unique())  # text may have come since
+        found = categories.extend(plain.unique())  # text may have come since
         codes = pa.compute.index_in(plain, value_set=found.values)
         values = _pandas_column(
             pa.chunked_array([found.values]), found.values.type, found.dtype, None

@@ -1,6 +1,6 @@
 """Read tables from files of any format, a block of rows at a time.
 
-A file is one or more `Piece` that can be read independently: the row groups of Parquet, or the
+A file is one or more `RowGroup` that can be read independently: the row groups of Parquet, or the
 whole file in other formats. Each format has a survey, which returns the schema and, for each piece,
 (row group, first row, rows, bytes), and a reader, which yields record batches with at least the
 columns asked for and at most so many rows.
@@ -29,8 +29,6 @@ from olss.tables.schema import (
 )
 from olss.tables.sources import Source, named
 
-__all__ = ["Piece", "survey"]
-
 Survey = tuple[Any, list[tuple[int | None, int, int | None, int]]]
 Batches = Iterator[Any]
 Names = Sequence[str]
@@ -44,7 +42,7 @@ ARRAY_COLUMN = "X"  # the name of the rows of a .npy file
 
 
 @dataclass(frozen=True)
-class Piece:
+class RowGroup:
     """A part of a file that can be read independently.
 
     Attributes
@@ -94,11 +92,27 @@ class Piece:
             there = [name for name in names if name in present]
             for batch in read(self.source, self.group, schema, there or self.names[:1], most):
                 if batch.num_rows:
-                    yield start, _in_schema(batch, wanted, self.place)
+                    yield start, conform_batch(batch, wanted, self.place)
                     start += batch.num_rows
 
+    def peek(self, schema: Any, columns: Sequence[str] | None, rows: int) -> Iterator[Any]:
+        """Yield record batches of the first rows; what is read once is not used up."""
+        import pyarrow as pa
 
-def _in_schema(batch: Any, schema: Any, place: str) -> Any:
+        stream, got = self.source.stream, 0
+        if stream is None:
+            batches = (batch for _, batch in self.read(schema, columns, rows))
+        else:
+            wanted = pa.schema([schema.field(name) for name in columns or schema.names])
+            batches = (conform_batch(batch, wanted, self.place) for batch in stream.peek(rows))
+        for batch in batches:
+            yield batch.slice(0, rows - got)
+            got += batch.num_rows
+            if got >= rows:
+                return
+
+
+def conform_batch(batch: Any, schema: Any, place: str) -> Any:
     """Return a batch with the columns and types of a schema, unchanged if it has them."""
     if batch.schema.equals(schema):
         return batch
@@ -111,7 +125,7 @@ def _in_schema(batch: Any, schema: Any, place: str) -> Any:
 
 def survey(
     source: Source, number: int, known: Any = None, *, new_columns: str = "error"
-) -> tuple[Any, list[Piece]]:
+) -> tuple[Any, list[RowGroup]]:
     """Return the schema and the pieces of a file, without reading all of it.
 
     Parameters
@@ -129,12 +143,12 @@ def survey(
     -------
     schema : pyarrow.Schema
         For rows of this file and earlier ones, see `olss.tables.schema`.
-    pieces : list of Piece
+    pieces : list of RowGroup
     """
     import pyarrow as pa
 
     with named(source.address):
-        if not source.bytes:
+        if not source.bytes and source.stream is None:
             raise DataError(f"{source.address} is empty (0 bytes). Remove it.")
         schema, parts = SURVEYS[source.format](source, known)
         schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
@@ -142,7 +156,7 @@ def survey(
     if sum(1 if rows is None else rows for _, _, rows, _ in parts) == 0:
         raise DataError(f"{source.address} has no rows. Take it out, or skip bad files.")
     names = tuple(schema.names)
-    pieces = [Piece(source, number + i, *part, names) for i, part in enumerate(parts)]
+    pieces = [RowGroup(source, number + i, *part, names) for i, part in enumerate(parts)]
     if known is not None:
         if new_columns == "ignore":
             before = set(known.names)
@@ -429,6 +443,21 @@ def _read_arrays(
             yield batch_of(arrays, min(step, rows - start))
 
 
+def _survey_stream(source: Source, known: Any) -> Survey:
+    assert source.stream is not None
+    if not source.stream.has_rows():
+        raise DataError(f"{source.address} has no rows.")
+    return source.stream.peek(1)[0].schema, [(None, 0, None, 0)]
+
+
+def _read_stream(
+    source: Source, group: int | None, schema: Any, columns: Names, most: int
+) -> Batches:
+    assert source.stream is not None
+    for batch in source.stream:
+        yield from _sliced(batch, most)
+
+
 SURVEYS: dict[str, Callable[[Source, Any], Survey]] = {
     "parquet": _survey_parquet,
     "csv": _survey_csv,
@@ -437,6 +466,7 @@ SURVEYS: dict[str, Callable[[Source, Any], Survey]] = {
     "arrow": _survey_arrow,
     "npy": _survey_arrays,
     "npz": _survey_arrays,
+    "stream": _survey_stream,
 }
 READERS: dict[str, Callable[[Source, int | None, Any, Names, int], Batches]] = {
     "parquet": _read_parquet,
@@ -446,6 +476,7 @@ READERS: dict[str, Callable[[Source, int | None, Any, Names, int], Batches]] = {
     "arrow": _read_arrow,
     "npy": _read_arrays,
     "npz": _read_arrays,
+    "stream": _read_stream,
 }
 
 

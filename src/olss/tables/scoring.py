@@ -21,17 +21,6 @@ from olss.errors import DataError
 from olss.tables.encoder import LARGEST, Encoded, TableEncoder
 from olss.util.threads import ordered_map
 
-__all__ = [
-    "TableRows",
-    "blocks",
-    "check_squares",
-    "leverage",
-    "matrix",
-    "one_batch",
-    "row_map",
-    "variable",
-]
-
 Floats = NDArray[np.float64]
 
 # Rows that are encoded and multiplied at a time: 65 columns of float32 stay in a core's cache.
@@ -39,11 +28,11 @@ STEP = 8192
 
 
 def blocks(
-    encoder: TableEncoder, batch: Any, *, careful: bool = False, dtype: Any = None
+    encoder: TableEncoder, batch: Any, *, find_nan: bool = False, dtype: Any = None
 ) -> Iterator[tuple[slice, Any]]:
     """Yield (rows, Z), Z (width + 1, rows) in a buffer that the next block reuses."""
     yield from _filled(
-        encoder, encoder.encode(batch, careful=careful), _pieces(encoder, batch), dtype
+        encoder, encoder.encode(batch, find_nan=find_nan), _pieces(encoder, batch), dtype
     )
 
 
@@ -76,8 +65,8 @@ def matrix(encoder: TableEncoder, table: Any, place: str = "rows", start: int = 
     """
     batch = one_batch(table)
     numbers = np.empty((batch.num_rows, encoder.width + 1), dtype=encoder.dtype)
-    for careful in (False, True):
-        for part, Z in blocks(encoder, batch, careful=careful):
+    for find_nan in (False, True):
+        for part, Z in blocks(encoder, batch, find_nan=find_nan):
             numbers[part] = Z.T
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(np.sum(numbers)) or np.isfinite(numbers).all():
@@ -108,7 +97,7 @@ class TableRows(Blocks):
         Name of the rows in messages.
     start : int
         Index of the first row.
-    careful : bool
+    find_nan : bool
         See `TableEncoder.encode`.
     """
 
@@ -120,18 +109,15 @@ class TableRows(Blocks):
         place: str = "rows",
         start: int = 0,
         *,
-        careful: bool = False,
+        find_nan: bool = False,
     ) -> None:
         self._batch = one_batch(table)
         self._encoder, self._start = encoder, start
-        self._encoded = encoder.encode(self._batch, careful=careful)
+        self._encoded = encoder.encode(self._batch, find_nan=find_nan)
         self.name, self.rows, self.columns = place, self._batch.num_rows, encoder.width + 1
         self.dtype, self.weights = np.dtype(np.float64), weight
-        self.sparse = self.remote = self.integers = False
+        self.sparse = self.remote = self.integers = self.plain = False
         self.scale = self.noise = None
-
-    def _is_plain(self) -> bool:
-        return False
 
     def pieces(self, dtype: np.dtype[Any], size: int | None = None) -> list[slice]:
         """Return the slices of rows that are encoded at a time, whatever `size`."""
@@ -167,30 +153,47 @@ def leverage(
     place: str = "rows",
     start: int = 0,
 ) -> Floats:
-    """Return the leverage score of each row of a table from a factor of rows z.
+    """Return the leverage score of each row of a table from a factor of rows z."""
+    return leverage_and_products(encoder, table, factor, None, place, start)[0]
+
+
+def leverage_and_products(
+    encoder: TableEncoder,
+    table: Any,
+    factor: Factor | Projected,
+    V: Floats | None,
+    place: str = "rows",
+    start: int = 0,
+) -> tuple[Floats, Floats]:
+    """Return the leverage score of each row z of a table, and z V for a few columns V.
 
     Blocks are multiplied as they are encoded; the whole matrix is never formed.
 
     Raises `DataError` with the first infinite value.
     """
     batch = one_batch(table)
-    for careful in (False, True):
-        scores = _leverage(
-            encoder, encoder.encode(batch, careful=careful), _pieces(encoder, batch), factor
-        )
+    for find_nan in (False, True):
+        encoded = encoder.encode(batch, find_nan=find_nan)
+        scores, products = _leverage(encoder, encoded, _pieces(encoder, batch), factor, V)
         if np.isfinite(scores).all():
-            return scores
+            return scores, products
     raise encoder.explain_not_finite(batch, place, start)
 
 
 def _leverage(
-    encoder: TableEncoder, encoded: Encoded, pieces: list[slice], factor: Factor | Projected
-) -> Floats:
+    encoder: TableEncoder,
+    encoded: Encoded,
+    pieces: list[slice],
+    factor: Factor | Projected,
+    V: Floats | None,
+) -> tuple[Floats, Floats]:
     dtype = factor.work_dtype(np.dtype(encoder.dtype))
     left = factor.right.T.astype(dtype)
     # A factor is triangular: multiplied in bands, most of its zeros are skipped.
     ends = np.linspace(0, len(left), 5 if isinstance(factor, Factor) else 2).astype(int)
     scores = np.empty(pieces[-1].stop if pieces else 0)
+    more = np.zeros((0, left.shape[1]), dtype=dtype) if V is None else V.T.astype(dtype)
+    products = np.empty((len(scores), len(more)))
 
     def work(mine: Iterator[slice]) -> Iterator[None]:
         product = np.empty((len(left), 0), dtype=dtype)
@@ -201,11 +204,13 @@ def _leverage(
                 known = high if len(ends) > 2 else len(Z)
                 np.matmul(left[low:high, :known], Z[:known], out=product[low:high])
             scores[part] = np.einsum("ij,ij->j", product, product)
+            if len(more):
+                products[part] = (more @ Z).T
             yield
 
     with np.errstate(over="ignore", invalid="ignore"):
         ordered_map(pieces, work)
-    return scores
+    return scores, products
 
 
 def variable(encoder: TableEncoder, diagonal: Floats, total: float) -> NDArray[np.bool_]:

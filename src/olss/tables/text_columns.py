@@ -12,11 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.errors import InputError
-from olss.tables.columns import Column
-from olss.tables.missing_values import Floats
+from olss.tables.columns import Column, Floats
 from olss.tables.schema import is_text, numpy_array
-
-__all__ = ["MAX_ONE_HOT", "Hashed", "OneHot", "fit_category"]
 
 # Text of at most so many distinct values is one-hot encoded, of at most so many hashed.
 MAX_ONE_HOT = 32
@@ -44,7 +41,7 @@ class Text(Column):
         taken[self.places([*other.values, None]), np.arange(other.width)] = 1
         return taken
 
-    def encode(self, array: Any, careful: bool) -> NDArray[np.intp]:
+    def encode(self, array: Any, find_nan: bool) -> NDArray[np.intp]:
         """Return the place of the number that is 1 in each row."""
         import pyarrow as pa
         import pyarrow.types as kinds

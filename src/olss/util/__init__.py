@@ -2,11 +2,55 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["lazy_getattr", "package_version"]
+
+class LazyModule:
+    """A module that is loaded when something of it is used.
+
+    Examples
+    --------
+    >>> math = LazyModule("math")
+    >>> math.sqrt(9.0)
+    3.0
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        value = getattr(import_module(self._name), attribute)
+        setattr(self, attribute, value)
+        return value
+
+
+class LazySparse(LazyModule):
+    """`scipy.sparse`, which need not be loaded to tell that an array is not sparse."""
+
+    def issparse(self, array: object) -> bool:
+        """Return whether an array is sparse."""
+        loaded = sys.modules.get(self._name)
+        return loaded is not None and bool(loaded.issparse(array))
+
+
+# SciPy takes longer to load than NumPy, and commands that need no scores never use it.
+if TYPE_CHECKING:
+    from scipy import linalg as linalg
+    from scipy import optimize as optimize
+    from scipy import sparse as sparse
+    from scipy import special as special
+    from scipy.linalg import blas as blas
+    from scipy.linalg import lapack as lapack
+else:
+    sparse = LazySparse("scipy.sparse")
+    linalg = LazyModule("scipy.linalg")
+    lapack = LazyModule("scipy.linalg.lapack")
+    blas = LazyModule("scipy.linalg.blas")
+    optimize = LazyModule("scipy.optimize")
+    special = LazyModule("scipy.special")
 
 
 def lazy_getattr(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:

@@ -18,20 +18,6 @@ import numpy as np
 
 from olss.errors import InputError
 
-__all__ = [
-    "boolean",
-    "choice",
-    "column",
-    "duration",
-    "fraction",
-    "generator",
-    "integer",
-    "number",
-    "optional_column",
-    "seed",
-    "suggest",
-]
-
 SUGGESTIONS = 40
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 

@@ -17,8 +17,6 @@ from typing import Any
 
 from olss.errors import InputError, MissingExtraError, OlssError
 
-__all__ = ["CHECK_SECONDS", "ClusterLostError", "ClusterWatch", "connect", "import_distributed"]
-
 CONNECT_SECONDS = 10.0  # how long to wait for a scheduler to respond
 CHECK_SECONDS = 2.0  # between two checks of a cluster that is waited for
 NOTIFY_SECONDS = 10.0  # without workers until it is reported: a dead worker may be replaced

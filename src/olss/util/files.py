@@ -1,31 +1,29 @@
-"""Write files atomically, lock them, and know what damaged array files raise."""
+"""Write files atomically, lock them, and verify what is read by checksums inside the files.
+
+A JSON file holds the SHA-256 of its other entries under ``sha256``. A Parquet file holds, once, the
+key ``olss_sha256`` followed by the SHA-256 of all its bytes, these 64 digits taken as zeros.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import re
 import socket
 import stat
+import sys
 import tokenize
 import uuid
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from olss.errors import InputError
-
-__all__ = [
-    "ARRAY_FILE_ERRORS",
-    "file_lock",
-    "is_file",
-    "lock_holder",
-    "open_atomic",
-    "resolve_output",
-    "write_atomic",
-]
+from olss.errors import FormatError, InputError
 
 # What NumPy and zipfile raise for a damaged .npy or .npz file.
 ARRAY_FILE_ERRORS: tuple[type[Exception], ...] = (
@@ -205,3 +203,253 @@ def lock_holder(path: Path) -> str:
 def _write_holder(path: Path, text: str) -> None:
     with suppress(OSError):  # a full disk is no reason to refuse the lock
         path.write_text(text, encoding="utf-8")
+
+
+JSON_KEY = "sha256"
+CHECKSUM_KEY = "olss_sha256"
+CHECKSUM_BLANK = "0" * 64
+# Between key and value Parquet's footer has two bytes: the field's type and the value's length.
+PATTERN = re.compile(CHECKSUM_KEY.encode() + rb".{2}([0-9a-f]{64})", re.DOTALL)
+CHUNK = 1 << 20
+MAX_ITEMS = 10_000_000  # longer than any list olss writes
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON atomically, with sorted keys, so that equal content gives equal bytes."""
+    write_atomic(path, _encode(content))
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path} is damaged ({error}); delete it and run again.") from error
+
+
+def add_checksum(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content with its checksum as a further entry.
+
+    Examples
+    --------
+    >>> add_checksum({"a": 1})["sha256"][:8]
+    'b606a40d'
+    """
+    return {**content, JSON_KEY: hashlib.sha256(_encode(content)).hexdigest()}
+
+
+def verify_checksum(content: dict[str, Any], source: object, *, since: int = 0) -> dict[str, Any]:
+    """Return the content without its checksum, or raise `FormatError` if it does not match.
+
+    A "version" before `since` may have none.
+    """
+    content = dict(content)
+    found, version = content.pop(JSON_KEY, None), content.get("version")
+    if found is None and type(version) is int and version < since:
+        return content
+    try:
+        matches = found == add_checksum(content)[JSON_KEY]
+    except ValueError:  # NaN, which olss never writes
+        matches = False
+    if not matches:
+        raise FormatError(
+            f"{source} is damaged or was edited: its checksum does not match. Run it again."
+        )
+    return content
+
+
+def _encode(content: Any) -> bytes:
+    return (json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
+
+
+class ChecksumWriter:
+    """A file to write to that computes the checksum on the way.
+
+    Write the key and `CHECKSUM_BLANK` once, in one call, then the rest; then call `finish`.
+    """
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._sum = hashlib.sha256()
+        self._size = 0
+        self._position: int | None = None
+
+    def write(self, data: bytes) -> int:
+        """Write bytes."""
+        data = bytes(data)
+        self._sum.update(data)
+        match = PATTERN.search(data)
+        if match:
+            self._position = self._size + match.start(1)
+        self._file.write(data)
+        self._size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """Return how many bytes were written."""
+        return self._size
+
+    def flush(self) -> None:
+        """Do nothing: `open_atomic` flushes the complete file."""
+
+    def finish(self) -> None:
+        """Put the checksum in its place."""
+        if self._position is None:
+            raise ValueError(f"{CHECKSUM_KEY} was not written.")
+        self._file.seek(self._position)
+        self._file.write(self._sum.hexdigest().encode())
+
+
+def has_checksum(path: Path) -> bool:
+    """Return whether a file contains a checksum, right or wrong."""
+    return _find_checksum(path) is not None
+
+
+def verify_file(path: Path) -> None:
+    """Raise `FormatError` unless a file is byte for byte what was written."""
+    found = _find_checksum(path)
+    if found is None:
+        raise FormatError(f"{path} has no checksum: it is damaged, truncated or of another kind.")
+    position, expected = found
+    total = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(min(CHUNK, position - file.tell()) or CHUNK):
+            total.update(chunk)
+            if file.tell() == position:
+                file.seek(len(CHECKSUM_BLANK), 1)
+                total.update(CHECKSUM_BLANK.encode())
+                position = sys.maxsize
+    if total.hexdigest() != expected:
+        raise FormatError(
+            f"{path} is damaged: its checksum does not match. Restore it from a copy, or create it "
+            "again."
+        )
+
+
+def _find_checksum(path: Path) -> tuple[int, str] | None:
+    """Return the position and the digits of the last checksum in a file."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        reach = 4096
+        while True:
+            start = max(0, size - reach)
+            file.seek(start)
+            matches = list(PATTERN.finditer(file.read()))
+            if matches:
+                return start + matches[-1].start(1), matches[-1][1].decode()
+            if start == 0:
+                return None
+            reach *= 16
+
+
+class Metadata:
+    """A JSON object read from a file; an entry of the wrong type raises `FormatError`.
+
+    Parameters
+    ----------
+    path : str
+        The file, for messages.
+    content : dict
+    inside : str
+        The name of the object inside the file's metadata, for messages.
+
+    Examples
+    --------
+    >>> state = Metadata.from_json("a.parquet", b'{"seen": 7, "policy": "paper"}')
+    >>> state.integer("seen"), state.string("policy", ["paper", "recent"])
+    (7, 'paper')
+    >>> state.integer("policy")
+    Traceback (most recent call last):
+    olss.errors.FormatError: a.parquet has damaged metadata: policy must be an integer from 0 to
+    ..., found 'paper'. Restore the file from a copy, or create it again.
+    """
+
+    def __init__(self, path: str, content: Any, inside: str = "") -> None:
+        self.path = path
+        self._inside = inside
+        if not isinstance(content, dict):
+            raise self.error(f"{inside or 'it'} must be an object, found {_shorten(content)}")
+        self._content: dict[str, Any] = content
+
+    @classmethod
+    def from_json(cls, path: str, text: bytes | str) -> Metadata:
+        """Parse JSON text."""
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"{path} has damaged metadata: {error}.") from error
+        return cls(path, content)
+
+    def __contains__(self, name: str) -> bool:
+        return self._content.get(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._content)
+
+    def value(self, name: str) -> Any:
+        """Return an entry of any type."""
+        if name not in self._content:
+            raise self.error(f"{self._full_name(name)} is missing")
+        return self._content[name]
+
+    def integer(self, name: str, minimum: int = 0, maximum: int = 2**63 - 1) -> int:
+        """Return an integer within bounds."""
+        value = self.value(name)
+        if type(value) is not int or not minimum <= value <= maximum:
+            raise self._wrong_type(name, f"an integer from {minimum} to {maximum}")
+        return value
+
+    def number(self, name: str) -> float:
+        """Return a finite number."""
+        value = self.value(name)
+        # JSON has integers too large for a float.
+        if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
+            raise self._wrong_type(name, "a finite number")
+        return float(value)
+
+    def boolean(self, name: str) -> bool:
+        """Return true or false."""
+        value = self.value(name)
+        if not isinstance(value, bool):
+            raise self._wrong_type(name, "true or false")
+        return value
+
+    def string(self, name: str, choices: Collection[str] | None = None) -> str:
+        """Return a string, one of the choices if there are any."""
+        value = self.value(name)
+        if not isinstance(value, str) or (choices is not None and value not in choices):
+            allowed = "a string" if choices is None else f"one of {', '.join(choices)}"
+            raise self._wrong_type(name, allowed)
+        return value
+
+    def array(self, name: str) -> list[Any]:
+        """Return a list."""
+        value = self.value(name)
+        if not isinstance(value, list) or len(value) > MAX_ITEMS:
+            raise self._wrong_type(name, "a list")
+        return value
+
+    def object(self, name: str) -> Metadata:
+        """Return an object inside this one."""
+        return Metadata(self.path, self.value(name), self._full_name(name))
+
+    def error(self, reason: str) -> FormatError:
+        """Return the error to raise for damaged metadata."""
+        return FormatError(
+            f"{self.path} has damaged metadata: {reason}. Restore the file from a copy, or create "
+            "it again."
+        )
+
+    def _wrong_type(self, name: str, allowed: str) -> FormatError:
+        found = _shorten(self._content[name])
+        return self.error(f"{self._full_name(name)} must be {allowed}, found {found}")
+
+    def _full_name(self, name: str) -> str:
+        return f"{self._inside}.{name}" if self._inside else name
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

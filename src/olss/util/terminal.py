@@ -19,15 +19,6 @@ from typing import ParamSpec, TypeVar
 from olss.errors import OlssError
 from olss.util.text import escape_controls
 
-__all__ = [
-    "STOPPED",
-    "Interrupted",
-    "echo",
-    "exit_on_early_ctrl_c",
-    "log_to_stderr",
-    "report_errors",
-]
-
 STOPPED = "Stopped. The same command starts again."
 
 P = ParamSpec("P")

@@ -13,24 +13,6 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-__all__ = [
-    "FEW",
-    "align_columns",
-    "escape_controls",
-    "escape_html",
-    "explain_spread",
-    "format_bytes",
-    "format_count",
-    "format_duration",
-    "format_interval",
-    "format_number",
-    "format_ratio",
-    "format_score",
-    "format_seconds",
-    "html_bar",
-    "html_table",
-]
-
 MISSING = "—"
 MINUS = "−"
 FEW = 4  # an interval from fewer seeds is so wide that their range says more

@@ -18,15 +18,14 @@ import os
 from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import copy_context
-from functools import cache
+from functools import cache, partial
+from importlib import import_module
 from itertools import count, product, repeat
 from operator import call
 from queue import SimpleQueue
 from typing import NamedTuple, TypeVar
 
 from threadpoolctl import ThreadpoolController
-
-__all__ = ["call_with_blas_threads", "call_with_one_blas_thread", "ordered_map"]
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -44,8 +43,11 @@ def ordered_map(
     take: Callable[[R], object] | None = None,
     *,
     bytes_each: int = 0,
+    most: int = MAX_THREADS,
 ) -> None:
     """Process parts in parallel, and hand on the results one at a time, in order.
+
+    BLAS has one thread meanwhile, as long as any call wants that.
 
     Parameters
     ----------
@@ -57,6 +59,8 @@ def ordered_map(
         Called in the caller's thread.
     bytes_each : int
         Memory that each thread needs. If there is room for one thread only, BLAS keeps its threads.
+    most : int
+        Bound on the number of threads, for other callers in the meantime, too.
 
     Examples
     --------
@@ -68,19 +72,36 @@ def ordered_map(
     >>> found
     [9, 1, 4]
     """
-    most = min(MAX_THREADS, MAX_BYTES // max(bytes_each, 1))
-
-    def run(allowed: int) -> None:
-        threads = min(allowed, most, len(parts))
+    room = min(MAX_THREADS, MAX_BYTES // max(bytes_each, 1))
+    state = _state
+    shared, own = _pools()
+    mine = {_User(most, object())} if room > 1 else set()
+    read = map(call, [pool.get for pool in shared])
+    put_back: Iterator[object] = iter(())
+    threads = 1
+    state.users |= mine
+    try:
+        if mine:
+            if state.before is None:  # then no number read is one that was set here
+                counts = list(read)
+                state.before = counts, map(call, [pool.set for pool in shared], counts)
+            counts = state.before[0] + [pool.get() for pool in own]
+            put_back = map(call, [pool.set for pool in own], counts[len(shared) :])
+            list(map(call, [pool.set for pool in (*shared, *own)], repeat(1)))
+            allowed = min(user.most for user in list(state.users))
+            threads = min([*counts, allowed, room, len(parts)]) if counts else 1
         if threads <= 1 or not _run_parallel(parts, work, take, threads):
             for result in work(iter(parts)):
                 if take is not None:
                     take(result)
-
-    if most > 1:
-        _hold(run, MAX_THREADS)
-    else:
-        run(1)
+    finally:
+        try:
+            list(put_back)
+        finally:
+            state.users -= mine
+            if not state.users and state.before is not None:
+                last, state.before = state.before, None
+                list(last[1])
 
 
 def call_with_one_blas_thread(
@@ -96,7 +117,11 @@ def call_with_one_blas_thread(
     most : int
         Threads that `ordered_map` may use meanwhile.
     """
-    return _hold(lambda _: function(), most) if columns <= WIDE else function()
+    if columns > WIDE:
+        return function()
+    found: list[R] = []
+    ordered_map([function], partial(map, call), found.append, most=most)
+    return found[0]
 
 
 def call_with_blas_threads(threads: int, function: Callable[[], R]) -> R:
@@ -212,7 +237,8 @@ _OPENMP = ("omp_get_max_threads", "omp_set_num_threads")
 
 @cache  # finding them takes much longer than setting them
 def _pools() -> _Pools:
-    """Return the BLAS libraries that are loaded."""
+    """Return the BLAS libraries, SciPy's among them, which may not have been loaded yet."""
+    import_module("scipy.linalg")
     pools = _Pools([], [])
     for info in ThreadpoolController().select(user_api="blas").info():
         own = info["internal_api"] == "openblas" and info["threading_layer"] == "openmp"
@@ -242,36 +268,6 @@ class _State:
 
 
 _state = _State()
-
-
-def _hold(function: Callable[[int], R], most: int) -> R:
-    """Give BLAS one thread while any call wants that; hand on how many threads it had.
-
-    `most` bounds that number, for other callers in the meantime, too.
-    """
-    state = _state
-    shared, own = _pools()
-    mine = {_User(most, object())}
-    read = map(call, [pool.get for pool in shared])
-    put_back: Iterator[object] = iter(())
-    state.users |= mine
-    try:
-        if state.before is None:  # then no number read is one that was set here
-            counts = list(read)
-            state.before = counts, map(call, [pool.set for pool in shared], counts)
-        counts = state.before[0] + [pool.get() for pool in own]
-        put_back = map(call, [pool.set for pool in own], counts[len(shared) :])
-        list(map(call, [pool.set for pool in (*shared, *own)], repeat(1)))
-        allowed = min(user.most for user in list(state.users))
-        return function(min([*counts, allowed]) if counts else 1)
-    finally:
-        try:
-            list(put_back)
-        finally:
-            state.users -= mine
-            if not state.users and state.before is not None:
-                last, state.before = state.before, None
-                list(last[1])
 
 
 if hasattr(os, "register_at_fork"):

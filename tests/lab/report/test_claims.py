@@ -212,16 +212,33 @@ def test_a_memory_that_grows_is_found_out(tmp_path):
     assert "olss-balanced" in claim.measured
 
 
-def test_methods_computed_in_other_precisions_are_not_compared(tmp_path):
-    """Half precision changes time by more than methods do."""
-    for seed in range(3):
+def test_runs_are_paired_within_one_precision(tmp_path):
+    """Half precision changes time by more than methods do, so no pair mixes precisions."""
+
+    def slow(method, seed, precision):
+        record = made(method, seed)
+        record.config["training"]["precision"] = precision
+        if precision == "float32":
+            for phase in record.task_seconds.values():
+                phase *= 10
+        record.save(tmp_path / precision / method / f"seed-{seed}")
+
+    for seed in (1, 2):
         for method in ("sgd", "olss"):
-            record = made(method, seed)
-            record.config["training"]["precision"] = "bfloat16"
-            record.save(tmp_path / "half" / method / f"seed-{seed}")
+            slow(method, seed, "bfloat16")
     for method in ("sgd", "ewc", "olss"):
-        made(method, 0).save(tmp_path / "full" / method / "seed-0")
+        slow(method, 0, "float32")
+    slow("sgd", 1, "float32")
+    slow("olss", 1, "float32")
     claims = claims_of(tmp_path, paper_claims)
-    against_ewc = {claim.measured for text, claim in claims.items() if "EWC" in text}
-    assert against_ewc == {"a method it speaks of was not run"}
-    assert "3 shared seeds" in one(claims, "OLSS’s average", "above SGD").measured
+    points = one(claims, "OLSS’s average", "above SGD")
+    assert "3 shared seeds, 2 precisions" in points.measured
+    a, b = ([made(m, s).average_accuracy[-1] for s in range(3)] for m in ("olss", "sgd"))
+    assert points.value.mean == pytest.approx(np.mean(np.subtract(a, b)))
+    assert one(claims, "OLSS takes").value.mean == pytest.approx(3, rel=0.1)
+    against_ewc = one(claims, "OLSS’s average", "above EWC")
+    assert "one seed" in against_ewc.measured
+    assert against_ewc.verdict == "cannot be told"
+    for name in ("GEM", "SI"):
+        found = {c.measured for text, c in claims.items() if name in text}
+        assert found == {"a method it speaks of was not run"}

@@ -8,8 +8,7 @@ from olss.errors import InputError
 from olss.lab.experiment import parse
 from olss.lab.report.collect import RUN_WORDS, collect
 from olss.lab.report.page import render
-from olss.lab.report.summary import summarize
-from olss.lab.report.tables import stream_tables
+from olss.lab.report.summary import stream_tables, summarize
 from olss.lab.single_run import run_once
 from olss.learn import recipe, run
 from olss.learn.model import COMPETING

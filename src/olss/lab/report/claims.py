@@ -2,8 +2,10 @@
 
 A claim gives a range for a difference or a ratio of two methods. It *holds* when the whole 95%
 interval over seeds lies in the range, does *not hold* when the whole interval lies outside, and
-otherwise *cannot be told* from that many seeds. Words of degree have one meaning throughout:
-"like" and "on par" allow `MARGIN`, "clearly" demands more than it.
+otherwise *cannot be told* from that many seeds. Two runs make a pair if they share seed and
+precision, and pairs of several precisions count together: arithmetic changes time more than methods
+do, but a difference within one precision is a difference of methods. Words of degree have one
+meaning throughout: "like" and "on par" allow `MARGIN`, "clearly" demands more than it.
 """
 
 from __future__ import annotations
@@ -25,8 +27,6 @@ from olss.lab.report.statistics import (
 )
 from olss.streams.record import Record
 from olss.util.text import format_interval, format_ratio
-
-__all__ = ["NOT_RUN", "own_claims", "paper_claims"]
 
 MARGIN = 0.02
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot be told"
@@ -94,7 +94,7 @@ def verdict(value: Interval, low: float, high: float) -> str:
 
 
 def _score_claim(
-    group: Group, source: str, claimed: str, a: Method | None, b: Method | None, measure: str,
+    group: Group, source: str, claimed: str, a: Sequence[Method], b: Sequence[Method], measure: str,
     bounds: Bounds, setting: str = "",
 ) -> Claim:  # fmt: skip
     """Check that a's measure minus b's lies within bounds."""
@@ -108,8 +108,9 @@ def _score_claim(
 
 
 def _ratio_claim(
-    group: Group, claimed: str, a: Method | None, b: Method | None, bounds: Bounds, setting: str
-) -> Claim:
+    group: Group, claimed: str, a: Sequence[Method], b: Sequence[Method], bounds: Bounds,
+    setting: str,
+) -> Claim:  # fmt: skip
     """Check that a's seconds divided by b's lie within bounds."""
 
     def write(value: Interval) -> str:
@@ -135,16 +136,39 @@ def _share_claim(
 
 
 def _compare(
-    compare: Callable[..., Interval], of: Callable[[Record], float], a: Method | None,
-    b: Method | None, write: Callable[[Interval], str], sign: str,
+    compare: Callable[..., Interval], of: Callable[[Record], float], a: Sequence[Method],
+    b: Sequence[Method], write: Callable[[Interval], str], sign: str,
 ) -> tuple[Interval, str]:  # fmt: skip
-    """Compare two methods over seeds; return the interval, and in words."""
-    if a is None or b is None:
+    """Compare two methods, each given in the precisions it was run in; return interval and words.
+
+    A seed that was run in several precisions counts in the first of them.
+    """
+    pairs = [(one, other) for one in a for other in b if _precision(one) == _precision(other)]
+    if not pairs:
         return Interval(math.nan), NOT_RUN
-    value = compare(*({run.seed: of(run.record) for run in method.runs} for method in (a, b)))
+    if len(pairs) == 1:
+        value = compare(*(_by_seed(method, of) for method in pairs[0]))
+    else:
+        sides: tuple[dict[str, float], dict[str, float]] = ({}, {})
+        for pair in pairs:
+            first, second = (_by_seed(method, of) for method in pair)
+            for seed in first.keys() & second.keys() - sides[0].keys():
+                if not math.isnan(first[seed] - second[seed]):
+                    sides[0][seed], sides[1][seed] = first[seed], second[seed]
+        value = compare(*sides)
     if math.isnan(value.mean):
         return value, "not measured"
-    return value, f"{write(value)}, {a.label} {sign} {b.label}, {_count_seeds(value)}"
+    one, other = pairs[0]
+    also = f", {len(pairs)} precisions" if len(pairs) > 1 else ""
+    return value, f"{write(value)}, {one.label} {sign} {other.label}, {_count_seeds(value)}{also}"
+
+
+def _by_seed(method: Method, of: Callable[[Record], float]) -> dict[str, float]:
+    return {run.seed: of(run.record) for run in method.runs}
+
+
+def _precision(method: Method) -> str:
+    return str(method.config.get("training", {}).get("precision", "float32"))
 
 
 def _count_seeds(value: Interval) -> str:
@@ -206,7 +230,7 @@ def _find_twins(group: Group, method: Method, free: set[str], **wanted: str) -> 
 def _versus(group: Group, method: Method, twins: Iterable[Method], words: str) -> Iterator[Claim]:
     for twin in twins:
         claimed = f"{method.label} {words} ({twin.label})"
-        yield _score_claim(group, "ours", claimed, method, twin, "average", over(0.0))
+        yield _score_claim(group, "ours", claimed, [method], [twin], "average", over(0.0))
 
 
 def _check_sizes(group: Group) -> Iterator[Claim]:
@@ -256,12 +280,15 @@ def paper_claims(group: Group) -> Iterator[Claim]:
     kind = str(group.stream.get("name"))
     if group.metric != "accuracy" or kind not in PAPER_STREAMS:
         return
-    methods = _same_precision(group.methods)
-    found = {name: _best(methods, name) for name in NAMES}
-    if found["olss"] is None:
+    precisions = _by_precision(group.methods)
+    found = {
+        name: [m for methods in precisions if (m := _best(methods, name)) is not None]
+        for name in NAMES
+    }
+    if not found["olss"]:
         return
     rivals = ["sgd", "ewc", *(["icarl"] if kind == "incremental" else [])]
-    note = _compare_setting(group, [method for method in found.values() if method is not None])
+    note = _compare_setting(group, [method for methods in found.values() for method in methods])
 
     def points(a: str, b: str, measure: str, words: str, bounds: Bounds) -> Claim:
         claimed = f"{NAMES[a]}’s {WHAT[measure]} {words}"
@@ -289,22 +316,23 @@ def paper_claims(group: Group) -> Iterator[Claim]:
     yield from _time_claims(group, found, kind, note)
 
 
-def _preserved(group: Group, method: Method | None, name: str, note: str) -> Claim:
+def _preserved(group: Group, methods: Sequence[Method], name: str, note: str) -> Claim:
     """Claim that a method preserves the accuracy of most tasks."""
     claimed = f"{name} preserves most tasks (over half end at most {POINTS} below when learned)"
-    if method is None:
+    if not methods:
         return _share_claim(group, claimed, [], NOT_RUN, note)
+    runs = {run.seed: run.record for method in reversed(methods) for run in method.runs}
     shares = [
         float((r.accuracy[-1] >= r.accuracy.diagonal() - MARGIN)[:-1].mean())
-        for r in (run.record for run in method.runs)
+        for r in runs.values()
         if len(r.accuracy) > 1
     ]
-    words = f"of the tasks before the last, {method.label}"
+    words = f"of the tasks before the last, {methods[0].label}"
     return _share_claim(group, claimed, shares, words, note)
 
 
 def _time_claims(
-    group: Group, found: dict[str, Method | None], kind: str, note: str
+    group: Group, found: dict[str, list[Method]], kind: str, note: str
 ) -> Iterator[Claim]:
     order = ["sgd", "olss", "ewc", "gem"]
     if kind == "incremental":
@@ -320,13 +348,12 @@ def _time_claims(
             yield _ratio_claim(group, claimed, found[name], found["sgd"], bounds, note)
 
 
-def _same_precision(methods: list[Method]) -> list[Method]:
-    """Return the methods of one precision, that of most runs: others differ in time, too."""
-    by_precision: dict[str, list[Method]] = defaultdict(list)
+def _by_precision(methods: list[Method]) -> list[list[Method]]:
+    """Return the methods of each precision, that of most runs first."""
+    found: dict[str, list[Method]] = defaultdict(list)
     for method in methods:
-        precision = method.config.get("training", {}).get("precision", "float32")
-        by_precision[str(precision)].append(method)
-    return max(by_precision.values(), key=lambda same: sum(len(m.runs) for m in same))
+        found[_precision(method)].append(method)
+    return sorted(found.values(), key=lambda same: -sum(len(m.runs) for m in same))
 
 
 def _best(methods: list[Method], name: str) -> Method | None:

@@ -18,11 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from olss.errors import FormatError, InputError
-from olss.lab.experiment import safe_name
-from olss.lab.protocol import COMPETE, describe_setting, drop_defaults
+from olss.lab.experiment import COMPETE, describe_setting, drop_defaults, safe_name
 from olss.streams.record import Record
-
-__all__ = ["Collection", "Group", "Method", "collect"]
 
 log = logging.getLogger(__name__)
 # What `run` writes when it is given no protocol: which classes compete, and by what head.

@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-__all__ = [
-    "GRID", "INK", "LOOK", "Style", "assign_styles", "draw_figures", "line_kwargs", "policy_style",
-    "space_labels",
-]  # fmt: skip
-
 Stream = dict[str, Any]
 Method = dict[str, Any]
 GREY, ORANGE, SKY, GREEN = "#6b6b6b", "#E69F00", "#56B4E9", "#009E73"

@@ -19,8 +19,6 @@ from olss.lab.report.collect import Group, Method
 from olss.streams import Dataset, Stream, from_config, permuted
 from olss.util.files import ARRAY_FILE_ERRORS, write_atomic
 
-__all__ = ["draw_images"]
-
 TASKS, EXAMPLES, GAP = 4, 8, 1
 
 

@@ -20,23 +20,20 @@ from olss.lab.report.claims import NOT_RUN
 from olss.lab.report.collect import Collection
 from olss.lab.report.figures import GRID, INK, draw_figures
 from olss.lab.report.images import draw_images
-from olss.lab.report.summary import summarize
-from olss.lab.report.tables import (
+from olss.lab.report.summary import (
     ReportTable,
     claim_table,
     stream_tables,
+    summarize,
     to_csv,
     to_latex,
     to_markdown,
 )
-from olss.util.checksums import write_json
-from olss.util.files import write_atomic
+from olss.util.files import write_atomic, write_json
 from olss.util.text import FEW, explain_spread
 
 if TYPE_CHECKING:
     from markupsafe import Markup
-
-__all__ = ["render", "write"]
 
 Pictures = list[dict[str, str]]
 FORMATS = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
@@ -63,11 +60,10 @@ def write(collection: Collection, out: Path) -> Path:
     """Write all files of a report into a folder; return the path of the page, written last."""
     if out.exists() and not out.is_dir():
         raise InputError(f"out must be a folder, found the file {str(out)!r}.")
-    for package in ("matplotlib", "jinja2"):  # before anything is written
-        try:
-            import_module(package)
-        except ImportError as error:
-            raise MissingExtraError(package, "lab", "A report") from error
+    try:
+        import_module("matplotlib")  # before anything is written
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "lab", "A report") from error
     for folder in ("figures", "tables"):
         (out / folder).mkdir(parents=True, exist_ok=True)
     content = summarize(collection)

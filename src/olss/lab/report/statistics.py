@@ -17,9 +17,6 @@ from scipy.special import stdtrit
 
 from olss.streams.record import Record
 
-__all__ = ["MEASURES", "Interval", "difference", "interval", "log_ratio", "seconds"]
-
-
 LEVEL = 0.95
 NAN = math.nan
 

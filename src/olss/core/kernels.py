@@ -1,20 +1,30 @@
-"""BLESS: approximate kernel ridge leverage scores from a small weighted dictionary of rows."""
+"""Rows in the feature space of a kernel: leverage scores, herding, random features.
+
+- BLESS (Rudi, Calandriello, Carratino & Rosasco 2018) approximates kernel ridge leverage scores
+  from a small weighted dictionary of rows.
+- Kernel herding (Chen, Welling & Smola 2010) orders rows so that every prefix resembles the whole.
+  Each step takes the row that moves the mean of the rows taken closest to the mean of all, in the
+  feature space of the kernel k: next = argmax_i mean_j k(x_i, x_j) - 1/(t + 1) sum_{s taken}
+  k(x_i, x_s). For prefixes of t rows the distance between the two means falls like 1/t, for random
+  rows like 1/sqrt(t).
+- Random features (Rahimi & Recht 2007) are a fixed nonlinear map after which a linear model is a
+  nonlinear one.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
 
 from olss.core.blocks import BLOCK_BYTES, Blocks, to_numpy
 from olss.core.sampling import inclusion_probabilities, pivotal_sample
 from olss.errors import DataError, InputError
 from olss.util import checks
-
-__all__ = ["Dictionary", "bless"]
 
 _MIN_RIDGE = 1e-9  # times the largest k(x, x); below, scores would be rounding noise
 _MAX_ROWS = 20_000  # of the dictionary; with more, its kernel matrix exceeds 3.2 GB
@@ -141,6 +151,8 @@ def _score(
     points: _Points, rows: NDArray[np.int64], dictionary: Dictionary, ridge: float
 ) -> NDArray[np.float64]:
     """Return approximate scores of some rows, computed a block at a time."""
+    from scipy.linalg import cholesky, solve_triangular  # slow to load
+
     k = points.diagonal[rows]
     explained = np.zeros(len(rows))
     if len(dictionary.rows):
@@ -230,3 +242,130 @@ def _median_gamma(points: _Points, rng: np.random.Generator) -> float:
     # Equal rows may differ by rounding.
     distinct = distances[distances > 1e-12 * distances.max()]
     return 1 / float(np.median(distinct)) if distinct.size else 1.0
+
+
+Floats32: TypeAlias = NDArray[np.float32]
+
+# The greedy search chooses among this many random rows to match the mean of this many, which bounds
+# time and memory for strata of any size. More references made no difference on MNIST.
+CANDIDATES = 1024
+REFERENCES = 2048
+BLOCK = 2048
+
+
+def herding_order(rows: Floats32, count: int) -> NDArray[np.int64]:
+    """Order rows by herding with a Gaussian kernel.
+
+    The kernel is exp(-||x - y||^2 / s) with s the mean squared distance between two rows.
+
+    Parameters
+    ----------
+    rows : (n, d) float32
+        The first `CANDIDATES` of them may be taken, all of them make up the mean to match.
+    count : int
+        Rows to take.
+
+    Returns
+    -------
+    (min(count, n, CANDIDATES),) int64 array
+        Rows in the order in which they were taken.
+
+    Examples
+    --------
+    Two thirds of the rows are near 0, one third near 9; so is each prefix of three.
+
+    >>> rows = np.array([[0.0], [0.1], [0.2], [0.3], [9.0], [9.1]], dtype=np.float32)
+    >>> herding_order(rows, 3)
+    array([3, 4, 0])
+    """
+    rows = rows - rows.mean(axis=0)  # small numbers keep their digits in the squares below
+    squares = np.einsum("ij,ij->i", rows, rows)
+    scale = max(2 * float(squares.mean()), float(np.finfo(np.float32).tiny))
+    candidates = rows[:CANDIDATES]
+    between = np.empty((len(candidates), len(candidates)), dtype=np.float32)
+    mean = np.zeros(len(candidates), dtype=np.float32)
+    for start in range(0, len(rows), BLOCK):
+        part = slice(start, start + BLOCK)
+        block = candidates @ rows[part].T
+        block *= 2
+        block -= squares[: len(candidates), None]
+        block -= squares[part]
+        block /= scale
+        np.exp(block, out=block)
+        mean += block.sum(axis=1) / len(rows)
+        between[:, part] = block[:, : max(0, len(candidates) - start)]
+    return greedy_herding(mean, between.__getitem__, count)
+
+
+def greedy_herding(
+    mean: NDArray[np.floating], kernel: Callable[[int], NDArray[np.floating]], count: int
+) -> NDArray[np.int64]:
+    """Order rows by herding with any kernel.
+
+    Parameters
+    ----------
+    mean : (n,) array
+        The mean of each row's kernel with all rows.
+    kernel : callable
+        Returns the kernel of a row, given by its number, with each of the n rows.
+    count : int
+        Rows to take, at most n.
+    """
+    order = np.empty(min(count, len(mean)), dtype=np.int64)
+    gain = mean.copy()  # (t + 1) mean - sum over taken rows: the same argmax
+    for t in range(len(order)):
+        order[t] = pick = int(gain.argmax())
+        gain += mean
+        gain -= kernel(pick)
+        gain[pick] = -np.inf
+    return order
+
+
+KINDS = ("relu", "cosine")
+
+
+@dataclass(frozen=True, eq=False)
+class RandomFeatures:
+    """Rows x as f(x W / sqrt(d) + b), drawn once and never changed.
+
+    Parameters
+    ----------
+    weight : (d, k) array
+    bias : (k,) array
+    kind : "relu" or "cosine"
+        max(0, .) with normal W and b, or sqrt(2/k) cos(.) with normal W and b uniform on a circle:
+        inner products of the latter approach exp(-|x - z|^2 / (2 d)) (Rahimi & Recht 2007).
+    """
+
+    weight: NDArray[Any]
+    bias: NDArray[Any]
+    kind: str
+
+    @classmethod
+    def draw(cls, columns: int, features: int, kind: str, seed: int) -> RandomFeatures:
+        """Draw a map; the same arguments give the same map on every machine."""
+        if kind not in KINDS:
+            raise InputError(f"kind of random features must be one of {KINDS}, found {kind!r}.")
+        rng = np.random.default_rng(seed)
+        weight = rng.standard_normal((columns, features)) / np.sqrt(max(columns, 1))
+        if kind == "relu":
+            return cls(weight, rng.standard_normal(features), kind)
+        return cls(weight, rng.uniform(0, 2 * np.pi, features), kind)
+
+    def __call__(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Map rows (n, d) to (n, k)."""
+        Z: NDArray[Any] = X @ self.weight.astype(X.dtype, copy=False)
+        Z += self.bias.astype(X.dtype, copy=False)
+        if self.kind == "relu":
+            np.maximum(Z, 0, out=Z)
+            return Z
+        np.cos(Z, out=Z)
+        Z *= np.sqrt(2 / max(len(self.bias), 1)).astype(Z.dtype)
+        return Z
+
+
+def same_map(a: RandomFeatures | None, b: RandomFeatures | None) -> bool:
+    """Whether two maps, or none, are the same."""
+    if a is None or b is None:
+        return a is b
+    return a.kind == b.kind and np.array_equal(a.weight, b.weight)

@@ -16,10 +16,10 @@ from olss.memory.moments import SeenMoments
 from tests.core.test_leverage import FLOAT64, UGLY, D, N, relative_error, rng, svd_scores
 
 
-def spectrum_of(A, cuts=1, weights=None):
+def moments_of(A, cuts=1, weights=None):
     seen = SeenMoments()
     for rows in np.array_split(np.arange(len(A)), cuts):
-        seen = seen.plus(A[rows], None if weights is None else weights[rows])
+        seen = seen.update(A[rows], None if weights is None else weights[rows])
     return seen
 
 
@@ -37,7 +37,7 @@ def A():
 def test_float32_streams_agree_with_a_float64_svd_of_everything(name, cuts):
     A, rank = UGLY[name]
     A = A.astype(np.float32)
-    (scores,) = spectrum_of(A, cuts).leverage([A])
+    (scores,) = moments_of(A, cuts).leverage([A])
     assert relative_error(scores, svd_scores(A, rank)) < 1e-3
 
 
@@ -45,7 +45,7 @@ def test_float32_streams_agree_with_a_float64_svd_of_everything(name, cuts):
 @pytest.mark.parametrize("name", FLOAT64)
 def test_float64_streams_agree_with_a_float64_svd_of_everything(name, cuts):
     A, rank, tolerance = FLOAT64[name]
-    (scores,) = spectrum_of(A, cuts).leverage([A])
+    (scores,) = moments_of(A, cuts).leverage([A])
     assert relative_error(scores, svd_scores(A, rank)) < max(tolerance, 1e-11)
 
 
@@ -64,7 +64,7 @@ def test_directions_that_come_later_count_at_once(new, dtype):
             faint = {1: 1e-2, 2: 1e-4}.get(step, 1.0) if new == "a trace" else 1.0
             rows[: 10 // step] += faint * rng(50 + step).standard_normal(D)
         everything.append(rows.astype(dtype))
-        seen = seen.plus(everything[-1])
+        seen = seen.update(everything[-1])
         A = np.vstack(everything)
         (scores,) = seen.leverage([A])
         assert scores.sum() == pytest.approx(20 + step, rel=1e-3)
@@ -75,7 +75,7 @@ def test_a_dominant_row_and_dependent_columns_together():
     A = (rng().standard_normal((N, 20)) @ rng(1).standard_normal((20, D))).astype(np.float32)
     A[700] *= np.float32(1e7)
     for cuts in (1, 4):
-        (scores,) = spectrum_of(A, cuts).leverage([A])
+        (scores,) = moments_of(A, cuts).leverage([A])
         assert scores.sum() == pytest.approx(20, rel=1e-3)
         assert scores[700] == pytest.approx(1.0, rel=1e-3)
         others = np.arange(N) != 700
@@ -89,17 +89,17 @@ def test_uint8_images_with_dead_and_rare_pixels():
     A = rng().integers(0, 256, size=(3000, 100)).astype(np.uint8)
     A[:, :30] = 0
     A[:, 30:50] *= rng(1).random((3000, 20)) < 0.002
-    (scores,) = spectrum_of(A, 3).leverage([A])
+    (scores,) = moments_of(A, 3).leverage([A])
     assert relative_error(scores, svd_scores(A)) < 1e-3
 
 
 def test_each_way_of_holding_the_matrix_is_reached(A):
     dominated = UGLY["dominant row 1e7"][0].astype(np.float32)
-    assert spectrum_of(A).sum.single
-    assert not spectrum_of(A.astype(np.float64)).sum.single
-    assert not spectrum_of(UGLY["rank deficient"][0].astype(np.float32)).sum.single
-    assert isinstance(spectrum_of(dominated).sum, FactoredGram)
-    late = spectrum_of(A).plus(dominated)
+    assert moments_of(A).sum.single
+    assert not moments_of(A.astype(np.float64)).sum.single
+    assert not moments_of(UGLY["rank deficient"][0].astype(np.float32)).sum.single
+    assert isinstance(moments_of(dominated).sum, FactoredGram)
+    late = moments_of(A).update(dominated)
     assert isinstance(late.sum, FactoredGram)
     both = np.vstack([A, dominated])
     assert relative_error(late.leverage([both])[0], svd_scores(both, D)) < 1e-3
@@ -109,42 +109,42 @@ def test_rounding_of_many_updates_is_accounted_for():
     """Each sum rounds; where columns nearly agree that adds up, until rows are held instead."""
     A = rng().standard_normal((N, D))
     A[:, 1] = A[:, 0] + 2e-5 * A[:, 1]
-    assert isinstance(spectrum_of(A, 10).sum, DenseGram)
-    seen = spectrum_of(A, 150)
+    assert isinstance(moments_of(A, 10).sum, DenseGram)
+    seen = moments_of(A, 150)
     assert isinstance(seen.sum, FactoredGram)
     assert relative_error(seen.leverage([A])[0], svd_scores(A)) < 1e-4
 
 
 def test_a_wrong_product_is_noticed(A, monkeypatch):
     """Were float32 products off by 1%, scores would be too: the check must not let it pass."""
-    honest, tried = olss.core.running_gram.gram_of, []
+    honest, tried = olss.core.running_gram.sum_products, []
 
-    def damaged(parts, dtype):
-        G = honest(parts, dtype)
+    def damaged(blocks, dtype, beside):
+        G, cross = honest(blocks, dtype, beside)
         tried.append(dtype.name)
         if dtype == np.float32:
             G[3, 3] *= 1.01
-        return G
+        return G, cross
 
-    monkeypatch.setattr(olss.core.running_gram, "gram_of", damaged)
-    (scores,) = SeenMoments().plus(A).leverage([A])
+    monkeypatch.setattr(olss.core.running_gram, "sum_products", damaged)
+    (scores,) = SeenMoments().update(A).leverage([A])
     assert relative_error(scores, svd_scores(A)) < 1e-3
     assert tried == ["float32", "float64"]
 
 
 def test_weights_ridges_and_kinds_of_arrays(A):
     w = rng(1).random(N) + 0.5
-    seen = spectrum_of(A, 3, w)
+    seen = moments_of(A, 3, w)
     assert seen.weight == pytest.approx(w.sum())
     (scores,) = seen.leverage([A])
     np.testing.assert_allclose(scores * w, olss.leverage_scores(A, weights=w), rtol=1e-3)
     for scores, options in ((2.5, {"ridge": 2.5}), ("ridge", {"ridge": "auto", "size": 200})):
-        (found,) = spectrum_of(A, 3).leverage([A], scores=scores, size=200)
+        (found,) = moments_of(A, 3).leverage([A], scores=scores, size=200)
         np.testing.assert_allclose(found, olss.leverage_scores(A, **options), rtol=1e-3)
-    assert len(spectrum_of(A).leverage([A[:3], A[3:]])) == 2
-    sparse = SeenMoments().plus(sp.csr_array(A)).leverage([sp.csr_array(A)])[0]
+    assert len(moments_of(A).leverage([A[:3], A[3:]])) == 2
+    sparse = SeenMoments().update(sp.csr_array(A)).leverage([sp.csr_array(A)])[0]
     np.testing.assert_allclose(sparse, olss.leverage_scores(A), rtol=1e-3)
-    images = SeenMoments().plus(A.reshape(N, 3, 4, 5))
+    images = SeenMoments().update(A.reshape(N, 3, 4, 5))
     assert images.columns == D
 
 
@@ -155,7 +155,7 @@ def test_arrays_of_other_devices_and_tensors(name):
     A = A.astype(np.float32)
     for kind in (array_api_strict.asarray, torch.from_numpy):
         X = kind(A)
-        seen = SeenMoments().plus(X[:700, ...]).plus(X[700:, ...])
+        seen = SeenMoments().update(X[:700, ...]).update(X[700:, ...])
         scores, none = seen.leverage([X, X[:0, ...]])
         assert relative_error(scores, svd_scores(A, rank)) < 1e-3
         assert none.shape == (0,)
@@ -166,7 +166,7 @@ def test_a_ridge_on_rows_that_lose_digits():
     G = A.T @ A + 3.0 * np.eye(D)
     others = np.arange(N) != 17
     truth = np.einsum("ij,ij->i", A[others], np.linalg.solve(G, A[others].T).T)
-    (scores,) = spectrum_of(A, 2).leverage([A], scores=3.0)
+    (scores,) = moments_of(A, 2).leverage([A], scores=3.0)
     # The dense truth itself has few digits here: 1e14 against 1e3 in one matrix.
     np.testing.assert_allclose(scores[others], truth, rtol=2e-2)
     assert scores[17] == pytest.approx(1, abs=1e-6)
@@ -174,15 +174,15 @@ def test_a_ridge_on_rows_that_lose_digits():
 
 def test_sketched_scores_have_the_documented_error(A):
     truth = svd_scores(A)
-    (scores,) = spectrum_of(A, 2).leverage([A], scores="sketched", seed=3)
+    (scores,) = moments_of(A, 2).leverage([A], scores="sketched", seed=3)
     error = abs(scores - truth) / truth
     assert np.median(error) < 0.2
     assert np.quantile(error, 0.99) < 0.75
     assert scores.sum() == pytest.approx(D, rel=0.1)
-    (again,) = spectrum_of(A, 2).leverage([A], scores="sketched", seed=3)
+    (again,) = moments_of(A, 2).leverage([A], scores="sketched", seed=3)
     np.testing.assert_array_equal(scores, again)
     D7 = UGLY["dominant row 1e7"][0].astype(np.float32)
-    (scores,) = spectrum_of(D7, 2).leverage([D7], scores="sketched", seed=3)
+    (scores,) = moments_of(D7, 2).leverage([D7], scores="sketched", seed=3)
     assert np.median(abs(scores / svd_scores(D7, D) - 1)) < 0.2
 
 
@@ -191,7 +191,7 @@ def test_scores_through_a_map_are_those_of_the_mapped_rows(A):
     Z = np.hstack([A, np.ones((N, 1), dtype=np.float32)])
     T = np.eye(D, D + 1)
     T[:, -1] = rng(1).standard_normal(D) * 30
-    seen = spectrum_of(Z, 2)
+    seen = moments_of(Z, 2)
     X = Z.astype(np.float64) @ T.T
     np.testing.assert_allclose(seen.factor(map=T)(Z), svd_scores(X), rtol=1e-3)
     few = rng(2).permutation(D)[:7]
@@ -200,7 +200,7 @@ def test_scores_through_a_map_are_those_of_the_mapped_rows(A):
     np.testing.assert_allclose(ridge(Z), olss.leverage_scores(X, ridge=4.0), rtol=1e-3)
     assert ridge.dimension == pytest.approx(ridge(Z).sum(), rel=1e-3)
     dominated = Z * np.where(np.arange(N) == 5, np.float32(1e7), np.float32(1))[:, None]
-    held = spectrum_of(dominated, 2)
+    held = moments_of(dominated, 2)
     assert isinstance(held.sum, FactoredGram)
     truth = svd_scores(dominated.astype(np.float64) @ T.T, D)
     assert relative_error(held.factor(map=T)(dominated), truth) < 1e-3
@@ -210,12 +210,12 @@ def test_scores_through_a_map_are_those_of_the_mapped_rows(A):
 
 
 def test_nothing_changes_what_is_there(A):
-    seen = spectrum_of(A[:600])
+    seen = moments_of(A[:600])
     before = seen.to_bytes()
-    seen.plus(A[600:])
-    seen.merged(seen)
-    seen.minus(A[:5])
-    seen.scaled(0.5)
+    seen.update(A[600:])
+    seen.merge(seen)
+    seen.subtract(A[:5])
+    seen.scale(0.5)
     seen.leverage([A])
     assert seen.to_bytes() == before
     for bad, error, message in (
@@ -224,7 +224,7 @@ def test_nothing_changes_what_is_there(A):
         (np.zeros((0, D)), DataError, "at least one row"),
     ):
         with pytest.raises(error, match=message):
-            seen.plus(bad)
+            seen.update(bad)
     assert seen.to_bytes() == before
 
 
@@ -232,50 +232,50 @@ def test_nothing_changes_what_is_there(A):
 def test_merging_is_seeing_all(name):
     A, rank = UGLY[name]
     A = A.astype(np.float32)
-    parts = [spectrum_of(A[:500]), spectrum_of(A[500:900], 3), spectrum_of(A[900:], 40)]
+    parts = [moments_of(A[:500]), moments_of(A[500:900], 3), moments_of(A[900:], 40)]
     for order in ([0, 1, 2], [2, 0, 1]):
         seen = SeenMoments()
         for k in order:
-            seen = seen.merged(parts[k])
+            seen = seen.merge(parts[k])
         assert (seen.rows, seen.weight) == (N, N)
         assert relative_error(seen.leverage([A])[0], svd_scores(A, rank)) < 1e-3
-    assert SeenMoments().merged(SeenMoments()) == SeenMoments()
+    assert SeenMoments().merge(SeenMoments()) == SeenMoments()
     with pytest.raises(InputError, match="60 columns, found 3"):
-        parts[0].merged(SeenMoments().plus(np.ones((4, 3))))
+        parts[0].merge(SeenMoments().update(np.ones((4, 3))))
 
 
 def test_a_direction_that_only_one_of_two_has_survives_a_merge():
     A = np.hstack([rng().standard_normal((N, D - 1))] * 2)[:, : D + 10]
     B = A.copy()
     B[3, -1] += 1e-4
-    seen = SeenMoments().plus(A).merged(SeenMoments().plus(B))
+    seen = SeenMoments().update(A).merge(SeenMoments().update(B))
     both = np.vstack([A, B])
     assert relative_error(seen.leverage([both])[0], svd_scores(both, D)) < 1e-3
 
 
 def test_scaling_is_weighting(A):
-    seen = spectrum_of(A[:600]).scaled(0.25).plus(A[600:])
+    seen = moments_of(A[:600]).scale(0.25).update(A[600:])
     w = np.repeat([0.25, 1.0], 600)
     assert seen.weight == pytest.approx(w.sum())
     assert seen.rows == N
     (scores,) = seen.leverage([A])
     np.testing.assert_allclose(scores * w, olss.leverage_scores(A, weights=w), rtol=1e-3)
-    rows = spectrum_of(UGLY["dominant row 1e7"][0]).scaled(0.25)
+    rows = moments_of(UGLY["dominant row 1e7"][0]).scale(0.25)
     np.testing.assert_allclose(
         rows.leverage([A])[0] * 0.25,
-        spectrum_of(UGLY["dominant row 1e7"][0]).leverage([A])[0],
+        moments_of(UGLY["dominant row 1e7"][0]).leverage([A])[0],
         rtol=1e-9,
     )
     for bad in (0, -1.0, np.nan):
         with pytest.raises(InputError, match="factor must be a number above 0"):
-            seen.scaled(bad)
+            seen.scale(bad)
 
 
 @pytest.mark.parametrize("name", ["plain", "rank deficient", "rare pixels", "dead columns"])
 def test_rows_removed_are_as_if_never_seen(name):
     A, rank = UGLY[name]
     A = A.astype(np.float32)
-    left = spectrum_of(A, 2).minus(A[:300])
+    left = moments_of(A, 2).subtract(A[:300])
     assert (left.rows, left.weight) == (N - 300, N - 300)
     (scores,) = left.leverage([A[300:]])
     assert relative_error(scores, svd_scores(A[300:], rank)) < 1e-3
@@ -284,7 +284,7 @@ def test_rows_removed_are_as_if_never_seen(name):
 def test_a_column_whose_rows_are_all_removed_is_dead_again(A):
     A[:, 5] = 0
     A[7, 5] = 3.0
-    left = spectrum_of(A).minus(A[7:8])
+    left = moments_of(A).subtract(A[7:8])
     assert left.matrix[5].tolist() == [0.0] * D
     kept = np.delete(A, 7, axis=0)
     assert relative_error(left.leverage([kept])[0], svd_scores(kept)) < 1e-3
@@ -295,12 +295,12 @@ def test_removing_nearly_all_of_a_direction_says_that_digits_are_gone():
     A[:, 5] *= 0.01
     A[7, 5] = 30.0
     with pytest.warns(OlssWarning, match="known to about"):
-        spectrum_of(A).minus(A[7:8])
-    assert spectrum_of(A).minus(A) == SeenMoments()
+        moments_of(A).subtract(A[7:8])
+    assert moments_of(A).subtract(A) == SeenMoments()
     with pytest.raises(InputError, match="among the 1,200 seen, found 2,400"):
-        spectrum_of(A).minus(np.vstack([A, A]))
+        moments_of(A).subtract(np.vstack([A, A]))
     with pytest.raises(InputError, match="nothing has been seen"):
-        SeenMoments().minus(A)
+        SeenMoments().subtract(A)
 
 
 # More columns than a Gram matrix takes
@@ -316,7 +316,7 @@ def wide(monkeypatch):
 
 
 def test_wide_rows_are_held_by_frequent_directions(wide):
-    seen = spectrum_of(wide, 3)
+    seen = moments_of(wide, 3)
     shed = seen.sum.shed
     assert shed > 0
     G = wide.T @ wide
@@ -327,17 +327,17 @@ def test_wide_rows_are_held_by_frequent_directions(wide):
         inverse = np.linalg.inv(B.T @ B + ridge * np.eye(200))
         truth = np.einsum("ij,jk,ik->i", wide, inverse, wide)
         np.testing.assert_allclose(seen.leverage([wide], scores=scores)[0], truth, rtol=1e-8)
-    halves = spectrum_of(wide[:300]).merged(spectrum_of(wide[300:]))
+    halves = moments_of(wide[:300]).merge(moments_of(wide[300:]))
     assert halves.rows == 700
     assert np.linalg.eigvalsh(G - halves.sum.as_rows().T @ halves.sum.as_rows())[0] > -1e-6
     assert SeenMoments.from_bytes(seen.to_bytes()) == seen
-    more = SeenMoments.from_bytes(seen.to_bytes()).plus(wide)
-    assert more == seen.plus(wide)
-    assert seen.scaled(0.5).sum.shed == pytest.approx(shed / 2)
+    more = SeenMoments.from_bytes(seen.to_bytes()).update(wide)
+    assert more == seen.update(wide)
+    assert seen.scale(0.5).sum.shed == pytest.approx(shed / 2)
 
 
 def test_wide_rows_removed_leave_bounds_that_hold(wide):
-    left = spectrum_of(wide).minus(wide[:40]).minus(wide[40:300])
+    left = moments_of(wide).subtract(wide[:40]).subtract(wide[40:300])
     G = wide[300:].T @ wide[300:]
     B = left.sum.as_rows()
     gap = np.linalg.eigvalsh(G - B.T @ B)
@@ -347,7 +347,7 @@ def test_wide_rows_removed_leave_bounds_that_hold(wide):
 
 def test_few_wide_rows_are_known_exactly(wide):
     few = wide[:15]
-    seen = SeenMoments().plus(few)
+    seen = SeenMoments().update(few)
     assert seen.sum.shed == 0
     with pytest.warns(OlssWarning, match="carries no information"):
         np.testing.assert_allclose(seen.leverage([few])[0], 1.0, rtol=1e-6)
@@ -359,11 +359,11 @@ def test_few_wide_rows_are_known_exactly(wide):
 @pytest.mark.parametrize("name", ["plain", "rank deficient", "dominant row 1e9"])
 def test_bytes_bring_back_the_same_spectrum(name):
     A = UGLY[name][0].astype(np.float32)
-    seen = spectrum_of(A, 2)
+    seen = moments_of(A, 2)
     again = SeenMoments.from_bytes(seen.to_bytes())
     assert again == seen
-    assert again != seen.plus(A[:1])
-    assert again.plus(A).to_bytes() == seen.plus(A).to_bytes()
+    assert again != seen.update(A[:1])
+    assert again.update(A).to_bytes() == seen.update(A).to_bytes()
     np.testing.assert_array_equal(again.leverage([A])[0], seen.leverage([A])[0])
     assert SeenMoments.from_bytes(SeenMoments().to_bytes()) == SeenMoments()
     assert repr(again) == "SeenMoments(rows=1,200, columns=60)"
@@ -386,22 +386,22 @@ def test_bytes_bring_back_the_same_spectrum(name):
 )
 def test_damaged_bytes_are_refused(A, damage):
     with pytest.raises(FormatError, match="moments"):
-        SeenMoments.from_bytes(damage(spectrum_of(A).to_bytes()))
+        SeenMoments.from_bytes(damage(moments_of(A).to_bytes()))
 
 
 def test_questions_that_have_no_answer_say_why(A):
     with pytest.raises(InputError, match="no row can be scored"):
         SeenMoments().leverage([A])
     with pytest.raises(InputError, match="there is no 'exakt'"):
-        spectrum_of(A).leverage([A], scores="exakt")
+        moments_of(A).leverage([A], scores="exakt")
     with pytest.raises(InputError, match="needs size"):
-        spectrum_of(A).leverage([A], scores="ridge")
+        moments_of(A).leverage([A], scores="ridge")
     with pytest.raises(InputError, match=r"map must have shape \(k, 60\), found \(2, 3\)"):
-        spectrum_of(A).factor(map=np.ones((2, 3)))
+        moments_of(A).factor(map=np.ones((2, 3)))
     with pytest.warns(OlssWarning, match=r"20 rows of 60 columns.*ridge='auto'"):
-        spectrum_of(A[:20]).leverage([A[:20]])
+        moments_of(A[:20]).leverage([A[:20]])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        spectrum_of(A[:20]).leverage([A[:20]], scores=1.0)
-    assert isinstance(spectrum_of(A).sum, DenseGram)
-    assert spectrum_of(A).nbytes == 2 * 8 * D**2
+        moments_of(A[:20]).leverage([A[:20]], scores=1.0)
+    assert isinstance(moments_of(A).sum, DenseGram)
+    assert moments_of(A).nbytes == 2 * 8 * D**2

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from olss.core.pilot import fit_logistic, fit_ridge
+from olss.core.residual_scores import fit_logistic, fit_ridge
 
 
 def rows(seed, n=600, d=4):

@@ -1,0 +1,447 @@
+"""A sequential drift alarm: asked after every batch, wrong at most once in 1/alpha lifetimes.
+
+**Reference.** The rows held are thinned to a uniform sample of everything seen, as for
+`olss.diagnostics.drift`. Three quarters of it are set apart; all other rows held fix what a row
+is scored by: each column, and its novelty, in cells between quantiles. Those set apart are counted
+in them.
+
+**p-values.** A new row is ranked, by each score, among the rows counted so far, the new ones before
+it included, ties broken at random; then it is counted, too. If all these rows are exchangeable, the
+ranks are independent and uniform, whatever their law and however long this goes on (Vovk, Gammerman
+& Shafer 2005, theorem 8.2). Ranks among the reference alone would not be: all of them would share
+its chance deviation, and a test would find that in the end. Counts in cells are all that is kept.
+
+**Bets.** Each score starts with a capital of one and bets on its ranks p: over a batch a bettor e
+multiplies its capital by the product of 1 + e (p - 1/2), for several e from -2 to 2, after which
+bettors share a tenth of their capital. Not all capital is at stake: after k batches
+1 / (1 + log(1 + k)) is still in reserve, so that a change is found after a long time without one.
+Nobody can expect to win against uniform ranks: the capital is a martingale, and by Ville's (1939)
+inequality it ever reaches c with probability 1/c at most. Half of alpha is for novelty, the other
+half is divided among the columns: an alarm is capital 2/alpha for novelty, 2 d/alpha for one of d
+columns.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.core.blocks import is_arrow, to_numpy
+from olss.core.novelty import CLIP
+from olss.diagnostics.drift import find_left_out, thin
+from olss.errors import FormatError, InputError
+from olss.memory import engine
+from olss.memory.config import Config
+from olss.memory.encoder import NOTHING_TO_SCORE, Encoder, MissingIndicator
+from olss.memory.intake import TableKind, read_array, read_table
+from olss.memory.rows import Array, RowStore, length_of, take
+from olss.memory.state import State, create_generator, restore_generator
+from olss.tables.encoder import TableEncoder
+from olss.tables.frame_kind import FrameKind
+from olss.util import checks
+from olss.util import sparse as sp
+from olss.util.files import add_checksum, read_json, verify_checksum, write_json
+
+Floats: TypeAlias = NDArray[np.float64]
+Counts: TypeAlias = NDArray[np.int64]
+
+VERSION = 1
+FEWEST_ROWS = 40  # remembered, of equal weight
+APART = 0.75  # of them, to be ranked with new rows; the others held fix the scores
+EDGES = 16  # quantiles between cells
+MOST_COLUMNS = 64  # of wider rows, so many sums of columns are watched
+MOST_ROWS = 2_000  # of a batch, at random
+BETS = np.array([-2, -1, -0.5, -0.25, 0.25, 0.5, 1, 2])
+SHARED = 0.1  # of the capital, between bettors, after each batch
+RIDGE = 0.01  # of novelty, in parts of the mean eigenvalue
+NOVELTY = "novelty"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How rows are read and scored; fixed when a monitor is made.
+
+    Attributes
+    ----------
+    template : Array
+        No rows, of the kind to come.
+    target : str or None
+        A column of tables that is not looked at.
+    new_columns : str
+        What to do with columns unknown before.
+    encoder : Encoder
+    columns : (d,) int array
+        The encoded columns watched.
+    names : list of str
+        Their names, or those of sums of columns; the last is "novelty".
+    mean, deviation : (d,) arrays
+    directions : (k, k) array
+        Novelty of z is the squared length of z @ directions.
+    edges : list of arrays
+        For each score, the quantiles between cells.
+    """
+
+    template: Array
+    target: str | None
+    new_columns: str
+    encoder: Encoder
+    columns: Counts
+    names: list[str]
+    mean: Floats
+    deviation: Floats
+    directions: Floats
+    edges: list[Floats]
+
+    def read(self, rows: Any) -> Array:
+        """Return rows as those the sketch held, or raise `InputError`."""
+        held = RowStore({"X": self.template})
+        if not is_arrow(self.template):
+            return read_array(to_numpy(rows), held=held, pad=None)
+        kind = TableKind(FrameKind("pyarrow", self.template.schema), None, self.target)
+        return read_table(rows, held=held, known=kind, new_columns=self.new_columns)
+
+    def scores(self, X: Array) -> Floats:
+        """Return the scores (n, k + 1) of rows: columns, and novelty."""
+        z = _fold(_encode(self.encoder, X)[:, self.columns], len(self.names) - 1)
+        z = np.clip((z - self.mean) / self.deviation, -CLIP, CLIP)
+        return np.column_stack([z, ((z @ self.directions) ** 2).sum(axis=1)])
+
+    def cells(self, X: Array) -> Counts:
+        """Return the cell of each score of each row, (n, k + 1)."""
+        found = [
+            np.searchsorted(edges, values, "left") + np.searchsorted(edges, values, "right")
+            for edges, values in zip(self.edges, self.scores(X).T, strict=True)
+        ]
+        return np.column_stack(found)
+
+
+class Monitor:
+    """A drift alarm to be asked after every batch; made by `olss.Sketch.monitor`.
+
+    It compares with what the sketch remembered when it was made, and needs the sketch no more.
+
+    Attributes
+    ----------
+    alarm : bool
+        Whether there has been an alarm. It stays: make a new monitor afterwards.
+    alpha : float
+        The probability that a monitor ever raises an alarm while rows are exchangeable with those
+        remembered, at most.
+    evidence : float
+        The largest capital of a score, in parts of what is its own; at 1 / alpha it is an alarm.
+    batches, rows : int
+        Batches and rows seen by the monitor.
+    names : list of str
+        What is watched: columns, and "novelty" for all of them together.
+    left_out : dict of str to str
+        Columns that are not watched, and why.
+    cause : str or None
+        What raised the alarm.
+
+    Examples
+    --------
+    >>> from olss import Sketch
+    >>> rng = np.random.default_rng(0)
+    >>> sketch = Sketch(size=500, seed=0).update(rng.standard_normal((5_000, 3)))
+    >>> monitor = sketch.monitor(alpha=0.01)
+    >>> any(monitor.update(rng.standard_normal((100, 3))) for day in range(50))
+    False
+    >>> for day in range(10):
+    ...     if monitor.update(rng.standard_normal((100, 3)) + [0, 0.7, 0]):
+    ...         break
+    >>> print(monitor)
+    drift alarm at batch 51 by column 1: evidence 1.6e+04, alarms at 100; 5,100 rows
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        counts: list[Counts],
+        alpha: float,
+        generator: dict[str, Any],
+        left_out: dict[str, str],
+    ) -> None:
+        self.alpha = alpha
+        self.left_out = left_out
+        self.names = reader.names
+        self.batches = self.rows = 0
+        self.alarmed_at: int | None = None
+        self.cause: str | None = None
+        self._reader = reader
+        self._counts = counts
+        self._generator = generator
+        # Logarithms of the capital at stake, of each score and bettor.
+        self._stakes = np.full((len(reader.names), len(BETS)), -np.inf)
+
+    @property
+    def alarm(self) -> bool:
+        """Whether there has been an alarm."""
+        return self.alarmed_at is not None
+
+    def __bool__(self) -> bool:
+        return self.alarm
+
+    @property
+    def evidence(self) -> float:
+        """The largest capital of a score, in parts of what is its own."""
+        with np.errstate(over="ignore"):
+            return float(np.exp(np.max(self._evidence())))
+
+    def _evidence(self) -> Floats:
+        """Return the logarithm of the evidence of each score."""
+        watched = len(self.names) - 1
+        share = np.array([1 / (2 * watched)] * watched + [1 / 2])
+        capital = np.logaddexp(_log_sum(self._stakes), np.log(_reserve(self.batches)))
+        found: Floats = capital + np.log(share)
+        return found
+
+    def __repr__(self) -> str:
+        what = f"no alarm after {self.batches:,} batches: evidence {self.evidence:.2g}"
+        if self.alarm:
+            cause = self.cause if self.cause == NOVELTY else f"column {self.cause}"
+            what = (
+                f"drift alarm at batch {self.alarmed_at:,} by {cause}: evidence {self.evidence:.2g}"
+            )
+        return f"{what}, alarms at {1 / self.alpha:g}; {self.rows:,} rows"
+
+    def update(self, rows: Any) -> Self:
+        """Look at a batch of rows; the monitor is true in an ``if`` from the first alarm on.
+
+        A failed call leaves the monitor unchanged. Of more than 2,000 rows, 2,000 are looked at.
+
+        Parameters
+        ----------
+        rows : array (n, ...) or table
+            Rows as for `olss.Sketch.update`; a target may be among the columns of a table.
+        """
+        X = self._reader.read(rows)
+        n = length_of(X)
+        if not n:
+            raise InputError("rows must have at least one row, found none.")
+        rng = restore_generator(self._generator)
+        if n > MOST_ROWS:
+            X = take(X, np.sort(rng.choice(n, MOST_ROWS, replace=False)))
+        cells = self._reader.cells(X)
+        counts, gains = [], []
+        for known, mine in zip(self._counts, cells.T, strict=True):
+            p, known = rank(known, mine, rng)
+            counts.append(known)
+            gains.append(np.log1p(BETS[:, None] * (p - 0.5)).sum(axis=1))
+        k = self.batches
+        fresh = np.log((_reserve(k) - _reserve(k + 1)) / len(BETS))
+        stakes = np.logaddexp(self._stakes, fresh) + np.array(gains)
+        pooled = _log_sum(stakes)[:, None] - np.log(len(BETS))
+        self._stakes = np.logaddexp(np.log(1 - SHARED) + stakes, np.log(SHARED) + pooled)
+        self._counts, self._generator = counts, dict(rng.bit_generator.state)
+        self.batches, self.rows = k + 1, self.rows + n
+        found = self._evidence()
+        if self.alarmed_at is None and found.max() >= -np.log(self.alpha):
+            self.alarmed_at, self.cause = self.batches, self.names[int(found.argmax())]
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what there is to know as a dictionary, as ``--json`` prints it."""
+        return {
+            "alarm": self.alarm, "alpha": self.alpha, "evidence": self.evidence,
+            "batches": self.batches, "rows": self.rows, "alarmed_at": self.alarmed_at,
+            "cause": self.cause, "left_out": self.left_out,
+        }  # fmt: skip
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the monitor to a JSON file, whole or not at all; `load` continues from it."""
+        reader, encoder = self._reader, self._reader.encoder
+        plan, gaps, template = encoder.plan, encoder.gaps, reader.template
+        rows: dict[str, Any] = {"shape": list(template.shape[1:])}
+        if is_arrow(template):
+            rows |= {"schema": base64.b64encode(template.schema.serialize()).decode()}
+        else:
+            rows |= {"dtype": str(template.dtype)}
+        content = {
+            "version": VERSION,
+            "alpha": self.alpha,
+            "batches": self.batches,
+            "rows": self.rows,
+            "alarmed_at": self.alarmed_at,
+            "cause": self.cause,
+            "left_out": self.left_out,
+            "names": self.names,
+            "template": rows,
+            "target": reader.target,
+            "new_columns": reader.new_columns,
+            "plan": None if plan is None else plan.to_json(),
+            "gaps": None if gaps is None else gaps.to_json(),
+            "columns": reader.columns.tolist(),
+            "mean": reader.mean.tolist(),
+            "deviation": reader.deviation.tolist(),
+            "directions": reader.directions.tolist(),
+            "edges": [edges.tolist() for edges in reader.edges],
+            "counts": [known.tolist() for known in self._counts],
+            "stakes": np.maximum(self._stakes, -1e300).tolist(),  # JSON has no infinity
+            "generator": self._generator,
+        }
+        write_json(Path(path), add_checksum(content))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a monitor that `save` wrote."""
+        import pyarrow as pa
+
+        content = read_json(Path(path))
+        if not isinstance(content, dict) or "stakes" not in content:
+            raise FormatError(f"{path} is not a monitor written by Monitor.save.")
+        content = verify_checksum(content, path)
+        if content["version"] != VERSION:
+            raise FormatError(f"{path} is a monitor of another version of olss; make a new one.")
+        given = content["template"]
+        if "schema" in given:
+            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(given["schema"])))
+            template = schema.empty_table()
+        else:
+            template = np.empty((0, *given["shape"]), dtype=given["dtype"])
+        plan, gaps = content["plan"], content["gaps"]
+        reader = Reader(
+            template,
+            content["target"],
+            content["new_columns"],
+            Encoder(
+                plan=None if plan is None else TableEncoder.from_json(plan),
+                gaps=None if gaps is None else MissingIndicator.from_json(gaps),
+            ),
+            np.array(content["columns"], dtype=np.int64),
+            content["names"],
+            np.array(content["mean"], dtype=np.float64),
+            np.array(content["deviation"], dtype=np.float64),
+            np.array(content["directions"], dtype=np.float64),
+            [np.array(edges, dtype=np.float64) for edges in content["edges"]],
+        )
+        counts = [np.array(known, dtype=np.int64) for known in content["counts"]]
+        found = cls(reader, counts, content["alpha"], content["generator"], content["left_out"])
+        found.batches, found.rows = content["batches"], content["rows"]
+        found.alarmed_at, found.cause = content["alarmed_at"], content["cause"]
+        found._stakes = np.array(content["stakes"], dtype=np.float64)
+        return found
+
+
+def create_monitor(config: Config, state: State, alpha: float, seed: int | None) -> Monitor:
+    """Return a monitor that compares with what a sketch remembers now."""
+    alpha = checks.number("alpha", alpha, above=0, below=1)
+    if config.features is not None:
+        raise InputError("monitor is not supported with features=, which may change over time.")
+    held = state.rows
+    if sp.issparse(held["X"]):
+        raise InputError("monitor needs dense rows or tables, found sparse rows.")
+    encoder = replace(engine.comparison_encoder(config, state), features=None)
+    if encoder.has_no_features:
+        raise InputError(f"monitor: {NOTHING_TO_SCORE}")
+    generator = create_generator(seed)
+    rng = restore_generator(generator)
+    uniform = thin(held["weight"], len(held), rng)
+    if len(uniform) < FEWEST_ROWS:
+        raise InputError(
+            f"monitor needs {FEWEST_ROWS} remembered rows of equal weight, found {len(uniform)} "
+            f"(of {len(held)} rows held). Update the sketch first, or make it larger."
+        )
+    apart = uniform[: round(APART * len(uniform))]
+    others = np.setdiff1d(np.arange(len(held)), apart)
+    encoded = _encode(encoder, held["X"])
+    names = [str(j) for j in range(encoded.shape[1])]
+    if encoder.plan is not None:
+        names = encoder.plan.labels()
+        encoded = encoded[:, : len(names)]
+    left_out = find_left_out(config, state, encoder, encoded, names, None)
+    columns = np.array([j for j, name in enumerate(names) if name not in left_out], dtype=np.int64)
+    if not len(columns):
+        raise InputError(f"monitor: no column is left to watch; left out: {', '.join(left_out)}.")
+    watched = [names[j] for j in columns]
+    if len(columns) > MOST_COLUMNS:
+        watched = [f"sum {k} of columns" for k in range(MOST_COLUMNS)]
+    z, weight = _fold(encoded[others][:, columns], len(watched)), held["weight"][others]
+    weight = weight / weight.sum()
+    mean = weight @ z
+    deviation = np.sqrt(weight @ (z - mean) ** 2)
+    deviation = np.maximum(deviation, 1e-9 * (1 + np.abs(mean)))
+    z = np.clip((z - mean) / deviation, -CLIP, CLIP)
+    values, vectors = np.linalg.eigh((z.T * weight) @ z)
+    directions = vectors / np.sqrt(np.maximum(values, 0) + RIDGE * values.mean() + 1e-12)
+    template = held["X"].slice(0, 0) if is_arrow(held["X"]) else to_numpy(held["X"][:0])
+    reader = Reader(
+        template,
+        None if state.table is None else state.table.target,
+        config.new_columns,
+        encoder,
+        columns,
+        [*watched, NOVELTY],
+        mean,
+        deviation,
+        directions,
+        [],
+    )
+    order = np.random.default_rng(0).permutation(len(others))
+    scores = reader.scores(take(held["X"], others[order]))
+    reader = replace(reader, edges=[_quantiles(s, weight[order]) for s in scores.T])
+    cells = reader.cells(take(held["X"], apart))
+    counts = [
+        np.bincount(mine, minlength=2 * len(edges) + 1)
+        for mine, edges in zip(cells.T, reader.edges, strict=True)
+    ]
+    return Monitor(reader, counts, alpha, dict(rng.bit_generator.state), left_out)
+
+
+def rank(known: Counts, cells: Counts, rng: np.random.Generator) -> tuple[Floats, Counts]:
+    """Return the ranks p of new values, one after the other, and the counts with all of them.
+
+    p = (values above + u (equal values, its own included)) / values, u uniform: for exchangeable
+    values these are independent and uniform on [0, 1].
+    """
+    n, width = len(cells), len(known)
+    before = np.zeros((n, width), dtype=np.int64)
+    before[np.arange(n), cells] = 1
+    up_to = known + np.cumsum(before, axis=0)  # with the value itself
+    at_least = np.cumsum(up_to[:, ::-1], axis=1)[:, ::-1]
+    line = np.arange(n)
+    equal = up_to[line, cells]
+    above = at_least[line, cells] - equal
+    p = (above + rng.random(n) * equal) / up_to.sum(axis=1)
+    return p, up_to[-1]
+
+
+def _reserve(batches: int) -> float:
+    """Return the capital not yet at stake after so many batches."""
+    return float(1 / (1 + np.log1p(batches)))
+
+
+def _log_sum(stakes: Floats) -> Floats:
+    found: Floats = np.logaddexp.reduce(stakes, axis=1)
+    return found
+
+
+def _encode(encoder: Encoder, X: Array) -> Floats:
+    encoded = to_numpy(encoder.encode(X))
+    return np.asarray(encoded.reshape(len(encoded), -1), dtype=np.float64)
+
+
+def _fold(values: Floats, width: int) -> Floats:
+    """Return sums of columns with random signs, `width` of them, if there are more columns."""
+    columns = values.shape[1]
+    if columns == width:
+        return values
+    rng = np.random.default_rng(columns)
+    place, sign = rng.permutation(columns) % width, rng.choice([-1.0, 1.0], columns)
+    folded: Floats = values @ sp.csr_array(
+        (sign, (np.arange(columns), place)), shape=(columns, width)
+    )
+    return folded
+
+
+def _quantiles(values: Floats, weight: Floats) -> Floats:
+    """Return the values below which 1/17, 2/17, ... of the weight is, each once."""
+    order = np.argsort(values, kind="stable")
+    share = np.cumsum(weight[order])
+    wanted = np.arange(1, EDGES + 1) / (EDGES + 1) * share[-1]
+    return np.unique(values[order][np.minimum(np.searchsorted(share, wanted), len(order) - 1)])

@@ -1,0 +1,636 @@
+"""Error bars for any statistic: built-in statistics, and what `Sketch.estimate` returns of them.
+
+A statistic is a function of rows and weights. Computed with the weights of a sketch it estimates
+the statistic of everything seen; computed again with each of the replicate weights
+(`olss.core.estimation.replicate_weights`) it varies as if the rows had been sampled again.
+
+>>> import numpy as np, olss
+>>> from olss.statistics import quantile
+>>> rng = np.random.default_rng(0)
+>>> delay = rng.exponential(10, 20_000)
+>>> sketch = olss.Sketch(size=1_000, seed=0).update({"delay": delay, "hour": rng.random(20_000)})
+>>> found = sketch.estimate(statistic=quantile("delay", 0.9))
+>>> low, high = found.interval()
+>>> bool(low < np.quantile(delay, 0.9) < high)
+True
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olss.core.blocks import to_numpy
+from olss.core.estimation import DAMPING
+from olss.diagnostics.estimates import LEAST_ROWS, label_text
+from olss.diagnostics.select import find_matches
+from olss.errors import InputError
+from olss.tables.frames import is_table, to_arrow
+from olss.tables.schema import as_numbers
+from olss.util import checks
+from olss.util.text import align_columns
+
+__all__ = [
+    "StatisticEstimate",
+    "StatisticEstimates",
+    "correlation",
+    "difference",
+    "median",
+    "quantile",
+    "ratio",
+]
+
+Floats: TypeAlias = NDArray[np.float64]
+Column: TypeAlias = str | int | Callable[[Any], Any]
+Ends: TypeAlias = Callable[[float], tuple[Any, Any]]
+Condition: TypeAlias = Mapping[str, Any] | Callable[[Any], Any]
+
+SHOWN = 20  # groups, and entries of an array, that are printed
+
+
+@dataclass(frozen=True, repr=False)
+class Statistic:
+    """A built-in statistic: a function of rows and weights that reads its columns once.
+
+    Attributes
+    ----------
+    name : str
+    bind : callable
+        A function of rows that returns a function of weights.
+    ends : callable, optional
+        A function of rows, weights and replicates that returns one of t, Student's quantile, which
+        returns the ends of an interval, where better ones than value ± t se are known.
+    """
+
+    name: str
+    bind: Callable[[Any], Callable[[Floats], Any]]
+    ends: Callable[[Any, Floats, Floats], Ends] | None = None
+
+    def __call__(self, rows: Any, weights: Any) -> Any:
+        """Return the statistic of rows with these weights."""
+        return self.bind(rows)(np.asarray(weights, dtype=np.float64))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def quantile(column: Column, q: float | Sequence[float]) -> Statistic:
+    """Return the statistic "quantile of a column", or several quantiles as an array.
+
+    Weights are centred on their rows, and values between rows interpolated: with equal weights the
+    definition of Hazen. Rows whose value is missing are left out. The interval is Woodruff's
+    (1952): the values at either end of an interval of the share of rows below the quantile.
+
+    Parameters
+    ----------
+    column : str, int or callable
+        The name of a column, its number (arrays), or a function of the rows that returns it.
+    q : float from 0 to 1, or several
+
+    Examples
+    --------
+    >>> quantile("x", 0.5)({"x": [1.0, 2.0, 10.0]}, [1, 1, 2])
+    4.666666666666666
+    """
+    levels = np.asarray(q, dtype=np.float64)
+    if levels.size == 0 or not ((levels >= 0) & (levels <= 1)).all():
+        raise InputError(f"q must be from 0 to 1, found {q!r}.")
+
+    def bind(rows: Any) -> Callable[[Floats], Any]:
+        places, x = _sorted(rows, column)
+        return lambda weights: _quantile(x, weights[places], levels)
+
+    def ends(rows: Any, weights: Floats, replicates: Floats) -> Ends:
+        places, x = _sorted(rows, column)
+        w = weights[places]
+        value = _quantile(x, w, levels)
+        below = np.interp(value, x, _shares(w))  # of equal values, the share before one of them
+        each = np.array([np.interp(value, x, _shares(column)) for column in replicates[places].T])
+        se = DAMPING * np.sqrt(np.mean((each - below) ** 2, axis=0))
+        return lambda t: (_quantile(x, w, levels - t * se), _quantile(x, w, levels + t * se))
+
+    return Statistic(f"quantile({_name(column)}, {q})", bind, ends)
+
+
+def _sorted(rows: Any, column: Column) -> tuple[NDArray[np.int64], Floats]:
+    """Return the places of the rows that have a value, in the order of these, and the values."""
+    (x,), there = _read(rows, column)
+    order = np.argsort(x, kind="stable")
+    return np.flatnonzero(there)[order], x[order]
+
+
+def _shares(weights: Floats) -> Floats:
+    """Return the share of the weights before the middle of each."""
+    return np.asarray((np.cumsum(weights) - weights / 2) / weights.sum())
+
+
+def _quantile(x: Floats, weights: Floats, levels: Floats) -> Any:
+    if not len(x):
+        return np.full(levels.shape, np.nan)[()]
+    found = np.interp(levels, _shares(weights), x)
+    return found if levels.ndim else float(found)
+
+
+def median(column: Column) -> Statistic:
+    """Return the statistic "median of a column"; see `quantile`.
+
+    Examples
+    --------
+    >>> median("x")({"x": [1.0, 2.0, 10.0]}, [1, 1, 1])
+    2.0
+    """
+    return replace(quantile(column, 0.5), name=f"median({_name(column)})")
+
+
+def ratio(numerator: Column, denominator: Column) -> Statistic:
+    """Return the statistic "total of one column over the total of another".
+
+    Rows in which either is missing are left out.
+
+    Examples
+    --------
+    >>> ratio("late", "flights")({"late": [1, 2], "flights": [10, 10]}, [3, 1])
+    0.125
+    """
+
+    def bind(rows: Any) -> Callable[[Floats], Any]:
+        (x, y), there = _read(rows, numerator, denominator)
+
+        def compute(weights: Floats) -> float:
+            w = weights[there]
+            below = float(w @ y)
+            return float(w @ x) / below if below else np.nan
+
+        return compute
+
+    return Statistic(f"ratio({_name(numerator)}, {_name(denominator)})", bind)
+
+
+def correlation(first: Column, second: Column) -> Statistic:
+    """Return the statistic "Pearson correlation of two columns".
+
+    Rows in which either is missing are left out. It is undefined for a constant column.
+
+    Examples
+    --------
+    >>> round(correlation("a", "b")({"a": [1, 2, 3], "b": [1, 2, 4]}, [1, 1, 1]), 4)
+    0.982
+    """
+
+    def bind(rows: Any) -> Callable[[Floats], Any]:
+        pair, there = _read(rows, first, second)
+
+        def compute(weights: Floats) -> float:
+            w = weights[there]
+            if not len(w):
+                return np.nan
+            centred = pair - (pair @ w / w.sum())[:, None]
+            (a, c), (_, b) = (centred * w) @ centred.T
+            sizes = np.abs(pair).max(axis=1) ** 2 * w.sum()
+            if a <= 1e-24 * sizes[0] or b <= 1e-24 * sizes[1]:
+                return np.nan
+            return float(c / np.sqrt(a * b))
+
+        return compute
+
+    return Statistic(f"correlation({_name(first)}, {_name(second)})", bind)
+
+
+def difference(
+    of: Column | Callable[[Any, Any], Any], first: Condition, second: Condition
+) -> Statistic:
+    """Return the statistic "difference between two groups of rows", first minus second.
+
+    Parameters
+    ----------
+    of : str, int or statistic
+        A column, whose means are compared, or a statistic such as ``median("delay")``.
+    first, second : mapping of str to value, or callable
+        Which rows are in each group: columns and their values, as `where` of `Sketch.estimate`,
+        or a function of the rows that returns True or False for each.
+
+    Examples
+    --------
+    >>> rows = {"delay": [5.0, 7.0, 1.0], "carrier": ["UA", "UA", "AA"]}
+    >>> difference("delay", {"carrier": "UA"}, {"carrier": "AA"})(rows, [1, 1, 1])
+    5.0
+    """
+    inner = of if callable(of) and not isinstance(of, str | int) else _mean(of)
+
+    def bind(rows: Any) -> Callable[[Floats], Any]:
+        sides = []
+        for name, condition in (("first", first), ("second", second)):
+            places = np.flatnonzero(_matches(rows, condition, name))
+            sides.append((places, _bind(inner, _take(rows, places))))
+
+        def compute(weights: Floats) -> Any:
+            (a, one), (b, other) = sides
+            if not len(a) or not len(b):
+                return np.nan
+            return one(weights[a]) - other(weights[b])
+
+        return compute
+
+    shown = repr(of) if isinstance(of, Statistic) else _name(of)
+    return Statistic(f"difference({shown}, {_condition(first)}, {_condition(second)})", bind)
+
+
+@dataclass(frozen=True, repr=False)
+class StatisticEstimate:
+    """A statistic of everything seen, with its standard error; its `str` is to be read.
+
+    Attributes
+    ----------
+    value : float, array or dict of these
+        The statistic of the rows kept with their weights.
+    se : the same shape
+        Its standard error.
+    rows : int
+        Rows kept that it is computed from.
+    replicates : array (R, ...) or dict of these
+        The statistic with each of the replicate weights. The standard error is twice their root
+        mean square distance from `value` (of a quantile, a quarter of the length of its interval).
+    too_few : bool
+        Whether these rows are too few for an interval.
+    """
+
+    value: Any
+    se: Any
+    rows: int
+    replicates: Any
+    too_few: bool
+    _freedom: float
+    _ends: Ends | None = None
+
+    def interval(self, level: float = 0.95) -> tuple[Any, Any]:
+        """Return the ends of an interval that holds the true statistic; NaN with too few rows.
+
+        It is value ± t se, t being the quantile of Student's distribution with as many degrees of
+        freedom as there are replicates or effective rows, less one. Quantiles have an interval that
+        need not be symmetric.
+        """
+        if not (isinstance(level, int | float) and 0 < level < 1):
+            raise InputError(f"level must be a number between 0 and 1, found {level!r}.")
+        from scipy.special import stdtrit  # slow to load
+
+        t = np.nan if self.too_few else float(stdtrit(self._freedom, 0.5 + level / 2))
+        if self._ends is not None and not self.too_few:
+            return self._ends(t)
+        low = _map(lambda value, se: value - t * se, self.value, self.se)
+        return low, _map(lambda value, se: value + t * se, self.value, self.se)
+
+    def lines(self, level: float = 0.95) -> Iterator[tuple[str, str, str]]:
+        """Yield the name of each number ("" if there is one), the number, and its interval."""
+        value, low, high = (
+            part if isinstance(part, dict) else {"": part}
+            for part in (self.value, *self.interval(level))
+        )
+        for key, number in value.items():
+            ends = zip(np.ravel(number), np.ravel(low[key]), np.ravel(high[key]), strict=True)
+            for place, (middle, a, b) in enumerate(ends):
+                index = f"[{place}]" if np.ndim(number) else ""
+                between = "too few rows" if self.too_few else f"{a:.4g} to {b:.4g}"
+                yield f"{key}{index}", f"{middle:.4g}", between
+
+    def __str__(self) -> str:
+        shown = list(self.lines())
+        lines = align_columns([["", "estimate", "95%"], *map(list, shown[:SHOWN])], left=1)
+        more = f", {len(shown) - SHOWN:,} numbers more" if len(shown) > SHOWN else ""
+        return "\n".join([*lines, f"from {self.rows:,} rows kept{more}"])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True, repr=False)
+class StatisticEstimates:
+    """A statistic by group; its `str` is a table to read.
+
+    ``estimates["Ulm"]`` is the `StatisticEstimate` of one group; iteration gives pairs of name and
+    `StatisticEstimate`.
+
+    Attributes
+    ----------
+    groups : dict of str to array
+        The columns that name a group, each with a value a group.
+    estimates : list of StatisticEstimate
+        One a group. Where the statistic is undefined (NaN) with all rows, it has no interval.
+    """
+
+    groups: dict[str, NDArray[Any]]
+    estimates: list[StatisticEstimate]
+
+    @property
+    def value(self) -> Any:
+        """The statistic of each group, as an array with a row a group, or a dict of these."""
+        return _stack([one.value for one in self.estimates])
+
+    @property
+    def se(self) -> Any:
+        """The standard errors, as `value`."""
+        return _stack([one.se for one in self.estimates])
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Rows kept of each group."""
+        return np.array([one.rows for one in self.estimates])
+
+    def interval(self, level: float = 0.95) -> tuple[Any, Any]:
+        """Return the ends of the intervals of all groups, each as `value`."""
+        ends = [one.interval(level) for one in self.estimates]
+        return _stack([low for low, _ in ends]), _stack([high for _, high in ends])
+
+    def __len__(self) -> int:
+        return len(self.estimates)
+
+    def __iter__(self) -> Iterator[tuple[Any, StatisticEstimate]]:
+        columns = [column.tolist() for column in self.groups.values()]
+        for names, one in zip(zip(*columns, strict=True), self.estimates, strict=True):
+            yield names[0] if len(names) == 1 else names, one
+
+    def __getitem__(self, group: Any) -> StatisticEstimate:
+        for name, one in self:
+            if name == group:
+                return one
+        raise InputError(f"no row kept has {', '.join(self.groups)} {group!r}.")
+
+    def __str__(self) -> str:
+        table = [[*self.groups, "rows", "", "estimate", "95%"]]
+        for names, one in list(self)[:SHOWN]:
+            labels = [label_text(name) for name in (names if isinstance(names, tuple) else [names])]
+            table += [[*labels, f"{one.rows:,}", *line] for line in one.lines()]
+        lines = align_columns(table, left=len(self.groups))
+        if len(self) > SHOWN:
+            lines.append(f"the first {SHOWN} of {len(self):,} groups")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def evaluate_groups(
+    statistic: Callable[..., Any],
+    take: Callable[[NDArray[np.int64]], tuple[Any, Any]],
+    weight: Floats,
+    replicates: Floats,
+    drawn: NDArray[np.bool_],
+    groups: dict[str, NDArray[Any]],
+    code: NDArray[np.int64],
+) -> StatisticEstimates:
+    """Return a statistic of each group of rows; see `evaluate`.
+
+    Parameters
+    ----------
+    take : callable
+        A function of places that returns these rows and their targets.
+    groups : dict of str to (g,) array
+        What the groups are called.
+    code : (n,) int array
+        The group of each row, -1 for none.
+    """
+    found: list[StatisticEstimate] = []
+    for number, names in enumerate(zip(*groups.values(), strict=True)):
+        at = np.flatnonzero(code == number)
+        label = ", ".join(f"{k} {label_text(v)}" for k, v in zip(groups, names, strict=True))
+        rows, y = take(at)
+        place = f" of the rows with {label}"
+        one = evaluate(statistic, rows, y, weight[at], replicates[at], drawn[at], place)
+        if found and _shape(found[0].value) != _shape(one.value):
+            raise InputError(
+                f"statistic{place}, returned {_shape(one.value)}, and "
+                f"{_shape(found[0].value)} for the first group. It must return the same for all."
+            )
+        found.append(one)
+    return StatisticEstimates(groups, found)
+
+
+def evaluate(
+    statistic: Callable[..., Any],
+    rows: Any,
+    y: Any,
+    weight: Floats,
+    replicates: Floats,
+    drawn: NDArray[np.bool_],
+    place: str = "",
+) -> StatisticEstimate:
+    """Return a statistic of rows, computed with their weights and with all replicates of these.
+
+    Parameters
+    ----------
+    statistic : callable
+        A function of (rows, weights), or of (rows, y, weights).
+    rows, y : the rows, and their targets
+    weight : (n,) array
+    replicates : (n, R) array
+    drawn : (n,) bool array
+        Which rows might have been missed.
+    place : str
+        What the rows are, for messages.
+    """
+    compute = _bind(statistic, rows, y)
+    value = _result(compute(weight), f"statistic{place}")
+    undefined = _has_nan(value)
+    if undefined and not place:
+        raise InputError(
+            "statistic returned NaN for the rows kept; leave out rows with missing values, or with "
+            "where= rows for which it is undefined."
+        )
+    several = []
+    for number, column in enumerate(replicates.T if not undefined else (), start=1):
+        where = f"statistic{place}, with replicate {number} of {replicates.shape[1]} of the weights"
+        try:
+            one = _result(compute(np.ascontiguousarray(column)), where)
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"{where}, raised {type(error).__name__}: {error}. It must be defined for any "
+                "positive weights."
+            ) from error
+        if _shape(one) != _shape(value):
+            raise InputError(
+                f"{where}, returned {_shape(one)}, and {_shape(value)} with the weights of the "
+                "sketch. It must return the same numbers for any weights; fix what it depends on."
+            )
+        if _has_nan(one):
+            raise InputError(f"{where}, returned NaN. It must be defined for any positive weights.")
+        several.append(one)
+    spread = _stack(several or [_map(lambda v: np.full(np.shape(v), np.nan), value)])
+    se = _map(lambda v, r: DAMPING * np.sqrt(np.mean((r - v) ** 2, axis=0))[()], value, spread)
+    w = weight[drawn]
+    effective = float(w.sum() ** 2 / (w**2).sum()) if len(w) else np.inf
+    few = undefined or len(weight) < LEAST_ROWS or effective < LEAST_ROWS - 1e-9
+    freedom = max(1.0, min(replicates.shape[1], effective) - 1)
+    ends = statistic.ends if isinstance(statistic, Statistic) else None
+    better = None if ends is None or undefined else ends(rows, weight, replicates)
+    if better is not None:
+        low, high = better(1.96)
+        se = (high - low) / (2 * 1.96)
+    return StatisticEstimate(value, se, len(weight), spread, bool(few), freedom, better)
+
+
+def _bind(statistic: Callable[..., Any], rows: Any, y: Any = None) -> Callable[[Floats], Any]:
+    """Return the statistic of these rows as a function of their weights."""
+    if isinstance(statistic, Statistic):
+        return statistic.bind(rows)
+    return (
+        (lambda weights: statistic(rows, y, weights))
+        if takes_target(statistic)
+        else (lambda weights: statistic(rows, weights))
+    )
+
+
+def takes_target(statistic: Callable[..., Any]) -> bool:
+    """Return whether a statistic is a function of (rows, y, weights)."""
+    try:
+        parameters = inspect.signature(statistic).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in plain and p.default is p.empty for p in parameters) == 3
+
+
+def _mean(column: Any) -> Statistic:
+    def bind(rows: Any) -> Callable[[Floats], Any]:
+        (x,), there = _read(rows, column)
+
+        def compute(weights: Floats) -> float:
+            w = weights[there]
+            return float(w @ x / w.sum()) if len(w) else np.nan
+
+        return compute
+
+    return Statistic(f"mean({_name(column)})", bind)
+
+
+def _read(rows: Any, *columns: Column) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return columns as numbers, (columns, n), of the rows that have all, and which these are."""
+    numbers = np.array([_numbers(rows, column) for column in columns])
+    there = ~np.isnan(numbers).any(axis=0)
+    return numbers[:, there], there
+
+
+def _numbers(rows: Any, column: Column) -> Floats:
+    values: Any
+    if callable(column):
+        values = column(rows)
+    elif is_table(rows):
+        checks.column("column", column, _names(rows))
+        values = as_numbers(_arrow_column(rows, str(column)))
+    elif isinstance(column, int) and np.ndim(rows) == 2 and -rows.shape[1] <= column:
+        checks.integer("column", column, minimum=-rows.shape[1], maximum=rows.shape[1] - 1)
+        values = rows[:, [column]].toarray()[:, 0] if hasattr(rows, "toarray") else rows[:, column]
+    else:
+        raise InputError(
+            f"column must be the number of a column of X, or a function of X, found {column!r}."
+        )
+    array = np.empty(0, dtype=object) if values is None else to_numpy(np.asarray(values))
+    if array.ndim != 1 or array.dtype.kind not in "biuf":
+        raise InputError(f"column {_name(column)} must hold one number a row.")
+    return array.astype(np.float64)
+
+
+def _names(rows: Any) -> list[str]:
+    if isinstance(rows, Mapping):
+        return list(rows)
+    return list(rows.column_names if hasattr(rows, "column_names") else rows.columns)
+
+
+def _arrow_column(rows: Any, name: str) -> Any:
+    """Return one column of a table of any kind."""
+    if isinstance(rows, Mapping):
+        table, _ = to_arrow({name: rows[name]})
+    else:
+        table, _ = to_arrow(rows.select([name]) if hasattr(rows, "select") else rows[[name]])
+    return table.column(name)
+
+
+def _take(rows: Any, places: NDArray[np.int64]) -> Any:
+    """Return some rows of a table or an array of any kind."""
+    if isinstance(rows, Mapping):
+        return {name: np.asarray(column)[places] for name, column in rows.items()}
+    if hasattr(rows, "iloc"):
+        return rows.iloc[places]
+    if hasattr(rows, "take") and is_table(rows):
+        return rows.take(places)
+    return rows[places]
+
+
+def _matches(rows: Any, condition: Condition, name: str) -> NDArray[np.bool_]:
+    if callable(condition):
+        found = np.asarray(condition(rows))
+        if found.dtype != np.bool_ or found.ndim != 1:
+            raise InputError(
+                f"{name} must return True or False for each row, found shape {found.shape} of "
+                f"dtype {found.dtype}."
+            )
+        return found
+    if not isinstance(condition, Mapping) or not condition or not is_table(rows):
+        raise InputError(
+            f"{name} must be a mapping of columns to values (tables), or a function of the rows, "
+            f"found {condition!r}."
+        )
+    flags = []
+    for column, wanted in condition.items():
+        checks.column(name, column, _names(rows))
+        flags.append(find_matches(column, _arrow_column(rows, column), wanted))
+    matches: NDArray[np.bool_] = np.all(flags, axis=0)
+    return matches
+
+
+def _result(value: Any, where: str) -> Any:
+    """Return what a statistic returned as a float, an array or a dict of these, or raise."""
+    if isinstance(value, Mapping) and value:
+        return {key: _to_numbers(entry, where) for key, entry in value.items()}
+    return _to_numbers(value, where)
+
+
+def _to_numbers(value: Any, where: str) -> Any:
+    try:
+        array = np.asarray(to_numpy(value) if hasattr(value, "detach") else value)
+    except ValueError:  # a list of lists of different lengths
+        array = np.empty(0)
+    if array.dtype.kind not in "biuf" or not array.size:
+        raise InputError(
+            f"{where}, must return a number, an array of numbers or a dict of these, found "
+            f"{type(value).__name__} {str(value)[:60]!r}."
+        )
+    array = array.astype(np.float64)
+    return array if array.ndim else float(array)
+
+
+def _shape(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"a dict of {', '.join(f'{key}: {_shape(entry)}' for key, entry in value.items())}"
+    return f"an array of shape {np.shape(value)}" if np.ndim(value) else "a number"
+
+
+def _has_nan(value: Any) -> bool:
+    entries = value.values() if isinstance(value, dict) else [value]
+    return not all(np.isfinite(entry).all() for entry in entries)
+
+
+def _map(change: Callable[..., Any], *values: Any) -> Any:
+    """Return a function of numbers, or of each entry of dicts of them."""
+    if isinstance(values[0], dict):
+        return {key: change(*(value[key] for value in values)) for key in values[0]}
+    return change(*values)
+
+
+def _stack(values: Sequence[Any]) -> Any:
+    return _map(lambda *entries: np.array(entries), *values)
+
+
+def _name(column: Any) -> str:
+    if isinstance(column, str | int):
+        return repr(column)
+    return str(getattr(column, "__name__", "function"))
+
+
+def _condition(condition: Any) -> str:
+    return _name(condition) if callable(condition) else repr(dict(condition))
