@@ -245,7 +245,10 @@ def fit_discriminant(
     offsets = np.asarray(moments.cross[:, present], np.float64) / counts[present]
     V = (offsets * -counts[present]) @ offsets.T
     V += moments.scatter
-    noise = moments.noise + 16 * np.finfo(moments.scatter.dtype).eps * moments.scatter.diagonal()
+    # Products of a block of rows are summed with an error that grows with its rows: up to 1,500
+    # units in the last place were measured for 30,000 rows.
+    rounding = float(np.finfo(moments.scatter.dtype).eps) ** (2 / 3)
+    noise = moments.noise + rounding * moments.scatter.diagonal()
     V.flat[:: len(V) + 1] += ridge
     V /= moments.weight
     noise = noise / moments.weight
