@@ -320,9 +320,9 @@ def test_what_is_left_after_removals_stays_between_its_bounds(columns):
 def test_a_state_goes_on_as_the_sketch_would(columns):
     A = np.random.default_rng(0).standard_normal((400, columns))
     fd = FrequentDirections(10).update(A[:333])
-    again = FrequentDirections.from_state(*fd.state())
+    again = FrequentDirections.from_state(fd.state())
     np.testing.assert_array_equal(again.update(A).matrix, fd.update(A).matrix)
-    assert FrequentDirections.from_state(*FrequentDirections(3).state()).columns is None
+    assert FrequentDirections.from_state(FrequentDirections(3).state()).columns is None
 
 
 def test_scores_are_ridge_leverage_against_the_directions():

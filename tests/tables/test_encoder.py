@@ -17,6 +17,7 @@ from olss.memory.moments import SeenMoments
 from olss.tables.encoder import NumberBlock, TableEncoder, fit_encoder
 from olss.tables.frames import to_arrow
 from olss.tables.scoring import TableRows, blocks, one_batch
+from olss.util.serialize import from_json, to_json
 from tests.tables.test_frames import ARROW, arrow_table
 
 
@@ -170,7 +171,7 @@ def test_what_each_kind_of_column_is_used_for():
         "left": "passthrough",
     }
     assert uses(plan_of(table, columns=["day"]))["kind"] == "passthrough"
-    assert TableEncoder.from_json(plan.to_json()) == plan
+    assert from_json(TableEncoder, to_json(plan)) == plan
     encoded = plan.encode(one_batch(table))
     out = np.empty((plan.width + 1, n))
     plan.fill(encoded, slice(0, n), out)
@@ -244,7 +245,7 @@ def test_any_columns_become_finite_numbers(kinds, n, gaps, seed):
     rng = np.random.default_rng(seed)
     first, _ = to_arrow(arrow_table(kinds, n, rng, gaps))
     later, _ = to_arrow(arrow_table(kinds, n, rng))
-    plan = TableEncoder.from_json(fit_encoder(first).to_json())
+    plan = from_json(TableEncoder, to_json(fit_encoder(first)))
     for table in (first, later):
         for rows, Z in blocks(plan, one_batch(table), find_nan=True):
             assert Z.shape == (plan.width + 1, rows.stop - rows.start)

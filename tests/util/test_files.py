@@ -15,7 +15,6 @@ from olss.util.files import (
     CHECKSUM_BLANK,
     CHECKSUM_KEY,
     ChecksumWriter,
-    Metadata,
     add_checksum,
     file_lock,
     has_checksum,
@@ -297,23 +296,3 @@ def test_json_content_must_match_its_checksum():
         with pytest.raises(FormatError, match=r"a\.json"):
             verify_checksum(damaged, "a.json")
     assert verify_checksum({"version": 1}, "a.json", since=2) == {"version": 1}
-
-
-@pytest.mark.parametrize(
-    ("kind", "bad"),
-    [
-        ("integer", [True, 1.0, "1", -1, 2**63, None]),
-        ("number", [True, "1", None, 10**400]),
-        ("boolean", [0, "true", None]),
-        ("string", [1, None, []]),
-        ("array", [{}, "ab", None]),
-        ("object", [[], "ab", None]),
-    ],
-)
-def test_metadata_of_a_wrong_type_is_named(kind, bad):
-    for value in bad:
-        content = Metadata("a.parquet", {"entry": value})
-        with pytest.raises(FormatError, match="entry"):
-            getattr(content, kind)("entry")
-    with pytest.raises(FormatError, match="entry is missing"):
-        getattr(Metadata("a.parquet", {}), kind)("entry")

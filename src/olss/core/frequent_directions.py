@@ -166,10 +166,10 @@ class FrequentDirections:
         """Return an independent copy."""
         return copy.deepcopy(self)
 
-    def state(self) -> tuple[dict[str, Any], NDArray[np.float64]]:
-        """Return the complete state as a few numbers and one array."""
-        rows = self._buffer[: self._filled] if self._gram is None else self._gram
-        numbers = {
+    def state(self) -> dict[str, Any]:
+        """Return the complete state: a few numbers and an array."""
+        return {
+            "rows": self._buffer[: self._filled] if self._gram is None else self._gram,
             "size": self.size,
             "seen": self.seen,
             "dtype": None if self._dtype is None else self._dtype.name,
@@ -177,13 +177,12 @@ class FrequentDirections:
             "shed": self._shed,
             "over": self._over,
         }
-        return numbers, rows
 
     @classmethod
-    def from_state(cls, numbers: dict[str, Any], rows: NDArray[np.float64]) -> FrequentDirections:
+    def from_state(cls, state: dict[str, Any]) -> FrequentDirections:
         """Return the sketch with a state that `state` returned."""
-        sketch = cls(numbers["size"])
-        if numbers["dtype"] is None:
+        sketch, rows = cls(state["size"]), state["rows"]
+        if state["dtype"] is None:
             return sketch
         sketch._reserve(rows.shape[1])
         if sketch._gram is not None:
@@ -191,10 +190,10 @@ class FrequentDirections:
         else:
             sketch._buffer[: len(rows)] = rows
             sketch._filled = len(rows)
-        sketch.seen = checks.integer("seen", numbers["seen"], minimum=0)
-        sketch._dtype = np.dtype({"float32": np.float32, "float64": np.float64}[numbers["dtype"]])
+        sketch.seen = checks.integer("seen", state["seen"], minimum=0)
+        sketch._dtype = np.dtype({"float32": np.float32, "float64": np.float64}[state["dtype"]])
         for name in ("mass", "shed", "over"):
-            setattr(sketch, f"_{name}", checks.number(name, numbers[name], minimum=0))
+            setattr(sketch, f"_{name}", checks.number(name, state[name], minimum=0))
         return sketch
 
     def scaled(self, factor: float) -> FrequentDirections:
@@ -379,15 +378,6 @@ class SketchedGram:
     def over(self) -> float:
         """G >= B'B - over in every direction; 0 unless rows were removed."""
         return self.directions.over
-
-    def state(self) -> tuple[dict[str, Any], NDArray[np.float64]]:
-        """Return the complete state as a few numbers and one array."""
-        return self.directions.state()
-
-    @classmethod
-    def from_state(cls, numbers: dict[str, Any], rows: NDArray[np.float64]) -> SketchedGram:
-        """Return the sum with a state that `state` returned."""
-        return cls(FrequentDirections.from_state(numbers, rows))
 
     def as_rows(self) -> NDArray[np.float64]:
         """Return the (l, d) rows B."""

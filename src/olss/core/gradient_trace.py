@@ -14,9 +14,8 @@ kept rows and fails on ordered streams.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -25,8 +24,6 @@ from numpy.typing import NDArray
 
 from olss.core.glm import Family, RowTerm, fit_beside_past, slopes
 from olss.core.moments import Moments
-from olss.errors import FormatError
-from olss.util import checks
 from olss.util.threads import call_with_one_blas_thread
 
 __all__ = ["MOST_MODELS", "GlmRows", "GradientTrace"]
@@ -102,7 +99,7 @@ class GradientTrace:
     classes: tuple[Any, ...]
     gradient: Floats
     starts: NDArray[np.int64]
-    models: Floats
+    models: Floats = field(metadata={"finite": False})
 
     @classmethod
     def empty(cls, family: Family, columns: int) -> GradientTrace:
@@ -217,34 +214,4 @@ class GradientTrace:
             gradient=a.gradient + b.gradient,
             starts=np.concatenate([a.starts, b.starts + seen]),
             models=np.concatenate([a.models, b.models]),
-        )
-
-    def to_bytes(self) -> bytes:
-        """Return it as bytes: a line of JSON, then numbers."""
-        head = {"family": self.family, "classes": self.classes, "shape": self.models.shape}
-        parts = (self.starts.astype("<i8"), self.gradient.astype("<f8"), self.models.astype("<f8"))
-        return json.dumps(head).encode() + b"\n" + b"".join(part.tobytes() for part in parts)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> GradientTrace:
-        """Return what `to_bytes` wrote, or raise `FormatError`."""
-        try:
-            line, _, rest = data.partition(b"\n")
-            head = json.loads(line)
-            m, k, wide = (checks.integer("shape", n, minimum=0) for n in head["shape"])
-            family = checks.choice("family", head["family"], ["logistic", "poisson"])
-            classes = tuple(head["classes"])
-            if len(classes) != k or len(rest) != 8 * (m + k * wide + m * k * wide):
-                raise ValueError(f"{len(rest)} bytes are not {m} models of {k} classes")
-            starts = np.frombuffer(rest[: 8 * m], "<i8").astype(np.int64)
-            numbers = np.frombuffer(rest[8 * m :], "<f8").astype(np.float64)
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"the gradient trace is damaged ({error}).") from error
-        gradient, models = numbers[: k * wide], numbers[k * wide :]
-        return cls(
-            "poisson" if family == "poisson" else "logistic",
-            classes,
-            gradient.reshape(k, wide),
-            starts,
-            models.reshape(m, k, wide),
         )

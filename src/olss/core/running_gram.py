@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -37,7 +37,6 @@ from olss.core.gram import (
 from olss.core.leverage import TOLERANCE, are_dependent, product_defect
 from olss.core.qr import factor_rows, independent_rows, stacked_qr
 from olss.errors import DataError, OlssWarning
-from olss.util import checks
 
 Floats = NDArray[np.float64]
 
@@ -64,7 +63,7 @@ class DenseGram:
         The largest relative error of scores.
     """
 
-    matrix: Floats
+    matrix: Floats = field(metadata={"symmetric": True})
     single: bool = False
     coarse: bool = False
     defect: float = 0.0
@@ -83,27 +82,6 @@ class DenseGram:
     def nbytes(self) -> int:
         """Bytes of the matrix and its factor."""
         return 2 * self.matrix.nbytes
-
-    def state(self) -> tuple[dict[str, Any], Floats]:
-        """Return the complete state as a few numbers and one array, the lower triangle."""
-        numbers = {"single": self.single, "coarse": self.coarse, "defect": self.defect}
-        return numbers, self.matrix[np.tril_indices(self.columns)][None]
-
-    @classmethod
-    def from_state(cls, numbers: dict[str, Any], triangle: Floats) -> DenseGram:
-        """Return the sum with a state that `state` returned."""
-        columns = int(np.sqrt(2 * triangle.size))
-        if triangle.size != columns * (columns + 1) // 2:
-            raise ValueError(f"{triangle.size} numbers are not a triangle of a matrix")
-        matrix = np.zeros((columns, columns))
-        matrix[np.tril_indices(columns)] = triangle.ravel()
-        matrix += np.tril(matrix, -1).T
-        with np.errstate(invalid="ignore"):
-            norms = np.sqrt(matrix.diagonal())  # NaN, and refused, if negative
-        if not (abs(matrix) <= (1 + 1e-6) * norms[:, None] * norms).all():
-            raise ValueError("the matrix is not a Gram matrix")
-        defect = checks.number("defect", numbers["defect"], minimum=0)
-        return cls(matrix, bool(numbers["single"]), bool(numbers["coarse"]), defect)
 
     @cached_property
     def exact(self) -> Factor:
@@ -271,20 +249,6 @@ class FactoredGram:
     def nbytes(self) -> int:
         """Bytes of the rows and their factor."""
         return 8 * self.columns * (len(self.basis) + self.columns)
-
-    def state(self) -> tuple[dict[str, Any], Floats]:
-        """Return the complete state as a few numbers and one array."""
-        numbers = {"coarse": self.coarse, "noise": self.noise}
-        return numbers | {"defect": self.defect, "lost": self.lost}, self.basis
-
-    @classmethod
-    def from_state(cls, numbers: dict[str, Any], basis: Floats) -> FactoredGram:
-        """Return the sum with a state that `state` returned."""
-        if len(basis) > basis.shape[1]:
-            raise ValueError(f"{len(basis)} rows of {basis.shape[1]} columns")
-        noise, defect = (checks.number(n, numbers[n], minimum=0) for n in ("noise", "defect"))
-        lost = checks.integer("lost", numbers["lost"], minimum=0)
-        return cls(basis, bool(numbers["coarse"]), noise, defect, lost)
 
     @property
     def matrix(self) -> Floats:

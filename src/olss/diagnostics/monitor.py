@@ -38,15 +38,15 @@ from olss.diagnostics.drift import find_left_out, thin
 from olss.errors import FormatError, InputError
 from olss.memory import engine
 from olss.memory.config import Config
-from olss.memory.encoder import NOTHING_TO_SCORE, Encoder, MissingIndicator
+from olss.memory.encoder import NOTHING_TO_SCORE, Encoder
 from olss.memory.intake import TableKind, read_array, read_table
 from olss.memory.rows import Array, RowStore, length_of, take
 from olss.memory.state import State, create_generator, restore_generator
-from olss.tables.encoder import TableEncoder
 from olss.tables.frame_kind import FrameKind
 from olss.util import checks
 from olss.util import sparse as sp
 from olss.util.files import add_checksum, read_json, verify_checksum, write_json
+from olss.util.serialize import from_json, to_json
 
 Floats: TypeAlias = NDArray[np.float64]
 Counts: TypeAlias = NDArray[np.int64]
@@ -256,7 +256,7 @@ class Monitor:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the monitor to a JSON file, whole or not at all; `load` continues from it."""
         reader, encoder = self._reader, self._reader.encoder
-        plan, gaps, template = encoder.plan, encoder.gaps, reader.template
+        template = reader.template
         rows: dict[str, Any] = {"shape": list(template.shape[1:])}
         if is_arrow(template):
             rows |= {"schema": base64.b64encode(template.schema.serialize()).decode()}
@@ -274,8 +274,7 @@ class Monitor:
             "template": rows,
             "target": reader.target,
             "new_columns": reader.new_columns,
-            "plan": None if plan is None else plan.to_json(),
-            "gaps": None if gaps is None else gaps.to_json(),
+            "encoder": to_json(encoder),
             "columns": reader.columns.tolist(),
             "mean": reader.mean.tolist(),
             "deviation": reader.deviation.tolist(),
@@ -304,15 +303,11 @@ class Monitor:
             template = schema.empty_table()
         else:
             template = np.empty((0, *given["shape"]), dtype=given["dtype"])
-        plan, gaps = content["plan"], content["gaps"]
         reader = Reader(
             template,
             content["target"],
             content["new_columns"],
-            Encoder(
-                plan=None if plan is None else TableEncoder.from_json(plan),
-                gaps=None if gaps is None else MissingIndicator.from_json(gaps),
-            ),
+            from_json(Encoder, content["encoder"], str(path)),
             np.array(content["columns"], dtype=np.int64),
             content["names"],
             np.array(content["mean"], dtype=np.float64),

@@ -38,6 +38,7 @@ from olss.memory.moments import SeenMoments
 from olss.memory.policies import ThresholdPolicy, resolve_policy
 from olss.memory.rows import EXTRA, FILE_NAMES, ORIGIN, REPLICATE, RowStore
 from olss.memory.state import (
+    FileEntry,
     State,
     create_generator,
     decay_counts,
@@ -882,7 +883,7 @@ def _count_tables(addresses: Iterable[str]) -> int:
     return max((int(found[1]) for found in numbers if found), default=0)
 
 
-def _looks_unchanged(entry: dict[str, Any], source: Source) -> bool:
+def _looks_unchanged(entry: FileEntry, source: Source) -> bool:
     """Return whether a file looks from outside as it did when it was ingested."""
     known = (entry["bytes"], entry["modified"], entry["inode"])
     return bool(source.modified) and known == (source.bytes, source.modified, source.inode)

@@ -19,7 +19,7 @@ from olss.diagnostics.estimates import TypicalError, typical_error
 from olss.diagnostics.linear_models import LinearModel
 from olss.diagnostics.monitor import Monitor
 from olss.errors import DataError, InputError
-from olss.memory.state import State
+from olss.memory.state import FileEntry, State
 from olss.sketch import Sketch, config_of, state_of
 from olss.tables.readers import survey
 from olss.tables.sources import Source, as_paths, find
@@ -76,7 +76,7 @@ class Inspection:
     sketch: Sketch
     description: Description
     columns: list[tuple[str, str, str]]
-    files: list[dict[str, Any]]
+    files: list[FileEntry]
     error: Certificate | None
     drift: Drift | None
     unusual: list[UnusualRow]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,6 @@ from olss.tables.scoring import (
     row_map,
     variable,
 )
-from olss.util import checks
 from olss.util import sparse as sp
 
 FEATURE_BLOCK = 4096  # rows a feature map gets at a time
@@ -66,7 +65,7 @@ class Encoder:
         Whether rows of a table are scored with a constant added.
     """
 
-    features: Callable[[Array], Array] | None = None
+    features: Callable[[Array], Array] | None = field(default=None, metadata={"saved": False})
     plan: TableEncoder | None = None
     gaps: MissingIndicator | None = None
     intercept: bool = False
@@ -503,20 +502,3 @@ class MissingIndicator:
         if len(shape) < 2:
             return str(column)
         return str(tuple(int(i) for i in np.unravel_index(column, shape)))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what `from_json` reads."""
-        return {"fill": self.fill.tolist(), "marked": self.marked.tolist()}
-
-    @classmethod
-    def from_json(cls, state: Any) -> MissingIndicator:
-        """Return what `to_json` wrote, or raise `InputError`."""
-        if not isinstance(state, dict) or not all(
-            isinstance(state.get(name), list) for name in ("fill", "marked")
-        ):
-            raise InputError(f"missing values must be an object of two lists, found {state!r:.80}.")
-        fill = [checks.number("fill", value) for value in state["fill"]]
-        marked = [checks.integer("marked", value, minimum=0) for value in state["marked"]]
-        if marked != sorted(set(marked)) or (marked and marked[-1] >= len(fill)):
-            raise InputError(f"marked must be sorted columns, found {marked!r:.80}.")
-        return cls(np.asarray(fill, dtype=np.float64), np.asarray(marked, dtype=np.int64))

@@ -222,7 +222,7 @@ def merge(config: Config, state: State, other: State) -> State:
     """Return the state with the rows of another sketch, whose history comes after."""
     state = flush(config, state)
     known_files = len(state.files)
-    entries = tuple(entry | {"run": entry["run"] + state.runs} for entry in other.files)
+    entries = tuple({**entry, "run": entry["run"] + state.runs} for entry in other.files)
     state = state.replace(
         files=(*state.files, *entries),
         runs=state.runs + other.runs,

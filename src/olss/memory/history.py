@@ -19,20 +19,18 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import to_numpy
 from olss.core.novelty import compare_numbers, standardized_difference
-from olss.errors import FormatError, OlssError, OlssWarning
+from olss.errors import OlssError, OlssWarning
 from olss.memory.config import Config
-from olss.memory.encoder import Encoder, MissingIndicator
+from olss.memory.encoder import Encoder
 from olss.memory.rows import Array, Floats, Indices, take
 from olss.tables.columns import Date
 from olss.tables.encoder import TableEncoder
-from olss.util.files import Metadata
 
 FEWEST_ROWS = 20  # of a batch, and remembered, that are compared
 MOST_ROWS = 256
@@ -146,47 +144,6 @@ class History:
             (*self.surprises, *other.surprises)[-KEPT:],
             self.encoder or other.encoder,
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what `from_json` reads."""
-        plan = None if self.encoder is None else self.encoder.plan
-        gaps = None if self.encoder is None else self.encoder.gaps
-        return {
-            "batches": self.batches,
-            "recorded": self.recorded,
-            "excess": self.excess.tolist(),
-            "noise": self.noise,
-            "surprises": list(self.surprises),
-            "encoded": self.encoder is not None,
-            "plan": None if plan is None else plan.to_json(),
-            "gaps": None if gaps is None else gaps.to_json(),
-        }
-
-    @classmethod
-    def from_json(cls, content: Metadata) -> History:
-        """Return what `to_json` wrote, or raise `FormatError`."""
-        numbers = {
-            name: np.array(content.array(name), dtype=np.float64)
-            for name in ("excess", "surprises")
-        }
-        encoder = None
-        if content.boolean("encoded"):
-            plan, gaps = (content.value(n) if n in content else None for n in ("plan", "gaps"))
-            encoder = Encoder(
-                plan=None if plan is None else TableEncoder.from_json(plan),
-                gaps=None if gaps is None else MissingIndicator.from_json(gaps),
-            )
-        found = cls(
-            content.integer("batches"),
-            content.integer("recorded"),
-            numbers["excess"],
-            content.number("noise"),
-            tuple(numbers["surprises"].tolist()),
-            encoder,
-        )
-        if not all(np.isfinite(values).all() and values.ndim == 1 for values in numbers.values()):
-            raise FormatError("the history of batches is damaged: numbers that are not finite.")
-        return found
 
 
 def record_batches(

@@ -17,7 +17,6 @@ was added before was of other features: keep none, and score the pool by itself
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,18 +31,12 @@ from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule, gram_of
 from olss.core.leverage import Projected, warn_uninformative
 from olss.core.moments import Moments, one_hot
 from olss.core.running_gram import DenseGram, FactoredGram
-from olss.errors import DataError, FormatError, InputError
+from olss.errors import DataError, InputError
 from olss.util import checks
+from olss.util.serialize import to_json
 from olss.util.threads import call_with_one_blas_thread
 
 Floats = NDArray[np.float64]
-
-_SUMS: dict[str, type[DenseGram | FactoredGram | SketchedGram]] = {
-    "gram": DenseGram,
-    "rows": FactoredGram,
-    "directions": SketchedGram,
-}
-
 
 # One-hot rows of so few classes are multiplied fastest as dense ones.
 DENSE_CLASSES = 16
@@ -255,34 +248,6 @@ class TargetSums:
         without = None if self.without is None else A @ self.without @ A.T
         return replace(self, total=A @ self.total, cross=A @ self.cross, without=without)
 
-    def to_json(self) -> tuple[dict[str, Any], list[Floats]]:
-        """Return what `from_json` reads: a few values, and arrays."""
-        classes = None if self.classes is None else list(self.classes)
-        return {"rows": self.rows, "weight": self.weight, "classes": classes}, self._arrays()
-
-    @classmethod
-    def from_json(cls, head: dict[str, Any], arrays: Sequence[Floats]) -> TargetSums:
-        """Return what `to_json` described, or raise `ValueError`."""
-        total, shift, sums, squares, cross, *without = arrays
-        d, t = cross.shape
-        shapes = [(1, d), (1, t), (1, t), (t, t), (d, t), (d, d)][: len(arrays)]
-        if [a.shape for a in arrays] != shapes:
-            raise ValueError("sums of the target have other shapes")
-        classes = None if head["classes"] is None else tuple(head["classes"])
-        if classes is not None and len(classes) != t:
-            raise ValueError(f"{len(classes)} classes, not {t}")
-        return cls(
-            checks.integer("rows", head["rows"], minimum=0),
-            checks.number("weight", head["weight"], minimum=0),
-            total[0],
-            shift[0],
-            sums[0],
-            squares,
-            cross,
-            classes,
-            without[0] if without else None,
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class SeenMoments:
@@ -326,7 +291,7 @@ class SeenMoments:
         return f"SeenMoments(rows={self.rows:,}, columns={self.columns:,})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SeenMoments) and self.to_bytes() == other.to_bytes()
+        return isinstance(other, SeenMoments) and to_json(self) == to_json(other)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -592,47 +557,6 @@ class SeenMoments:
         factor = self.factor(scores, size=size, seed=seed)
         return [factor(part) if row_count(part) else np.zeros(0) for part in parts]
 
-    def to_bytes(self) -> bytes:
-        """Return it as bytes: a line of JSON, then numbers in float64, lowest byte first."""
-        head: dict[str, Any] = {"rows": self.rows, "weight": self.weight, "columns": self.columns}
-        arrays: list[Floats] = []
-        if self.sum is not None:
-            head["kind"] = next(kind for kind, cls in _SUMS.items() if isinstance(self.sum, cls))
-            head["state"], array = self.sum.state()
-            if self.target is not None:
-                head["target"], arrays = self.target.to_json()
-            arrays += [array] if self.total is None else [self.total[None], array]
-        head["shapes"] = [array.shape for array in arrays]
-        numbers = b"".join(array.astype("<f8").tobytes() for array in arrays)
-        return json.dumps(head).encode() + b"\n" + numbers
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> SeenMoments:
-        """Return what `to_bytes` wrote, or raise `FormatError`."""
-        try:
-            line, _, rest = data.partition(b"\n")
-            head = json.loads(line)
-            rows = checks.integer("rows", head["rows"], minimum=0)
-            weight = checks.number("weight", head["weight"], minimum=0)
-            columns = checks.integer("columns", head["columns"], minimum=0)
-            arrays = _split(rest, head["shapes"])
-            if "kind" not in head:
-                return cls()
-            known = _SUMS[head["kind"]].from_state(head["state"], arrays[-1])
-            if known.columns != columns or (columns > COLUMN_LIMIT) != isinstance(
-                known, SketchedGram
-            ):
-                raise ValueError(f"{head['kind']} of {known.columns} columns, not {columns}")
-            if isinstance(known, SketchedGram):
-                return cls(rows, weight, columns, known)
-            total = arrays[-2].reshape(columns)
-            target = TargetSums.from_json(head["target"], arrays[:-2]) if "target" in head else None
-            if target is not None and len(target.total) != columns:
-                raise ValueError(f"products of {len(target.total)} columns, not {columns}")
-        except (InputError, IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise FormatError(f"moments are damaged ({error}).") from error
-        return cls(rows, weight, columns, known, total, target)
-
     def _blocks(self, rows: Any, weights: Any) -> Blocks:
         blocks = rows if isinstance(rows, Blocks) else Blocks(rows, weights, name="X")
         if self.columns not in (0, blocks.columns):
@@ -668,21 +592,6 @@ def _total_of(cross: Floats, target: Target | None) -> Floats:
     numbers = target is not None and target.classes is None
     total: Floats = (cross[:, :2] if numbers else cross).sum(axis=1)
     return total
-
-
-def _split(data: bytes, shapes: Sequence[Sequence[int]]) -> list[Floats]:
-    """Return arrays of these shapes that stand one after the other, or raise `ValueError`."""
-    sizes = [8 * int(np.prod([checks.integer("shape", n, minimum=0) for n in s])) for s in shapes]
-    if sum(sizes) != len(data):
-        raise ValueError(f"{len(data)} bytes are not {sum(sizes) // 8} numbers")
-    arrays, at = [], 0
-    for shape, size in zip(shapes, sizes, strict=True):
-        array = np.frombuffer(data[at : at + size], dtype="<f8").reshape(*shape).astype(np.float64)
-        if not np.isfinite(array).all():
-            raise ValueError("numbers that are not finite")
-        arrays.append(array)
-        at += size
-    return arrays
 
 
 def _total(blocks: Blocks) -> float:

@@ -25,8 +25,8 @@ from __future__ import annotations
 import warnings
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, is_dataclass, replace
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,6 @@ from olss.memory.pool import Candidates, Choice, Pool
 from olss.memory.rows import Floats, Indices
 from olss.memory.strata import StratumShares, draw_cells
 from olss.util import checks
-from olss.util.files import Metadata
 
 __all__ = [
     "POLICIES",
@@ -575,22 +574,3 @@ def resolve_policy(policy: str | Policy | Callable[[Pool, np.random.Generator], 
             f"(pool, rng), found {policy!r}. {checks.suggest(str(policy), POLICIES)}"
         )
     return FunctionPolicy(policy)
-
-
-def policy_to_json(policy: Policy) -> dict[str, Any] | None:
-    """Return what `policy_from_json` reads; None for a custom policy, which is not saved."""
-    types = {type(known): name for name, known in POLICIES.items()}
-    if type(policy) not in types or not is_dataclass(policy):
-        return None
-    name = policy.name if policy.name in POLICIES else types[type(policy)]
-    return {"name": name, "with": asdict(policy)}
-
-
-def policy_from_json(content: Metadata) -> Policy:
-    """Return the policy that `policy_to_json` wrote, or raise `FormatError`."""
-    known: Any = POLICIES[content.string("name", POLICIES)]
-    try:
-        policy: Policy = replace(known, **content.value("with"))
-    except (TypeError, InputError) as error:
-        raise content.error(f"a policy was made with {content.value('with')!r:.80}") from error
-    return policy

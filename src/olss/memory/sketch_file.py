@@ -11,45 +11,34 @@ never other rows. Nothing in the file is executed.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
 from olss.core.blocks import is_arrow, to_numpy
-from olss.core.gradient_trace import GradientTrace
 from olss.errors import DataError, FormatError, InputError, OlssError
 from olss.memory.config import Config
-from olss.memory.encoder import Encoder, MissingIndicator
 from olss.memory.engine import replicate_weights
-from olss.memory.history import History
-from olss.memory.intake import TableKind
-from olss.memory.moments import SeenMoments
-from olss.memory.policies import Policy, policy_from_json, policy_to_json
+from olss.memory.policies import POLICIES, Policy
 from olss.memory.rows import EXTRA, FILE_NAMES, REPLICATE, Array, RowStore
-from olss.memory.state import State
-from olss.memory.strata import Counts, Strata
-from olss.tables.encoder import TableEncoder
-from olss.tables.frame_kind import FrameKind
+from olss.memory.state import State, restore_generator
 from olss.tables.schema import arrow_array, as_type
-from olss.util import checks
 from olss.util import sparse as sp
 from olss.util.files import (
     CHECKSUM_BLANK,
     CHECKSUM_KEY,
     ChecksumWriter,
-    Metadata,
     file_lock,
     has_checksum,
     is_file,
@@ -59,8 +48,9 @@ from olss.util.files import (
     verify_file,
 )
 from olss.util.object_storage import is_address, local_copy, put
+from olss.util.serialize import DECODE_ERRORS, damaged, from_json, to_json
 
-FORMAT = 3
+FORMAT = 4
 KEY = b"olss"
 GROUP_BYTES = 16_000_000
 
@@ -71,6 +61,50 @@ TIMES = re.compile(r"(datetime64|timedelta64)\[(Y|M|W|D|h|m|s|ms|us|ns)\]")
 TENSORS = ("uint8", "bfloat16", *(name for name in NUMBERS if not name.startswith("u")))
 
 CHANGED = ("weight", "initial_weight", "priority")  # what a draw changes
+
+
+@dataclass(frozen=True)
+class ColumnKind:
+    """What a column of rows is: the library, dtype and row shape of an array, or Arrow's schema."""
+
+    library: Literal["numpy", "torch", "sparse", "table"]
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    schema: Any = field(default=None, metadata={"arrow": "schema"})
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What leads from the rows in the file's table back to those before `flush`.
+
+    Attributes
+    ----------
+    held, candidates : int
+    batches : tuple of int
+        Rows of each pending batch.
+    dropped : pyarrow.Table
+        The rows that the flush dropped, and in `columns` their kinds.
+    numbers : pyarrow.Table
+        What the flush changed: weights and priorities, by index.
+    """
+
+    held: int
+    candidates: int
+    batches: tuple[int, ...]
+    dropped: Any = field(metadata={"arrow": "table"})
+    columns: dict[str, ColumnKind]
+    numbers: Any = field(metadata={"arrow": "table"})
+
+
+@dataclass(frozen=True)
+class FileContent:
+    """The metadata of a sketch file."""
+
+    format: int
+    config: dict[str, Any]
+    columns: dict[str, ColumnKind]
+    state: State
+    waiting: Waiting | None
 
 
 def write(path: str | os.PathLike[str], config: Config, view: State, state: State) -> None:
@@ -95,14 +129,14 @@ def write(path: str | os.PathLike[str], config: Config, view: State, state: Stat
             put(os.fspath(path), Path(folder) / "sketch.parquet")
         return
     rows, table = view.rows, _with_replicates(to_table(view), config, view)
-    content = {
-        "format": FORMAT,
-        "config": _config_to_json(config),
-        "columns": {name: _kind(column) for name, column in _informative(rows).items()},
-        "state": _state_to_json(state),
-        "waiting": _waiting_to_json(view, state) if state.waiting else None,
-    }
-    table = table.replace_schema_metadata({KEY: json.dumps(content, default=np.ndarray.tolist)})
+    content = FileContent(
+        FORMAT,
+        _config_to_json(config),
+        _kinds_of(rows),
+        state,
+        _describe_waiting(view, state) if state.waiting else None,
+    )
+    table = table.replace_schema_metadata({KEY: json.dumps(to_json(content))})
     repetitive = ["y", FILE_NAMES["task"], FILE_NAMES["source"]]
     try:
         for name, kind in zip(table.schema.names, table.schema.types, strict=True):
@@ -168,17 +202,20 @@ def read(
         with local_copy(os.fspath(path), changes=False) as local:
             return read(local, policy, features, device)
     table, content = _read_table(Path(path))
-    config = _config_from_json(content.object("config"), policy, features)
-    columns = content.object("columns")
-    rows = _read_rows(path, table, columns, device)
-    state = _state_from_json(content.object("state"), config)
-    state = state.replace(rows=rows)
-    if "waiting" in content:
-        state = _restore_waiting(path, content.object("waiting"), state, columns, device)
+    config = _restore_config(str(path), content.config, policy, features)
+    rows = _read_rows(path, table, content.columns, device)
+    encoder = replace(content.state.encoder, features=config.features)
+    state = content.state.replace(rows=rows, encoder=encoder)
+    try:
+        restore_generator(state.generator)
+    except DECODE_ERRORS as error:
+        raise damaged(path, f"generator ({error})") from error
+    if content.waiting is not None:
+        state = _restore_waiting(path, content.waiting, state, device)
     if state.seen < len(state.rows) + sum(map(len, state.waiting)):
-        raise content.error("more rows are held than were seen")
+        raise damaged(path, "more rows are held than were seen")
     if "source" in rows and not (rows["source"] < len(state.files)).all():
-        raise content.error("rows come from files that are not listed")
+        raise damaged(path, "rows come from files that are not listed")
     return config, state
 
 
@@ -196,16 +233,14 @@ def lock(path: Path) -> Iterator[None]:
 
 
 def _read_rows(
-    path: str | os.PathLike[str], table: Any, columns: Metadata, device: Any
+    path: str | os.PathLike[str], table: Any, columns: dict[str, ColumnKind], device: Any
 ) -> RowStore:
     """Return the rows of a table of the file, as the columns that were saved."""
     found: dict[str, Array] = {}
-    for name in columns:
+    for name, kind in columns.items():
         try:
-            found[name] = _from_arrow(table, name, columns.object(name), device)
-        except (KeyError, ValueError, TypeError, OverflowError) as error:
-            if isinstance(error, FormatError):
-                raise
+            found[name] = _from_arrow(table, name, kind, device)
+        except DECODE_ERRORS as error:
             raise FormatError(
                 f"{path}: column {name!r} is not what its metadata says ({error!r}); another "
                 "program has changed the file. Restore a copy of the original."
@@ -213,47 +248,40 @@ def _read_rows(
     return RowStore(_complete(str(path), found, table.num_rows))
 
 
-def _waiting_to_json(view: State, state: State) -> dict[str, Any]:
-    """Return what leads from the rows in the file's table back to those before `flush`.
-
-    These are the rows that the flush dropped, and the numbers it changed of the others.
-    """
+def _describe_waiting(view: State, state: State) -> Waiting:
     import pyarrow as pa
 
     stores = [store for store in (state.rows, *state.waiting) if len(store)]
     before = RowStore.concat(stores)
     dropped = before.take(np.flatnonzero(~np.isin(before["index"], view.rows["index"])))
     numbers = pa.table({name: before[name] for name in (*CHANGED, "index")})
-    return {
-        "held": len(state.rows),
-        "batches": [len(part) for part in state.pending],
-        "candidates": sum(map(len, state.candidates)),
-        "dropped": _table_to_text(to_table(state.replace(rows=dropped, table=view.table))),
-        "columns": {name: _kind(column) for name, column in _informative(dropped).items()},
-        "numbers": _table_to_text(numbers),
-    }
+    return Waiting(
+        len(state.rows),
+        sum(map(len, state.candidates)),
+        tuple(len(part) for part in state.pending),
+        to_table(state.replace(rows=dropped, table=view.table)),
+        _kinds_of(dropped),
+        numbers,
+    )
 
 
 def _restore_waiting(
-    path: str | os.PathLike[str], content: Metadata, state: State, columns: Metadata, device: Any
+    path: str | os.PathLike[str], content: Waiting, state: State, device: Any
 ) -> State:
     """Return the state as it was before the draw for the file's table."""
-    rows = state.rows
-    dropped = _text_to_table(content, "dropped")
+    rows, dropped, numbers = state.rows, content.dropped, content.numbers
     if dropped.num_rows:
-        more = _read_rows(path, dropped, content.object("columns"), device)
+        more = _read_rows(path, dropped, content.columns, device)
         rows = RowStore.concat([rows, more]) if len(rows) else more
-    numbers = _text_to_table(content, "numbers")
     order = np.argsort(rows["index"], kind="stable")
     rows = rows.take(order)
     if numbers.num_rows != len(rows) or not np.array_equal(numbers["index"], rows["index"]):
-        raise content.error("waiting rows do not match the rows of the table")
+        raise damaged(path, "waiting rows do not match the rows of the table")
     rows = rows.with_columns({name: numbers[name].to_numpy() for name in CHANGED})
-    held = content.integer("held", maximum=len(rows))
-    drawn = held + content.integer("candidates", maximum=len(rows) - held)
-    ends = drawn + np.cumsum([0, *content.array("batches")], dtype=np.int64)
-    if ends[-1] != len(rows):
-        raise content.error("batches do not add up to the rows pending")
+    held, drawn = content.held, content.held + content.candidates
+    ends = drawn + np.cumsum([0, *content.batches], dtype=np.int64)
+    if min(held, content.candidates, *content.batches) < 0 or ends[-1] != len(rows):
+        raise damaged(path, "batches do not add up to the rows pending")
     return state.replace(
         rows=rows.take(np.arange(held)) if held else RowStore(),
         candidates=(rows.take(np.arange(held, drawn)),) if drawn > held else (),
@@ -261,33 +289,7 @@ def _restore_waiting(
     )
 
 
-def _table_to_text(table: Any) -> str:
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(
-        sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
-    ) as writer:
-        writer.write_table(table)
-    return base64.b64encode(sink.getvalue()).decode()
-
-
-def _text_to_table(content: Metadata, name: str) -> Any:
-    import pyarrow as pa
-
-    try:
-        data = base64.b64decode(content.string(name), validate=True)
-        with pa.ipc.open_stream(data) as reader:
-            table = reader.read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        if isinstance(error, FormatError):
-            raise
-        raise content.error(f"{name} is not an Arrow table") from error
-    return table
-
-
-def _read_table(path: Path) -> tuple[Any, Metadata]:
+def _read_table(path: Path) -> tuple[Any, FileContent]:
     """Return the rows of a sketch file as a table, and its metadata, both verified."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -321,8 +323,11 @@ def _read_table(path: Path) -> tuple[Any, Metadata]:
             f"{path} was a sketch and has been rewritten by another program, without its "
             "checksum. Restore a copy of the original."
         )
-    content = Metadata.from_json(str(path), table.schema.metadata[KEY])
-    version = content.integer("format", minimum=1)
+    try:
+        content = json.loads(table.schema.metadata[KEY])
+        version = int(content["format"])
+    except DECODE_ERRORS as error:
+        raise damaged(path, error) from error
     if version > FORMAT:
         raise FormatError(
             f"{path} has format {version}, and this olss reads format {FORMAT}; upgrade with: pip "
@@ -332,31 +337,33 @@ def _read_table(path: Path) -> tuple[Any, Metadata]:
         raise FormatError(
             f"{path} has format {version}, which no release wrote; create the sketch again."
         )
-    return table.replace_schema_metadata(None), content
+    found: FileContent = from_json(FileContent, content, str(path))
+    return table.replace_schema_metadata(None), found
 
 
 def _config_to_json(config: Config) -> dict[str, Any]:
     """Return the settings; of a custom policy or feature map, that there was one."""
     content = {entry.name: getattr(config, entry.name) for entry in fields(config)}
+    known = type(config.policy) in set(map(type, POLICIES.values()))
     return content | {
-        "policy": policy_to_json(config.policy),
+        "policy": config.policy if known else None,
         "features": config.features is not None,
     }
 
 
-def _config_from_json(
-    content: Metadata, policy: Policy | None, features: Callable[[Array], Array] | None
+def _restore_config(
+    path: str, content: dict[str, Any], policy: Policy | None, features: Any
 ) -> Config:
     """Return the settings, with a custom policy and feature map in their places."""
-    known: Any = (
-        policy_from_json(content.object("policy")) if "policy" in content else _custom("policy")
-    )
-    own = features or (_custom("features") if content.boolean("features") else None)
-    given = {entry.name: content.value(entry.name) for entry in fields(Config)}
+    if policy is None and content.get("policy") is not None:
+        policy = from_json(Policy, content["policy"], path)
+    if features is None and content.get("features"):
+        features = _custom("features")
+    own = {"policy": policy or _custom("policy"), "features": features}
     try:
-        return Config.create(**given | {"policy": policy or known, "features": own})
+        return Config.create(**content | own)
     except InputError as error:
-        raise content.error(str(error)) from error
+        raise damaged(path, error) from error
 
 
 def _custom(name: str) -> Callable[..., Any]:
@@ -369,138 +376,6 @@ def _custom(name: str) -> Callable[..., Any]:
         )
 
     return missing
-
-
-def _state_to_json(state: State) -> dict[str, Any]:
-    """Return all of a state but its rows."""
-    table, plan, gaps = state.table, state.encoder.plan, state.encoder.gaps
-    moments = state.moments
-    return {
-        "generator": _generator_to_json(state.generator),
-        "seen": state.seen,
-        "task": state.task,
-        "now": state.now,
-        "has_classes": state.has_classes,
-        "strata": {"counts": state.strata.counts, "edges": state.strata.edges},
-        "class_counts": state.class_counts,
-        "plan": None if plan is None else plan.to_json(),
-        "gaps": None if gaps is None else gaps.to_json(),
-        "moments": None if moments is None else base64.b64encode(moments.to_bytes()).decode(),
-        "trace": None if state.trace is None else _text(state.trace.to_bytes()),
-        "table": None
-        if table is None
-        else {
-            "rows": table.rows.to_json(),
-            "y": None if table.y is None else table.y.to_json(),
-            "target": table.target,
-            "task": table.task,
-        },
-        "files": state.files,
-        "runs": state.runs,
-        "removed": state.removed,
-        "history": state.history.to_json(),
-        "threshold": state.threshold,
-    }
-
-
-def _state_from_json(content: Metadata, config: Config) -> State:
-    """Return the state that `_state_to_json` wrote, without rows, or raise `FormatError`."""
-    try:
-        return State(
-            generator=_generator_from_json(content.object("generator")),
-            seen=content.integer("seen"),
-            task=content.string("task")
-            if isinstance(content.value("task"), str)
-            else content.integer("task", minimum=-(2**63)),
-            now=content.number("now"),
-            has_classes=content.boolean("has_classes") if "has_classes" in content else None,
-            strata=_strata_from_json(content.object("strata")),
-            class_counts=_counts_from_json(content, "class_counts"),
-            encoder=Encoder(
-                features=config.features,
-                plan=TableEncoder.from_json(content.value("plan")) if "plan" in content else None,
-                gaps=MissingIndicator.from_json(content.value("gaps"))
-                if "gaps" in content
-                else None,
-                intercept=config.intercept,
-            ),
-            moments=_moments_from_json(content) if "moments" in content else None,
-            trace=GradientTrace.from_bytes(base64.b64decode(content.string("trace"), validate=True))
-            if "trace" in content
-            else None,
-            table=_table_from_json(content.object("table")) if "table" in content else None,
-            files=tuple(_file_from_json(content, entry) for entry in content.array("files")),
-            runs=content.integer("runs"),
-            removed=content.integer("removed"),
-            history=History.from_json(content.object("history")),
-            threshold=content.number("threshold") if "threshold" in content else None,
-        )
-    except (InputError, ValueError, TypeError, KeyError) as error:
-        if isinstance(error, FormatError):
-            raise
-        raise content.error(str(error)) from error
-
-
-def _moments_from_json(content: Metadata) -> SeenMoments:
-    return SeenMoments.from_bytes(base64.b64decode(content.string("moments"), validate=True))
-
-
-def _strata_from_json(content: Metadata) -> Strata:
-    edges = {
-        str(name): tuple(checks.number("edges", edge) for edge in cuts)
-        for name, cuts in content.value("edges").items()
-    }
-    return Strata(_counts_from_json(content, "counts"), edges)
-
-
-def _counts_from_json(content: Metadata, name: str) -> Counts | None:
-    if name not in content:
-        return None
-    found = content.value(name).items()
-    return {str(key): checks.number(name, count, minimum=0) for key, count in found}
-
-
-def _table_from_json(content: Metadata) -> TableKind:
-    return TableKind(
-        FrameKind.from_json(content.value("rows")),
-        FrameKind.from_json(content.value("y")) if "y" in content else None,
-        content.string("target") if "target" in content else None,
-        content.string("task") if "task" in content else None,
-    )
-
-
-def _file_from_json(content: Metadata, value: Any) -> dict[str, Any]:
-    entry = Metadata(content.path, value, "files")
-    texts = {name: entry.string(name) for name in ("address", "fingerprint")}
-    counts = ("bytes", "modified", "inode", "rows", "run")
-    found: dict[str, Any] = texts | {name: entry.integer(name) for name in counts}
-    if "since" in entry:  # how far a query was read
-        since = entry.object("since")
-        found |= {"since": {"column": since.string("column"), "value": since.value("value")}}
-    return found
-
-
-def _generator_to_json(state: dict[str, Any]) -> dict[str, Any]:
-    bits = state["state"]
-    return {
-        "state": f"{bits['state']:032x}",
-        "inc": f"{bits['inc']:032x}",
-        "has_uint32": state["has_uint32"],
-        "uinteger": state["uinteger"],
-    }
-
-
-def _generator_from_json(packed: Metadata) -> dict[str, Any]:
-    words = {name: packed.string(name) for name in ("state", "inc")}
-    for name, word in words.items():
-        if not re.fullmatch("[0-9a-f]{32}", word):
-            raise packed.error(f"generator.{name} is not the state of a generator")
-    return {
-        "bit_generator": "PCG64",
-        "state": {name: int(word, 16) for name, word in words.items()},
-        "has_uint32": packed.integer("has_uint32", maximum=1),
-        "uinteger": packed.integer("uinteger", maximum=2**32 - 1),
-    }
 
 
 def _file_name(name: str) -> str:
@@ -542,14 +417,18 @@ def _complete(place: str, columns: dict[str, Array], rows: int) -> dict[str, Arr
     return {name: column for name, column in blank.items() if name not in columns} | columns
 
 
-def _kind(column: Array) -> dict[str, Any]:
+def _kinds_of(rows: RowStore) -> dict[str, ColumnKind]:
+    return {name: _kind(column) for name, column in _informative(rows).items()}
+
+
+def _kind(column: Array) -> ColumnKind:
     if is_arrow(column):
-        return {"library": "table", "schema": _text(column.schema.serialize())}
+        return ColumnKind("table", schema=column.schema)
     if sp.issparse(column):
-        return {"library": "sparse", "dtype": str(column.dtype), "shape": list(column.shape[1:])}
+        return ColumnKind("sparse", str(column.dtype), column.shape[1:])
     dtype = "text" if _is_text(column) else str(column.dtype).removeprefix("torch.")
-    library = "torch" if is_torch_array(column) else "numpy"
-    return {"library": library, "dtype": dtype, "shape": list(column.shape[1:])}
+    library: Any = "torch" if is_torch_array(column) else "numpy"
+    return ColumnKind(library, dtype, tuple(column.shape[1:]))
 
 
 def _is_text(column: Array) -> bool:
@@ -579,15 +458,13 @@ def _to_arrow(name: str, column: Array, state: State) -> dict[str, Any]:
     return {name: pa.FixedSizeListArray.from_arrays(flat, int(np.prod(values.shape[1:])))}
 
 
-def _from_arrow(table: Any, name: str, kind: Metadata, device: Any) -> Array:
-    library = kind.string("library", ["numpy", "torch", "sparse", "table"])
+def _from_arrow(table: Any, name: str, kind: ColumnKind, device: Any) -> Array:
+    library, dtype, shape = kind.library, kind.dtype, kind.shape
     if library == "table":
-        return _columns_from_arrow(table, kind.string("schema"))
+        return _columns_from_arrow(table, kind.schema)
     name = _file_name(name)
-    shape = tuple(kind.array("shape"))
-    if not all(isinstance(k, int) and 0 < k < 2**31 for k in shape):
+    if not all(0 < k < 2**31 for k in shape):
         raise ValueError(f"rows of shape {shape}")
-    dtype = kind.string("dtype")
     if library == "sparse":
         return _sparse_from_arrow(table, name, _checked_dtype(dtype, NUMBERS), shape)
     column = table[name].combine_chunks()
@@ -642,15 +519,11 @@ def _sparse_from_arrow(table: Any, name: str, dtype: str, shape: tuple[int, ...]
     return matrix
 
 
-def _columns_from_arrow(table: Any, text: str) -> Any:
+def _columns_from_arrow(table: Any, schema: Any) -> Any:
     """Return the columns of a table as they were: Parquet has fewer types than Arrow."""
     import pyarrow as pa
 
-    try:
-        schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text, validate=True)))
-        columns = [as_type(table.column(field.name), field.type) for field in schema]
-    except pa.ArrowException as error:
-        raise ValueError(_first_line(error)) from error
+    columns = [as_type(table.column(entry.name), entry.type) for entry in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -670,10 +543,6 @@ def _numbered_sources(column: Any) -> NDArray[Any]:
         raise ValueError(f"sources of type {column.type}")
     codes: NDArray[Any] = column.indices.fill_null(-1).to_numpy().astype(np.int64)
     return codes
-
-
-def _text(data: Any) -> str:
-    return base64.b64encode(data).decode()
 
 
 def _first_line(error: BaseException) -> str:

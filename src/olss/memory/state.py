@@ -9,7 +9,7 @@ are, without bias, those of sum_i 2^(-age_i / half_life) f(x_i).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -25,6 +25,26 @@ from olss.memory.rows import EXTRA, Floats, RowStore
 from olss.memory.strata import Counts, Strata, scale_counts
 from olss.util import checks
 from olss.util.text import format_duration
+
+IN_TABLE = {"saved": False}  # in the table of a sketch file, not in its metadata
+
+
+class IngestedFile(TypedDict):
+    """A file that `olss.compress` has ingested."""
+
+    address: str
+    fingerprint: str
+    bytes: int
+    modified: int
+    inode: int
+    rows: int
+    run: int
+
+
+class FileEntry(IngestedFile, total=False):
+    """Of a query also how far it was read: a column, and its largest value."""
+
+    since: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -57,8 +77,8 @@ class State:
         The gradient of a logistic or Poisson model over everything seen, if it is followed.
     table : TableKind or None
         What kind of tables come in, if rows are tables.
-    files : tuple of dict
-        One entry for each file ingested by `olss.compress`.
+    files : tuple of FileEntry
+        One for each file ingested by `olss.compress`.
     runs : int
         How many times files were ingested.
     removed : int
@@ -75,7 +95,7 @@ class State:
     """
 
     generator: dict[str, Any]
-    rows: RowStore = field(default_factory=RowStore)
+    rows: RowStore = field(default_factory=RowStore, metadata=IN_TABLE)
     seen: int = 0
     task: int | str = 0
     now: float = 0.0
@@ -86,13 +106,13 @@ class State:
     class_counts: Counts | None = None
     trace: GradientTrace | None = None
     table: TableKind | None = None
-    files: tuple[dict[str, Any], ...] = ()
+    files: tuple[FileEntry, ...] = ()
     runs: int = 0
     removed: int = 0
     history: History = field(default_factory=History)
-    candidates: tuple[RowStore, ...] = ()
+    candidates: tuple[RowStore, ...] = field(default=(), metadata=IN_TABLE)
     threshold: float | None = None
-    pending: tuple[RowStore, ...] = ()
+    pending: tuple[RowStore, ...] = field(default=(), metadata=IN_TABLE)
 
     @property
     def waiting(self) -> tuple[RowStore, ...]:

@@ -7,22 +7,18 @@ not of this kind. Columns of text are in `olss.tables.text_columns`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.errors import InputError
 from olss.tables.schema import numpy_array, value_type
 from olss.util import checks
 
-# Bounds on what a file may ask for: enough for any encoder, little enough to be harmless.
 Floats = NDArray[np.float64]
 
-MAX_WIDTH = 1 << 20
-MAX_LENGTH = 1 << 20
+MAX_WIDTH = 1 << 20  # what a file may ask for: enough for any encoder, little enough for memory
 NANOSECONDS = {"D": 86_400 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
@@ -101,15 +97,8 @@ class Column(ABC):
         """
         return None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what `column_from_json` reads."""
-        return {"use": self.use, **asdict(self)}
-
-    @classmethod
-    def from_json(cls, state: Mapping[str, Any]) -> Self:
-        """Return the column that `to_json` wrote, or raise `InputError`."""
-        names = [field.name for field in fields(cls)]
-        return cls(**{name: FIELD_CHECKS[name](name, state.get(name)) for name in names})
+    def __post_init__(self) -> None:
+        checks.integer("width", self.width, minimum=0, maximum=MAX_WIDTH)
 
 
 @dataclass(frozen=True)
@@ -147,42 +136,6 @@ def decode(array: Any) -> Any:
     return array if plain == array.type else array.cast(plain)
 
 
-def _check_string(name: str, value: Any) -> str:
-    if not isinstance(value, str) or len(value) > MAX_LENGTH:
-        raise InputError(f"{name} must be a string, found {value!r:.80}.")
-    return value
-
-
-def _check_strings(name: str, value: Any) -> tuple[str, ...]:
-    if (
-        not isinstance(value, list | tuple)
-        or not 0 < len(value) <= MAX_WIDTH
-        or not all(isinstance(item, str) for item in value)
-        or len(set(value)) < len(value)
-    ):
-        raise InputError(f"{name} must be a list of different strings, found {value!r:.80}.")
-    return tuple(value)
-
-
-def _check_width(name: str, value: Any) -> int:
-    return checks.integer(name, value, maximum=MAX_WIDTH)
-
-
-# How the fields of all kinds are read from JSON.
-FIELD_CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "name": _check_string,
-    "type": _check_string,
-    "why": _check_string,
-    "shift": checks.number,
-    "scale": lambda name, value: checks.number(name, value, above=0),
-    "missing": checks.boolean,
-    "unit": lambda name, value: checks.choice(name, value, NANOSECONDS),
-    "length": _check_width,
-    "buckets": _check_width,
-    "values": _check_strings,
-}
-
-
 @dataclass(frozen=True)
 class Number(Column):
     """Numbers and booleans: z = (x - shift) / scale; a missing value counts as the median.
@@ -199,6 +152,11 @@ class Number(Column):
     scale: float
     missing: bool
     use: ClassVar[str] = "number"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.number("scale", self.scale, above=0)
+        checks.number("shift", self.shift)
 
     @classmethod
     def fit(cls, name: str, column: Any) -> Self | str:
@@ -303,8 +261,12 @@ class Date(Number):
         Values of a finer unit are rounded down to it.
     """
 
-    unit: str = "ns"
+    unit: Literal["D", "s", "ms", "us", "ns"] = "ns"
     use: ClassVar[str] = "date"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.number("shift", self.shift, above=-(2.0**63), below=2.0**63)
 
     @classmethod
     def fit(cls, name: str, column: Any) -> Self | str:
@@ -356,12 +318,6 @@ class Date(Number):
     def _tick_of(self, other: Number) -> float:
         assert isinstance(other, Date)
         return NANOSECONDS[other.unit] / NANOSECONDS[self.unit]
-
-    @classmethod
-    def from_json(cls, state: Mapping[str, Any]) -> Self:
-        """Return the column that `to_json` wrote, or raise `InputError`."""
-        checks.number("shift", state.get("shift"), above=-(2.0**63), below=2.0**63)
-        return super().from_json(state)
 
 
 @dataclass(frozen=True)
@@ -449,7 +405,7 @@ def _ticks(array: Any) -> Any:
     return array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
 
 
-def _unit(kind: Any) -> str:
+def _unit(kind: Any) -> Any:
     import pyarrow.types as kinds
 
     if kinds.is_date(kind):

@@ -22,7 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,6 @@ from olss.tables.schema import value_type
 from olss.tables.text_columns import MAX_ONE_HOT, Hashed, OneHot, fit_category
 from olss.util import checks
 
-DTYPES = ("float32", "float64")
 LARGEST = 1e100  # beyond it, squares of values in units of a small scale may overflow
 Encoded: TypeAlias = "list[tuple[Column | NumberBlock, Any]]"
 
@@ -51,7 +50,7 @@ class TableEncoder:
     """
 
     columns: tuple[Column, ...]
-    dtype: str
+    dtype: Literal["float32", "float64"]
 
     @cached_property
     def used(self) -> list[Column]:
@@ -96,24 +95,10 @@ class TableEncoder:
             for c in self.columns
         ]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what `from_json` reads."""
-        return {"dtype": self.dtype, "columns": [column.to_json() for column in self.columns]}
-
-    @classmethod
-    def from_json(cls, state: Any) -> TableEncoder:
-        """Return the encoder that `to_json` wrote, or raise `InputError`."""
-        if not isinstance(state, dict) or not isinstance(state.get("columns"), list):
-            raise InputError(f"an encoder must be a JSON object with columns, found {state!r:.80}.")
-        if state.get("dtype") not in DTYPES:
-            raise InputError(f"dtype must be one of {DTYPES}, found {state.get('dtype')!r:.80}.")
-        encoder = cls(
-            tuple(column_from_json(column) for column in state["columns"]), state["dtype"]
-        )
-        if len({column.name for column in encoder.columns}) < len(encoder.columns):
+    def __post_init__(self) -> None:
+        if len({column.name for column in self.columns}) < len(self.columns):
             raise InputError("columns of an encoder must have different names.")
-        checks.integer("width", encoder.width, 0, maximum=MAX_WIDTH)
-        return encoder
+        checks.integer("width", self.width, 0, maximum=MAX_WIDTH)
 
     @cached_property
     def _groups(self) -> list[tuple[NumberBlock | None, list[Column]]]:
@@ -292,13 +277,6 @@ def fit_column(name: str, column: Any) -> Column:
         why = reason if isinstance(found, Passthrough) and reason else found.why
         return replace(found, type=text, why=why)
     raise AssertionError("Passthrough accepts every column")
-
-
-def column_from_json(state: Any) -> Column:
-    """Return the column that `Column.to_json` wrote, or raise `InputError`."""
-    if not isinstance(state, dict):
-        raise InputError(f"a column must be a JSON object, found {state!r:.80}.")
-    return KINDS[checks.choice("use", state.get("use"), KINDS)].from_json(state)
 
 
 FLOATS = ("float", "double")  # as Arrow writes float32 and float64

@@ -7,18 +7,15 @@ their order). It is stored as JSON in a sketch file.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from olss.errors import DataError, InputError
-from olss.tables.schema import as_type, check_names, have_same_keys, plain_type, value_type
-from olss.util import checks
+from olss.tables.schema import as_type, have_same_keys, plain_type, value_type
 
 OBJECT_NAN = "object[nan]"  # pandas' objects whose missing values are NaN, not None
-LIBRARIES = ("pyarrow", "pandas", "polars", "mapping")
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class Categories:
     ordered : bool
     """
 
-    values: Any
+    values: Any = field(metadata={"arrow": "array"})
     dtype: str | None
     ordered: bool
 
@@ -63,29 +60,6 @@ class Categories:
         dtype = self.dtype if mine.type == self.values.type else None
         return Categories(both, dtype, self.ordered and both.equals(mine))
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what `from_json` reads: values as an Arrow stream, in base64."""
-        import pyarrow as pa
-
-        batch = pa.record_batch({"values": self.values})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        text = base64.b64encode(sink.getvalue()).decode()
-        return {"values": text, "dtype": self.dtype, "ordered": self.ordered}
-
-    @classmethod
-    def from_json(cls, state: Any) -> Categories:
-        """Return the categories that `to_json` wrote; see `FrameKind.from_json`."""
-        import pyarrow as pa
-
-        with pa.ipc.open_stream(_decode(state["values"])) as reader:
-            table = reader.read_all()
-        table.validate(full=True)
-        dtype = state["dtype"]
-        values = table.column("values").combine_chunks()
-        return cls(values, None if dtype is None else str(dtype), bool(state["ordered"]))
-
 
 @dataclass(frozen=True)
 class FrameKind:
@@ -105,8 +79,8 @@ class FrameKind:
         Columns that were the index of a pandas frame, and their names there.
     """
 
-    library: str
-    schema: Any
+    library: Literal["pyarrow", "pandas", "polars", "mapping"]
+    schema: Any = field(metadata={"arrow": "schema"})
     dtypes: Mapping[str, str] = field(default_factory=dict)
     categories: Mapping[str, Categories] = field(default_factory=dict)
     whole_names: frozenset[str] = frozenset()
@@ -114,12 +88,16 @@ class FrameKind:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __post_init__(self) -> None:
+        if any(str(int(name)) != name for name in self.whole_names):
+            raise InputError("whole_names must be integers.")
+
     @cached_property
     def fields(self) -> dict[str, Any]:
         """The Arrow fields by name."""
         return dict(zip(self.schema.names, self.schema, strict=True))
 
-    def to_library(self, library: str, table: Any) -> FrameKind:
+    def to_library(self, library: Any, table: Any) -> FrameKind:
         """Return the kind of frames of another library that lose nothing of a table's values."""
         import pyarrow.compute as pc
         import pyarrow.types as kinds
@@ -205,42 +183,3 @@ class FrameKind:
                 f"column {name!r} holds dicts of other keys than before, {yours} after {mine}, and "
                 "cannot be kept as it is. Make them text, e.g. with json.dumps."
             )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what `from_json` reads."""
-        return {
-            "library": self.library,
-            "schema": base64.b64encode(self.schema.serialize()).decode(),
-            "dtypes": dict(self.dtypes),
-            "categories": {name: found.to_json() for name, found in self.categories.items()},
-            "whole_names": sorted(self.whole_names),
-            "index": [list(level) for level in self.index],
-        }
-
-    @classmethod
-    def from_json(cls, state: Any) -> FrameKind:
-        """Return the kind that `to_json` wrote, or raise `InputError`."""
-        import pyarrow as pa
-
-        try:
-            schema = pa.ipc.read_schema(pa.py_buffer(_decode(state["schema"])))
-            check_names(schema.names, "the table")
-            whole_names = [str(int(name)) for name in state["whole_names"]]
-            if whole_names != state["whole_names"]:
-                raise ValueError("whole_names must be integers")
-            return cls(
-                checks.choice("library", state["library"], LIBRARIES),
-                schema,
-                {name: str(dtype) for name, dtype in state["dtypes"].items()},
-                {name: Categories.from_json(c) for name, c in state["categories"].items()},
-                frozenset(whole_names),
-                tuple((str(c), None if n is None else str(n)) for c, n in state["index"]),
-            )
-        except (
-            KeyError, TypeError, AttributeError, ValueError, OSError, pa.ArrowException,
-        ) as error:  # fmt: skip
-            raise InputError(f"the kind of a table cannot be read ({error!r:.80}).") from error
-
-
-def _decode(text: str) -> bytes:
-    return base64.b64decode(text, validate=True)

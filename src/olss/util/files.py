@@ -17,7 +17,7 @@ import tokenize
 import uuid
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -211,7 +211,6 @@ CHECKSUM_BLANK = "0" * 64
 # Between key and value Parquet's footer has two bytes: the field's type and the value's length.
 PATTERN = re.compile(CHECKSUM_KEY.encode() + rb".{2}([0-9a-f]{64})", re.DOTALL)
 CHUNK = 1 << 20
-MAX_ITEMS = 10_000_000  # longer than any list olss writes
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -342,114 +341,3 @@ def _find_checksum(path: Path) -> tuple[int, str] | None:
             if start == 0:
                 return None
             reach *= 16
-
-
-class Metadata:
-    """A JSON object read from a file; an entry of the wrong type raises `FormatError`.
-
-    Parameters
-    ----------
-    path : str
-        The file, for messages.
-    content : dict
-    inside : str
-        The name of the object inside the file's metadata, for messages.
-
-    Examples
-    --------
-    >>> state = Metadata.from_json("a.parquet", b'{"seen": 7, "policy": "paper"}')
-    >>> state.integer("seen"), state.string("policy", ["paper", "recent"])
-    (7, 'paper')
-    >>> state.integer("policy")
-    Traceback (most recent call last):
-    olss.errors.FormatError: a.parquet has damaged metadata: policy must be an integer from 0 to
-    ..., found 'paper'. Restore the file from a copy, or create it again.
-    """
-
-    def __init__(self, path: str, content: Any, inside: str = "") -> None:
-        self.path = path
-        self._inside = inside
-        if not isinstance(content, dict):
-            raise self.error(f"{inside or 'it'} must be an object, found {_shorten(content)}")
-        self._content: dict[str, Any] = content
-
-    @classmethod
-    def from_json(cls, path: str, text: bytes | str) -> Metadata:
-        """Parse JSON text."""
-        try:
-            content = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise FormatError(f"{path} has damaged metadata: {error}.") from error
-        return cls(path, content)
-
-    def __contains__(self, name: str) -> bool:
-        return self._content.get(name) is not None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._content)
-
-    def value(self, name: str) -> Any:
-        """Return an entry of any type."""
-        if name not in self._content:
-            raise self.error(f"{self._full_name(name)} is missing")
-        return self._content[name]
-
-    def integer(self, name: str, minimum: int = 0, maximum: int = 2**63 - 1) -> int:
-        """Return an integer within bounds."""
-        value = self.value(name)
-        if type(value) is not int or not minimum <= value <= maximum:
-            raise self._wrong_type(name, f"an integer from {minimum} to {maximum}")
-        return value
-
-    def number(self, name: str) -> float:
-        """Return a finite number."""
-        value = self.value(name)
-        # JSON has integers too large for a float.
-        if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
-            raise self._wrong_type(name, "a finite number")
-        return float(value)
-
-    def boolean(self, name: str) -> bool:
-        """Return true or false."""
-        value = self.value(name)
-        if not isinstance(value, bool):
-            raise self._wrong_type(name, "true or false")
-        return value
-
-    def string(self, name: str, choices: Collection[str] | None = None) -> str:
-        """Return a string, one of the choices if there are any."""
-        value = self.value(name)
-        if not isinstance(value, str) or (choices is not None and value not in choices):
-            allowed = "a string" if choices is None else f"one of {', '.join(choices)}"
-            raise self._wrong_type(name, allowed)
-        return value
-
-    def array(self, name: str) -> list[Any]:
-        """Return a list."""
-        value = self.value(name)
-        if not isinstance(value, list) or len(value) > MAX_ITEMS:
-            raise self._wrong_type(name, "a list")
-        return value
-
-    def object(self, name: str) -> Metadata:
-        """Return an object inside this one."""
-        return Metadata(self.path, self.value(name), self._full_name(name))
-
-    def error(self, reason: str) -> FormatError:
-        """Return the error to raise for damaged metadata."""
-        return FormatError(
-            f"{self.path} has damaged metadata: {reason}. Restore the file from a copy, or create "
-            "it again."
-        )
-
-    def _wrong_type(self, name: str, allowed: str) -> FormatError:
-        found = _shorten(self._content[name])
-        return self.error(f"{self._full_name(name)} must be {allowed}, found {found}")
-
-    def _full_name(self, name: str) -> str:
-        return f"{self._inside}.{name}" if self._inside else name
-
-
-def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
