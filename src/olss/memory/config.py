@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,8 +25,10 @@ SCORES = ("auto", "exact", "ridge", "sketched", "target", "target-number")
 Check = Callable[[str, Any], Any]
 
 
-def _spec(check: Check, help: str, metavar: str = "") -> dict[str, Any]:
-    return {"check": check, "help": help, "metavar": metavar}
+def _setting(default: Any, check: Check, help: str, metavar: str = "") -> Any:
+    """Declare a setting; None is allowed if it is the default."""
+    metadata = {"check": check, "help": help, "metavar": metavar}
+    return field(default=default, metadata=metadata)
 
 
 def _check_size(name: str, value: Any) -> int | str:
@@ -53,24 +55,18 @@ def _check_scores(name: str, value: Any) -> str | float:
 
 
 def _check_callable(name: str, value: Any) -> Any:
-    if value is not None and not callable(value):
+    if not callable(value):
         raise InputError(f"{name} must be a function of rows, found {value!r}.")
     return value
 
 
-def _check_duration(name: str, value: Any) -> float | None:
-    return None if value is None else checks.duration(name, value)[0]
-
-
-def _check_names(name: str, value: Any) -> tuple[str, ...] | None:
-    if value is None:
-        return None
+def _check_names(name: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InputError(f"{name} must be a list of column names, found {value!r}.")
     return tuple(str(checks.optional_column(name, entry)) for entry in value)
 
 
-def _check_columns(name: str, value: Any) -> tuple[str, ...] | dict[str, str] | None:
+def _check_columns(name: str, value: Any) -> tuple[str, ...] | dict[str, str]:
     if not isinstance(value, Mapping):
         return _check_names(name, value)
     for column, kind in value.items():
@@ -79,18 +75,14 @@ def _check_columns(name: str, value: Any) -> tuple[str, ...] | dict[str, str] | 
     return dict(value)
 
 
-def _check_strata(name: str, value: Any) -> tuple[str, ...] | None:
-    if value is None or isinstance(value, str):
-        return None if value is None else (str(checks.optional_column(name, value)),)
-    names = _check_names(name, value)
+def _check_strata(name: str, value: Any) -> tuple[str, ...]:
+    names = _check_names(name, [value] if isinstance(value, str) else value)
     if not names or len(set(names)) < len(names):
         raise InputError(f"{name} must name one column or several different ones, found {value!r}.")
     return names
 
 
-def _check_bins(name: str, value: Any) -> int | dict[str, Any] | None:
-    if value is None:
-        return None
+def _check_bins(name: str, value: Any) -> int | dict[str, Any]:
     if not isinstance(value, Mapping):
         return checks.integer(name, value, minimum=2, alternative=" or a mapping of columns")
     return {str(column): _check_edges(f"{name}[{column!r}]", e) for column, e in value.items()}
@@ -106,28 +98,14 @@ def _check_edges(name: str, value: Any) -> int | tuple[float, ...]:
     return edges
 
 
-def _check_min_rows(name: str, value: Any) -> int:
-    return checks.integer(name, value, minimum=0)
-
-
-def _check_optional_flag(name: str, value: Any) -> bool | None:
-    return None if value is None else checks.boolean(name, value)
-
-
-def _check_glm(name: str, value: Any) -> str | None:
-    return None if value is None else _one_of("logistic", "poisson")(name, value)
-
-
-def _check_shape(name: str, value: Any) -> tuple[int, ...] | None:
-    if value is None:
-        return None
+def _check_shape(name: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise InputError(f"{name} must be the shape of a row, such as (28, 28), found {value!r}.")
     return tuple(checks.integer(name, size) for size in value)
 
 
-def _check_replicates(name: str, value: Any) -> int:
-    return checks.integer(name, value, minimum=0, maximum=999)
+def _check_duration(name: str, value: Any) -> float:
+    return checks.duration(name, value)[0]
 
 
 def _one_of(*allowed: str) -> Check:
@@ -154,127 +132,96 @@ class Config:
     olss.errors.InputError: size must be a positive integer or 'task', found 0.
     """
 
-    size: int | Literal["task"] = field(metadata=_spec(_check_size, "Rows to keep."))
-    policy: Policy = field(
-        default="weighted",  # type: ignore[assignment]  # checked, and so resolved, by create
-        metadata=_spec(
-            _check_policy,
-            "Which rows are kept: weighted, reservoir, balanced, paper, recent.",
-            "NAME",
-        ),
+    size: int | Literal["task"] = _setting(MISSING, _check_size, "Rows to keep.")
+    policy: Policy = _setting(
+        "weighted",
+        _check_policy,
+        "Which rows are kept: weighted, reservoir, balanced, paper, recent.",
+        "NAME",
     )
-    scores: str | float = field(
-        default="auto",
-        metadata=_spec(
-            _check_scores,
-            "Leverage scores: auto, exact, ridge, sketched, or a number, the ridge.",
-            "NAME|RIDGE",
-        ),
+    scores: str | float = _setting(
+        "auto",
+        _check_scores,
+        "Leverage scores: auto, exact, ridge, sketched, or a number, the ridge.",
+        "NAME|RIDGE",
     )
-    features: Callable[[Array], Array] | None = field(
-        default=None, metadata=_spec(_check_callable, "Feature map: rows are scored by it.")
+    features: Callable[[Array], Array] | None = _setting(
+        None, _check_callable, "Feature map: rows are scored by it."
     )
-    half_life: float | None = field(
-        default=None,
-        metadata=_spec(
-            _check_duration,
-            "Rows count half after this many rows or, with --time, after this long (30d, 12h).",
-            "ROWS|TIME",
-        ),
+    half_life: float | None = _setting(
+        None,
+        _check_duration,
+        "Rows count half after this many rows or, with --time, after this long (30d, 12h).",
+        "ROWS|TIME",
     )
-    window: float | None = field(
-        default=None,
-        metadata=_spec(
-            _check_duration,
-            "Forget everything older than this many rows, or this long.",
-            "ROWS|TIME",
-        ),
+    window: float | None = _setting(
+        None,
+        _check_duration,
+        "Forget everything older than this many rows, or this long.",
+        "ROWS|TIME",
     )
-    time: str | None = field(
-        default=None,
-        metadata=_spec(checks.optional_column, "Column with the time of each row.", "COL"),
+    time: str | None = _setting(
+        None, checks.optional_column, "Column with the time of each row.", "COL"
     )
-    columns: tuple[str, ...] | dict[str, str] | None = field(
-        default=None,
-        metadata=_spec(
-            _check_columns,
-            "Columns to score (all are kept), or what some are: id=ignore,r=number,zip=category.",
-            "A,B,...",
-        ),
+    columns: tuple[str, ...] | dict[str, str] | None = _setting(
+        None,
+        _check_columns,
+        "Columns to score (all are kept), or what some are: id=ignore,r=number,zip=category.",
+        "A,B,...",
     )
-    exclude: tuple[str, ...] = field(
-        default=(), metadata=_spec(_check_names, "Columns not to score; all are kept.", "A,B,...")
+    exclude: tuple[str, ...] = _setting(
+        (), _check_names, "Columns not to score; all are kept.", "A,B,..."
     )
-    intercept: bool = field(
-        default=False, metadata=_spec(checks.boolean, "Score rows with a constant added.")
+    intercept: bool = _setting(False, checks.boolean, "Score rows with a constant added.")
+    new_columns: str = _setting(
+        "error",
+        _one_of("error", "keep", "ignore"),
+        "Columns that earlier tables did not have: error, keep or ignore.",
+        "WHAT",
     )
-    new_columns: str = field(
-        default="error",
-        metadata=_spec(
-            _one_of("error", "keep", "ignore"),
-            "Columns that earlier tables did not have: error, keep or ignore.",
-            "WHAT",
-        ),
+    missing_target: str = _setting(
+        "error",
+        _one_of("error", "drop", "keep"),
+        "Rows without a target: error, drop or keep.",
+        "WHAT",
     )
-    missing_target: str = field(
-        default="error",
-        metadata=_spec(
-            _one_of("error", "drop", "keep"), "Rows without a target: error, drop or keep.", "WHAT"
-        ),
+    strata: tuple[str, ...] | None = _setting(
+        None,
+        _check_strata,
+        "Columns whose values, or combinations of values, each keep their share of the rows.",
+        "A,B,...",
     )
-    strata: tuple[str, ...] | None = field(
-        default=None,
-        metadata=_spec(
-            _check_strata,
-            "Columns whose values, or combinations of values, each keep their share of the rows.",
-            "A,B,...",
-        ),
+    strata_share: float = _setting(
+        0.5, checks.fraction, "Share of the rows that is divided evenly among strata.", "SHARE"
     )
-    strata_share: float = field(
-        default=0.5,
-        metadata=_spec(
-            checks.fraction, "Share of the rows that is divided evenly among strata.", "SHARE"
-        ),
+    min_rows: int = _setting(
+        0, partial(checks.integer, minimum=0), "Rows to keep of each stratum at least.", "ROWS"
     )
-    min_rows: int = field(
-        default=0,
-        metadata=_spec(_check_min_rows, "Rows to keep of each stratum at least.", "ROWS"),
+    bins: int | dict[str, int | tuple[float, ...]] | None = _setting(
+        None, _check_bins, "Cut strata columns of numbers into so many bins.", "BINS"
     )
-    bins: int | dict[str, int | tuple[float, ...]] | None = field(
-        default=None,
-        metadata=_spec(_check_bins, "Cut strata columns of numbers into so many bins.", "BINS"),
+    keep_index: bool = _setting(False, checks.boolean, "Keep the index of pandas frames.")
+    moments: bool | None = _setting(
+        None,
+        checks.boolean,
+        "Keep the Gram matrix of everything seen, which the certificate needs.",
     )
-    keep_index: bool = field(
-        default=False, metadata=_spec(checks.boolean, "Keep the index of pandas frames.")
+    replicates: int = _setting(
+        0,
+        partial(checks.integer, minimum=0, maximum=999),
+        "Columns of replicate weights in the file, for error bars in SQL and R; 80 is usual.",
+        "N",
     )
-    moments: bool | None = field(
-        default=None,
-        metadata=_spec(
-            _check_optional_flag,
-            "Keep the Gram matrix of everything seen, which the certificate needs.",
-        ),
+    glm: str | None = _setting(
+        None,
+        _one_of("logistic", "poisson"),
+        "Follow the gradient of a logistic or poisson model of the target.",
+        "KIND",
     )
-    replicates: int = field(
-        default=0,
-        metadata=_spec(
-            _check_replicates,
-            "Columns of replicate weights in the file, for error bars in SQL and R; 80 is usual.",
-            "N",
-        ),
+    pad: tuple[int, ...] | None = _setting(
+        None, _check_shape, "Largest row shape of arrays; smaller rows are zero-padded."
     )
-    glm: str | None = field(
-        default=None,
-        metadata=_spec(
-            _check_glm, "Follow the gradient of a logistic or poisson model of the target.", "KIND"
-        ),
-    )
-    pad: tuple[int, ...] | None = field(
-        default=None,
-        metadata=_spec(_check_shape, "Largest row shape of arrays; smaller rows are zero-padded."),
-    )
-    pad_y: tuple[int, ...] | None = field(
-        default=None, metadata=_spec(_check_shape, "The same for the rows of y.")
-    )
+    pad_y: tuple[int, ...] | None = _setting(None, _check_shape, "The same for the rows of y.")
     uses_dates: bool = field(default=False, metadata={"derived": True})
 
     @classmethod
@@ -372,11 +319,13 @@ def settings() -> Iterator[Field[Any]]:
 
 
 def _check(given: dict[str, Any]) -> dict[str, Any]:
-    known = {entry.name: entry.metadata.get("check") for entry in fields(Config)}
+    known = {entry.name: entry for entry in fields(Config)}
     checked = {}
     for name, value in given.items():
+        setting = known[checks.choice("settings", name, known)]
         if value is MISSING:
             raise InputError(f"{name} must be given.")
-        check = known[checks.choice("settings", name, known)]
-        checked[name] = value if check is None else check(name, value)
+        check = setting.metadata.get("check")
+        optional = value is None is setting.default
+        checked[name] = value if check is None or optional else check(name, value)
     return checked
