@@ -294,7 +294,7 @@ def test_weights_are_those_of_scaled_rows(columns, kind):
 def test_scaling_scales_the_matrix_and_its_bound(columns):
     A = np.random.default_rng(0).standard_normal((400, columns))
     fd = FrequentDirections(10).update(A)
-    half = fd.scaled(0.5)
+    half = fd.scale(0.5)
     check_bounds(half, A * np.sqrt(0.5))
     check_bounds(fd, A)
     check_bounds(half.update(A), np.vstack([A * np.sqrt(0.5), A]))
@@ -305,7 +305,7 @@ def test_what_is_left_after_removals_stays_between_its_bounds(columns):
     A = np.random.default_rng(0).standard_normal((400, columns)) * 0.9 ** np.arange(columns)
     w = np.random.default_rng(1).random(400) + 0.5
     fd = FrequentDirections(10).update(A, w)
-    left = fd.without(A[:100], w[:100]).without(A[100:130], w[100:130])
+    left = fd.subtract(A[:100], w[:100]).subtract(A[100:130], w[100:130])
     assert (fd.seen, left.seen) == (400, 270)
     rest = A[130:] * np.sqrt(w[130:])[:, None]
     B = left.matrix
@@ -313,7 +313,7 @@ def test_what_is_left_after_removals_stays_between_its_bounds(columns):
     assert -left.over - 1e-9 <= gap[0] < gap[-1] <= left.error_bound() + 1e-9
     assert fd.over == 0
     with pytest.raises(DataError, match=f"must have {columns} columns"):
-        fd.without(A[:, :3])
+        fd.subtract(A[:, :3])
 
 
 @pytest.mark.parametrize("columns", [30, 90])
@@ -344,6 +344,6 @@ def test_scores_are_ridge_leverage_against_the_directions():
 def test_the_bound_holds_after_most_rows_were_taken_out(seed):
     rng = np.random.default_rng(seed)
     A = rng.standard_normal((155, 33))
-    left = FrequentDirections(4).update(A).without(A[:146])
+    left = FrequentDirections(4).update(A).subtract(A[:146])
     error = np.linalg.norm(A[146:].T @ A[146:] - left.matrix.T @ left.matrix, 2)
     assert error <= min(left.error_bound(k) for k in (None, 0, 2, 4)) * (1 + 1e-9)

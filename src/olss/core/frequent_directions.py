@@ -152,7 +152,7 @@ class FrequentDirections:
             Without it, the bound is the sum D of what was taken off, the tightest one known. With
             it, the bound is (||A||_F^2 - ||B_k||_F^2) / (size + 1 - k): since A'A >= B'B,
             ||A_k||_F >= ||B_k||_F, and it is never below ||A - A_k||_F^2 / (size + 1 - k). After
-            `without` that no longer holds, and the bound does not depend on k.
+            `subtract` that no longer holds, and the bound does not depend on k.
         """
         rows, shed = self._compact()
         if k is None or self._over:
@@ -196,7 +196,7 @@ class FrequentDirections:
             setattr(sketch, f"_{name}", checks.number(name, state[name], minimum=0))
         return sketch
 
-    def scaled(self, factor: float) -> FrequentDirections:
+    def scale(self, factor: float) -> FrequentDirections:
         """Return a sketch of the rows with all weights multiplied by `factor`."""
         other = self.copy()
         if other._gram is not None:
@@ -207,7 +207,7 @@ class FrequentDirections:
         other._over *= factor
         return other
 
-    def without(self, A: Any, weights: Any = None) -> FrequentDirections:
+    def subtract(self, A: Any, weights: Any = None) -> FrequentDirections:
         """Return a sketch of the rows seen except these, which were among them.
 
         B'B - sum w x x' has negative eigenvalues where parts of these rows were taken off B'B
@@ -241,7 +241,7 @@ class FrequentDirections:
 
     @property
     def over(self) -> float:
-        """How far B'B may exceed A'A in any direction: 0 up to rounding, unless `without`."""
+        """How far B'B may exceed A'A in any direction: 0 up to rounding, or after `subtract`."""
         return self._over
 
     def scorer(self, ridge: float = 0.0) -> DirectionsFactor:
@@ -402,11 +402,11 @@ class SketchedGram:
 
     def subtract(self, blocks: Blocks) -> SketchedGram:
         """Return the sum without some of its rows."""
-        return SketchedGram(self.directions.without(blocks.source, blocks.weights))
+        return SketchedGram(self.directions.subtract(blocks.source, blocks.weights))
 
     def scale(self, factor: float) -> SketchedGram:
         """Return the sum with all weights multiplied by a factor."""
-        return SketchedGram(self.directions.scaled(factor))
+        return SketchedGram(self.directions.scale(factor))
 
 
 def _shrink(rows: NDArray[np.float64], size: int) -> tuple[NDArray[np.float64], float]:
