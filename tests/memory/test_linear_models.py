@@ -389,3 +389,22 @@ def test_what_cannot_be_followed_says_why(tmp_path):
     np.save(tmp_path / "x.npy", X)
     with pytest.raises(InputError, match="glm"):
         olss.compress(str(tmp_path / "x.npy"), into=tmp_path / "o.parquet", size=5, glm="logistic")
+
+
+@pytest.mark.parametrize("settings", [{}, {"strata": "y"}, {"glm": "logistic"}])
+def test_standard_errors_of_a_corrected_model_include_what_the_kept_rows_estimate(settings):
+    """20 streams of 5,000 rows, 300 kept: the rms of 80 errors in standard errors is near 1."""
+    coef = np.array([1.5, -1.0, 0.0, 0.5])
+    errors = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((5_000, 4))
+        y = (rng.random(5_000) < 1 / (1 + np.exp(2 - X @ coef))).astype(float)
+        y[::50] = np.nan
+        sketch = olss.Sketch(300, seed=seed, missing_target="keep", **settings)
+        for part in np.array_split(np.arange(5_000), 5):
+            sketch.update(X[part], y[part])
+        model = sketch.linear_model(kind="logistic")
+        errors.append((model.coef[:, 0] - coef) / model.coef_error[:, 0])
+    # Without that part it is 1.7 to 3. Its own standard error is 0.08 for independent errors.
+    assert 0.7 < np.sqrt(np.mean(np.square(errors))) < 1.3

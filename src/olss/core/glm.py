@@ -280,8 +280,8 @@ class GlmFit:
     Attributes
     ----------
     coef, error : (d + 1,) arrays
-        The last one is the intercept; standard errors are those of a fit to all rows, with the
-        curvature of the kept ones.
+        The last one is the intercept. Standard errors have two parts: that of a fit to all rows,
+        with the curvature of the kept ones, and what was left to be estimated by the kept rows.
     loss : float
         Weighted mean loss of the kept rows: A(x'b) - y x'b.
     corrected : bool
@@ -300,7 +300,9 @@ def fit_kept_rows(
     penalty: float,
     *,
     target: int = 0,
+    sampled: Floats | None = None,
     tilt: Floats | None = None,
+    residuals: Floats | None = None,
     start: Floats | None = None,
 ) -> GlmFit:
     """Fit a model to weighted rows that stand for all rows of the moments, and correct it.
@@ -328,7 +330,12 @@ def fit_kept_rows(
         Its half times the squared coefficients is added to the loss of all rows.
     target : int
         The column of the moments' y that `rows` has.
+    sampled : (n,) array, optional
+        Of each kept row the variance, by sampling, of what it adds to a sum of ones: w (w - w0)
+        for a row of weight w that came with w0. By default none: the rows are all there are.
     tilt : (d + 1,) array, optional
+    residuals : (n,) array, optional
+        With a tilt, A' - y of the kept rows where the model was when they came.
     start : (d + 1,) array, optional
         The last model, about which a tilted fit is damped.
     """
@@ -336,13 +343,15 @@ def fit_kept_rows(
     local = frame.rows(rows)
     Z = np.column_stack([local.X, np.ones(len(local.X))])
     plain = minimize([local, frame.penalty], np.zeros(Z.shape[1]))
+    linear = np.zeros(Z.shape[1] + 1)
     if tilt is not None:
         found = plain if start is None else frame.to(start)
         found = _tilted(local, frame, Z, frame.tilt(tilt), found)
     else:
         found = plain
         for _ in range(2):
-            c = _linear_part(moments, frame, local, Z, target, found)
+            linear = _fit_slopes(local, Z, found)
+            c = _linear_part(moments, frame, local, Z, target, linear)
             found = _tilted(local, frame, Z, c, found)
     worth = float(local.weight.sum() ** 2 / (local.weight**2).sum())
     room = local.weight.sum() * Z.shape[1] / worth
@@ -350,7 +359,15 @@ def fit_kept_rows(
     best = found if corrected else plain
     value, _, hessian = local(best)
     whole = hessian + frame.penalty(best)[2]
-    spread = _inverse(whole) @ hessian @ _inverse(whole)
+    if sampled is not None:
+        left = _link(Z @ best, local.family)[1] - local.y
+        if corrected:
+            known = np.column_stack([Z, local.y]) @ linear if residuals is None else residuals
+            left = left - known
+        left = Z * (left * np.sqrt(sampled))[:, None]
+        hessian = hessian + left.T @ left
+    inverse = _inverse(whole)
+    spread = inverse @ hessian @ inverse
     back = np.diag(np.append(frame.scale, 1.0))
     back[-1, :-1] = -frame.mean * frame.scale
     error = np.sqrt(np.einsum("ij,jk,ik->i", back, spread, back).clip(0))
@@ -490,18 +507,23 @@ def _tilted(rows: RowTerm, frame: _Frame, Z: Floats, c: Floats, about: Floats) -
     return minimize([rows, LinearTerm(c), QuadraticTerm(J, about), frame.penalty], about)
 
 
-def _linear_part(
-    moments: Moments, frame: _Frame, rows: RowTerm, Z: Floats, target: int, b: Floats
-) -> Floats:
-    """Return sum over all rows less sum over the kept of the part of A' - y linear in (x, 1, y)."""
+def _fit_slopes(rows: RowTerm, Z: Floats, b: Floats) -> Floats:
+    """Return the coefficients h of (x, 1, y) in a regression of A' - y on them."""
     slope = _link(Z @ b, rows.family)[1]
-    known = np.column_stack([Z, rows.y])
-    weighted = known * rows.weight[:, None]
+    weighted = np.column_stack([Z, rows.y]) * rows.weight[:, None]
     ridge = 1e-3 * np.linalg.norm(weighted, axis=0)
     left = np.vstack([weighted, np.diag(ridge)])
-    right = np.append(slope * rows.weight, np.zeros(known.shape[1]))
+    right = np.append(slope * rows.weight, np.zeros(weighted.shape[1]))
     h = np.linalg.lstsq(left, right, rcond=None)[0]
     h[-1] -= 1.0
+    return np.asarray(h, np.float64)
+
+
+def _linear_part(
+    moments: Moments, frame: _Frame, rows: RowTerm, Z: Floats, target: int, h: Floats
+) -> Floats:
+    """Return sum over all rows less sum over the kept of (x, 1, y)'h (x, 1)."""
+    weighted = np.column_stack([Z, rows.y]) * rows.weight[:, None]
     d = moments.columns
     scatter = np.asarray(moments.scatter, np.float64) * frame.scale[:, None] * frame.scale
     of_y = moments.cross[:, target] * frame.scale

@@ -114,7 +114,8 @@ class LinearModel:
         In units of the columns; a number has one column k, classes one each, of two classes the
         logistic model has one, for the second.
     coef_error, intercept_error : arrays of these shapes, or None
-        Standard errors; None for a discriminant and a ridge classifier.
+        Standard errors; None for a discriminant and a ridge classifier. Of a model that is not
+        exact, they include the error of sampling.
     classes : tuple or None
     ridge : float
         The penalty, on encoded columns: those of a table are divided by their spread.
@@ -484,7 +485,7 @@ def _fit_glm(
         )
     if design.classes is not None and len(design.classes) == 1:
         return _constant(config, state, design, kind)
-    X, y, weight = _kept_rows(state, design)
+    X, y, weight, sampled = _kept_rows(state, design)
     family: Family = "poisson" if kind == "poisson" else "logistic"
     if family == "poisson" and y.min(initial=0.0) < 0:
         raise InputError(
@@ -498,8 +499,8 @@ def _fit_glm(
     for k in problems:
         target = y[:, 0] if design.classes is None else (y[:, 0] == k).astype(np.float64)
         rows = RowTerm(X, target, weight, family)
-        tilt, last = (None, None) if known is None else (known[0][k], known[1][k])
-        fits.append(fit_kept_rows(design.moments, rows, ridge, target=k, tilt=tilt, start=last))
+        traced = {} if known is None else {name: value[k] for name, value in known.items()}
+        fits.append(fit_kept_rows(design.moments, rows, ridge, target=k, sampled=sampled, **traced))
     whole = np.column_stack([fit.coef for fit in fits])
     error = np.column_stack([fit.error for fit in fits])
     coef, intercept = whole[:-1], whole[-1]
@@ -517,31 +518,34 @@ def _fit_glm(
     )
 
 
-def _known_gradient(
-    state: State, design: ModelDesign, family: Family
-) -> tuple[Floats, Floats] | None:
-    """Return the tilt of each model and the models followed so far, if any (`glm=`)."""
+def _known_gradient(state: State, design: ModelDesign, family: Family) -> dict[str, Floats] | None:
+    """Return what `fit_kept_rows` takes of the models followed so far, if any (`glm=`)."""
     trace = state.trace
     if trace is None or design.column is not None or trace.family != family:
         return None
     classes = (None,) if design.classes is None else design.classes
     trace = trace.arrange(classes)
-    tilt = trace.tilt(all_glm_rows(state.encoder, state.rows, classes, len(design.names)))
+    kept = all_glm_rows(state.encoder, state.rows, classes, len(design.names))
+    tilt = trace.tilt(kept)
     tilt[:, :-1] += tilt[:, -1:] * design.offset
     last = trace.last
     last[:, -1] -= last[:, :-1] @ design.offset
-    return tilt, last
+    target = read_target(state.rows.get("y"), is_class=design.classes is not None)
+    assert target is not None
+    return {"tilt": tilt, "start": last, "residuals": trace.residuals(kept)[target.present].T}
 
 
-def _kept_rows(state: State, design: ModelDesign) -> tuple[Floats, Floats, Floats]:
-    """Return columns, targets (n, 1) and weights of the kept rows that have a target."""
+def _kept_rows(state: State, design: ModelDesign) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return columns, targets (n, 1), weights w and w (w - w0) of kept rows with a target."""
     rows = state.rows
+    weight = rows["weight"]
+    sampled = weight * (weight - rows["initial_weight"]).clip(0)
     if design.column is not None:
         y = design.encode(rows["X"], design.column)
         scale, offset = design.unit
         y = y.argmax(axis=1)[:, None] if design.classes is not None else (y + offset) * scale
         X = design.encode(rows["X"], design.places) + design.offset
-        return X, y.astype(np.float64), rows["weight"]
+        return X, y.astype(np.float64), weight, sampled
     target = read_target(rows.get("y"), is_class=design.classes is not None)
     if target is None or not target.present.any():
         raise InputError("no row kept has a target, so there is nothing to fit.")
@@ -554,7 +558,7 @@ def _kept_rows(state: State, design: ModelDesign) -> tuple[Floats, Floats, Float
         codes = np.array([place[label] for label in target.classes], dtype=np.float64)
         y = codes[y[:, 0].astype(np.int64)][:, None]
     X = design.encode(take(rows["X"], there), design.places) + design.offset
-    return X, y, rows["weight"][there]
+    return X, y, weight[there], sampled[there]
 
 
 def _constant(config: Config, state: State, design: ModelDesign, kind: str) -> LinearModel:
