@@ -141,7 +141,7 @@ def _quality(found: Inspection) -> dict[str, Any]:
     numbers = [
         ("relative error", _between(error.relative_interval)),
         ("spectral error", _between(error.spectral_interval)),
-        ("by the law, at this size", f"{error.law:.2g}"),
+        ("expected at this size", f"{error.law:.2g}"),
         ("directions seen", f"{error.directions:,.0f}"),
     ]
     if error.scale != 1:
