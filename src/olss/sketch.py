@@ -136,7 +136,9 @@ class Sketch:
         or a number in the units of the column, seconds for dates). For ``"weighted"`` and
         ``"reservoir"``. Weights, moments and estimates are those of the decayed stream.
     window : int, str or timedelta, optional
-        Forget everything older than this many rows, or this long.
+        Forget everything older than this many rows, or this long. Moments, and with them the
+        certificate and exact models, leave it in sixteenths: they are those of the window and up to
+        a sixteenth of it more.
     time : str, optional
         The column with the time of each row: of the table, or in `extra`.
     columns : sequence of str, or mapping of str to str, optional
@@ -174,7 +176,7 @@ class Sketch:
         pandas frames: whether to keep the index, as columns.
     moments : bool, optional
         Whether to keep the Gram matrix of everything seen, which `error` needs. By default it is
-        kept where the policy scores by it: ``"weighted"`` without a feature map or window.
+        kept where the policy scores by it: ``"weighted"`` without a feature map.
     replicates : int
         How many columns of replicate weights, ``olss_rep_001`` and so on, `save` writes beside the
         rows, for standard errors in other programs; see `replicate_weights`.
@@ -742,14 +744,18 @@ class Sketch:
         if state.moments is None:
             raise InputError(
                 "error needs the moments of everything seen, which this sketch does not know: it "
-                "keeps none (create it with moments=True; not supported with features= or "
-                "window=), or was merged with a sketch that encoded its columns differently."
+                "keeps none (create it with moments=True; not supported with features=), or was "
+                "merged with a sketch that encoded its columns differently."
             )
         up_to_scale = not self.policy.mergeable
         X, weight, encoder = state.rows["X"], state.rows["weight"], state.encoder
         blocks = encoder.rows(X, weight, find_nan=True)
         found = certify(state.moments, [blocks], up_to_scale=up_to_scale, names=encoder.labels)
-        found = replace(found, typical=typical_error(self._config, state))
+        found = replace(
+            found,
+            typical=typical_error(self._config, state),
+            is_window=self._config.window is not None,
+        )
         target = read_target(state.rows.get("y"), is_class=bool(state.has_classes))
         if target is None or math.isinf(found.relative):
             return found

@@ -79,6 +79,8 @@ class Certificate:
         Name of the target, if the certificate covers it.
     target_relative : float or None
         The relative error with the target, a number or one-hot, beside the scored columns.
+    is_window : bool
+        Whether everything seen is the rows of a window, and up to a sixteenth of it more.
     typical : TypicalError or None
         How far totals and counts of groups are off, where inclusion probabilities are known.
     """
@@ -99,6 +101,7 @@ class Certificate:
     hidden: bool = False
     target: str = ""
     target_relative: float | None = None
+    is_window: bool = False
     typical: TypicalError | None = None
 
     @property
@@ -201,6 +204,10 @@ class Certificate:
             lines.append(
                 f"Removed rows were all there was in {self.lost:,} directions, up to rounding; "
                 "what may be left there is not counted."
+            )
+        if self.is_window:
+            lines.append(
+                "With a window, rows seen are those in it and up to a sixteenth of it more."
             )
         if self.rows < self.seen:
             sizes = ", ".join(f"{error}: {self.rows_for(error):,}" for error in (0.5, 0.2, 0.1))

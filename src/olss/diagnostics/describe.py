@@ -115,7 +115,8 @@ class Description:
             scored=_scored(config, state, columns) + _targeted(config, state),
             columns=columns,
             row_bytes=state.rows.nbytes,
-            moments_bytes=0 if state.moments is None else state.moments.nbytes,
+            moments_bytes=(0 if state.moments is None else state.moments.nbytes)
+            + (0 if state.window is None else state.window.nbytes),
         )
 
     @property

@@ -326,8 +326,8 @@ def describe_design(
     if seen is None:
         raise InputError(
             "linear models and moments need the moments of everything seen, which this sketch does "
-            "not know: it keeps none (create it with moments=True; not supported with features= or "
-            "window=), or was merged with a sketch that encoded its columns differently."
+            "not know: it keeps none (create it with moments=True; not supported with features=), "
+            "or was merged with a sketch that encoded its columns differently."
         )
     if seen.total is None:
         raise InputError(
@@ -449,6 +449,8 @@ def _fit_exactly(
     moments, r2 = design.moments, None
     errors: tuple[Floats | None, Floats | None] = (None, None)
     note = "exact: equal to the fit to all rows"
+    if state.window is not None:
+        note += " of the window and up to a sixteenth of it more"
     if design.classes is not None and len(design.classes) == 1:
         return _constant(config, state, design, kind)
     if kind == "discriminant":

@@ -9,8 +9,8 @@ wherever they are sampled.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -38,6 +38,7 @@ from olss.memory.strata import (
     stratum_keys,
     stratum_shares,
 )
+from olss.memory.window_moments import WindowMoments
 from olss.tables.class_labels import check_no_missing
 from olss.tables.readers import RowGroup
 from olss.tables.schema import as_type, is_number, numpy_array, value_type
@@ -230,6 +231,8 @@ class ChunkStats:
     moments : SeenMoments or None
     now : float
         The latest time, or how many rows there are.
+    window : WindowMoments or None
+        With a window, its moments, by times that begin with these rows.
     strata : dict of str to float
         Rows of each stratum, by their weights, if there are strata.
     """
@@ -238,23 +241,42 @@ class ChunkStats:
     moments: SeenMoments | None
     now: float
     strata: Counts = field(default_factory=dict)
+    window: WindowMoments | None = None
+
+    @property
+    def known(self) -> SeenMoments | None:
+        """The moments of these rows, or of those in the window."""
+        return self.moments if self.window is None else self.window.total
 
     def then(self, later: ChunkStats, config: Config) -> ChunkStats:
         """Return what is known of these rows and of others that come after them."""
         now = self.now + later.now if config.time is None else max(self.now, later.now)
-        mine, theirs = self.moments, later.moments
-        if config.half_life is not None and mine is not None and theirs is not None:
-            mine = decay_moments(mine, now - self.now, config.half_life)
-            if config.time is not None:
-                theirs = decay_moments(theirs, now - later.now, config.half_life)
-        both = mine.merge(theirs) if mine is not None and theirs is not None else mine or theirs
+        a = self._at(now, config)
+        if config.time is not None:
+            b = later._at(now, config)
+        elif later.window is not None:  # by rows, they are as old as before
+            b = replace(later, window=later.window.shift(self.now))
+        else:
+            b = later
         return ChunkStats(
-            self.rows | later.rows,
-            both,
+            a.rows | b.rows,
+            a.moments.merge(b.moments) if a.moments and b.moments else a.moments or b.moments,
             now,
-            add_counts(_decay(self, now, config), _decay(later, now, config))
-            if config.time is not None
-            else add_counts(_decay(self, now, config), later.strata),
+            add_counts(a.strata, b.strata),
+            None if a.window is None or b.window is None else a.window.merge(b.window).drop(now),
+        )
+
+    def _at(self, now: float, config: Config) -> ChunkStats:
+        """Return what is known of these rows as they count at a later time."""
+        if config.half_life is None:
+            return self
+        elapsed = now - self.now
+        decay = partial(decay_moments, elapsed=elapsed, half_life=config.half_life)
+        return replace(
+            self,
+            moments=None if self.moments is None else decay(self.moments),
+            strata=scale_counts(self.strata, float(np.exp2(-elapsed / config.half_life))),
+            window=None if self.window is None else self.window.map(decay),
         )
 
 
@@ -286,8 +308,12 @@ def accumulate_partition(
     wanted += [stratum_column(context, name) for name in config.strata or ()]
     columns += dict.fromkeys(name for name in wanted if name is not None and name not in columns)
     columns = columns or [context.schema.names[0]]  # something must be read to count rows
+    sums = context.needs_moments
     stats = ChunkStats(
-        {}, SeenMoments() if context.needs_moments else None, -np.inf if config.time else 0.0
+        {},
+        SeenMoments() if sums and config.window is None else None,
+        -np.inf if config.time else 0.0,
+        window=WindowMoments(config.window) if sums and config.window is not None else None,
     )
     for piece in partition.pieces:
         for chunk in read_chunks(context, piece, columns, tick):
@@ -302,14 +328,22 @@ def _accumulate(context: ChunkContext, chunk: Chunk, before: ChunkStats) -> Chun
     weight = np.ones(n)
     if config.half_life is not None:
         weight = np.exp2((times - now) / config.half_life)
-    moments = None
-    if context.needs_moments:
+    moments = window = None
+    if context.needs_moments and config.window is None:
         moments = _add_moments(context, chunk, SeenMoments(), weight)
+    elif context.needs_moments and config.window is not None:
+        inside = np.flatnonzero(now - times < config.window)
+
+        def add(moments: SeenMoments, at: Indices) -> SeenMoments:
+            some = replace(chunk, table=take(X, inside[at]), rows=chunk.rows[inside[at]])
+            return _add_moments(context, some, moments, weight[inside[at]])
+
+        window = WindowMoments(config.window).update(times[inside], add)
     counts: Counts = {}
     if config.strata is not None:
         counts = count_rows(_to_keys(context, X), weight)
     number = chunk.piece.number
-    return ChunkStats({number: before.rows.get(number, 0) + n}, moments, now, counts)
+    return ChunkStats({number: before.rows.get(number, 0) + n}, moments, now, counts, window)
 
 
 def _add_moments(
@@ -558,13 +592,6 @@ def _to_keys(context: ChunkContext, table: Any) -> tuple[Indices, list[str]]:
         context.strata.edges,
         lambda name: table.column(stratum_column(context, name)),
     )
-
-
-def _decay(stats: ChunkStats, now: float, config: Config) -> Counts:
-    """Return the counts of strata as they are at a later time."""
-    if config.half_life is None or not stats.strata:
-        return stats.strata
-    return scale_counts(stats.strata, float(np.exp2((stats.now - now) / config.half_life)))
 
 
 def _to_strata(context: ChunkContext, table: Any) -> Indices | None:

@@ -601,28 +601,35 @@ def _use_stats(
             f"time: the newest row of these files is {state.now - stats.now:,.6g} older than the "
             "newest row seen. Compress files in the order of their time."
         )
-    held, known = decay_held(config, state, float(now))
+    faded = decay_held(config, state, float(now))
+    held, everything, window = faded.rows, stats.known, stats.window
+    if state.seen and window is not None:
+        shifted = window if config.time is not None else window.shift(state.seen)
+        window = None if faded.window is None else faded.window.merge(shifted).drop(float(now))
     # Without the moments of what was seen before, those of everything are not known.
-    everything = stats.moments if known is None else known.merge(stats.moments or SeenMoments())
+    if window is not None:
+        everything = window.total
+    elif faded.moments is not None:
+        everything = faded.moments.merge(stats.known or SeenMoments())
     scope, scorer = config.policy.leverage_scope, None
-    if scope is not None and stats.moments is not None and everything is not None:
+    if scope is not None and stats.known is not None and everything is not None:
         pool, scores = everything, config.scores
         if scope == "pool":
-            pool = _pool_moments(encoder, state.rows, stats.moments)
+            pool = _pool_moments(encoder, state.rows, stats.known)
             scores = "exact" if scores == "auto" else scores
-        elif known is None and len(held):  # the rows held stand for what was seen before
+        elif faded.moments is None and len(held):  # the rows held stand for what was seen before
             pool = encoder.accumulate(everything, held["X"], held["weight"])
         scorer = encoder.scorer(
             pool, scores, context.size, context.rng(0, 0, 0), spread=engine.spreads(context.config)
         )
-    kept = everything if known is not None or not state.seen else None
+    kept = everything if faded.moments is not None or not state.seen else None
     strata, classes = decay_counts(config, state, float(now))
     if strata.counts is not None:
         strata = replace(strata, counts=add_counts(strata.counts, stats.strata))
-    state = state.replace(
-        rows=held, now=float(now), moments=kept, strata=strata, class_counts=classes
+    state = faded.replace(
+        now=float(now), moments=kept, window=window, strata=strata, class_counts=classes
     )
-    # With a window, scores go by everything in the files.
+    # With a window, strata go by everything in the files.
     known_strata = strata if strata.counts is not None else replace(strata, counts=stats.strata)
     starts = _count_before(stats.rows) if found.ordered else None
     context = replace(context, starts=starts, now=float(now), strata=known_strata)
@@ -673,7 +680,7 @@ def _merge_sample(
 
 def _write_result(job: Job, state: State) -> None:
     """Write the file, without moments that are not to be kept."""
-    bare = state.replace(moments=None)
+    bare = state.replace(moments=None, window=None)
     written = state if engine.keeps_moments(job.config, bare) else bare
     sketch_file.write(job.path, job.config, written, written)
 

@@ -221,7 +221,7 @@ def describe_baseline(model: LinearModel) -> str:
 def why_unknown(sketch: Sketch) -> str:
     """Return why the error of a sketch is not known, as text."""
     if sketch.policy.leverage_scope == "seen":
-        return "it has a window, or was merged with a sketch that encoded columns differently"
+        return "it was merged with a sketch that encoded columns differently"
     return "no moments are kept with this policy (ask for them with --moments)"
 
 

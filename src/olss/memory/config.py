@@ -280,8 +280,8 @@ class Config:
                 "replicates needs known inclusion probabilities, which policy "
                 f"{self.policy.name!r} does not have; use 'weighted' or 'reservoir'."
             )
-        if self.moments and (self.features is not None or self.window is not None):
-            raise InputError("moments=True is not supported with features= or window=.")
+        if self.moments and self.features is not None:
+            raise InputError("moments=True is not supported with features=.")
         self._check_strata()
         if self.glm is not None:
             if self.features is not None or self.window is not None or self.moments is False:

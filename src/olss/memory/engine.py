@@ -42,6 +42,7 @@ from olss.memory.state import (
     decay_held,
     decay_new,
     restore_generator,
+    row_times,
 )
 from olss.memory.strata import (
     Counts,
@@ -58,6 +59,7 @@ from olss.memory.strata import (
     stratum_shares,
     subtract_counts,
 )
+from olss.memory.window_moments import WindowMoments
 from olss.tables.class_labels import class_labels, is_class_target
 
 # A draw scores and sorts all rows held, so it pays to make it for many new ones: until there are
@@ -232,28 +234,28 @@ def merge(config: Config, state: State, other: State) -> State:
         ),
     )
     if not len(other.rows):
-        known = state.moments if other.seen == other.removed else None
         strata, classes = _merge_counts(config, state, other, state.now)
-        state = state.replace(strata=strata, class_counts=classes)
-        return state.replace(seen=state.seen + other.seen, moments=known)
+        if other.seen != other.removed:
+            state = state.replace(moments=None, window=None)
+        return state.replace(strata=strata, class_counts=classes, seen=state.seen + other.seen)
     state, new = _adopt_rows(config, state, other, known_files)
     now = state.now + other.now if config.time is None else max(state.now, other.now)
     if not state.seen:  # no row has set the time yet
         now = other.now
-    held, moments = decay_held(config, state, now)
     strata, classes = _merge_counts(config, state, other, now)
-    their_moments = other.moments
+    mine, theirs = decay_held(config, state, now), other.replace(rows=new)
     if config.time is not None:  # by rows, they are as old as they were
-        new, their_moments = decay_held(config, other.replace(rows=new), now)
+        theirs = decay_held(config, theirs, now)
+    held, new = mine.rows, theirs.rows
     encoder = state.encoder.adopt(other.encoder, first=not (state.seen or len(held)))
     if needs_encoder(config, state) and len(new):
         encoder = encoder.fit(held.get("X"), new["X"], config.columns, config.exclude)
-    both = None
+    both = window = None
     has_classes = other.has_classes if state.has_classes is None else state.has_classes
     if keeps_moments(config, state) and not encoder.has_no_features:
-        before = state.replace(moments=moments, has_classes=has_classes)
-        both = _merge_moments(before, other, their_moments, new, encoder)
-        if both is None and (moments is not None or not state.seen):
+        mine = mine.replace(has_classes=has_classes, encoder=encoder)
+        both, window = _merge_moments(config, mine, theirs)
+        if both is None and (mine.moments is not None or not state.seen):
             warnings.warn(
                 "other keeps no moments, or its first rows had other strings or missing values, "
                 "so the moments of both are not known exactly and are dropped: error() is not "
@@ -266,6 +268,7 @@ def merge(config: Config, state: State, other: State) -> State:
         now=now,
         encoder=encoder,
         moments=both,
+        window=None if window is None else window.drop(now),
         strata=strata,
         class_counts=classes,
         trace=_merge_traces(config, state, other, now, encoder) if config.glm else None,
@@ -280,13 +283,13 @@ def remove(config: Config, state: State, gone: np.ndarray[Any, np.dtype[np.bool_
     """Return the state, in which nothing is pending, without the rows marked by `gone`."""
     if not gone.any():
         return state
-    rest, moments = state.rows.take(np.flatnonzero(~gone)), state.moments
+    rest, moments, window = state.rows.take(np.flatnonzero(~gone)), state.moments, state.window
     trace, removed = state.trace, state.rows.take(np.flatnonzero(gone))
     if trace is not None:
         for block in glm_rows(state.encoder, removed, trace.classes, weight="initial_weight"):
             trace = trace.subtract(block)
     if moments is not None:
-        moments = _subtract(state, removed, rest)
+        moments, window = _subtract(config, state, removed, rest)
     strata, classes = state.strata, state.class_counts
     if strata.counts is not None and config.strata is not None:
         gone_counts, left = (_count_strata(config, strata, part) for part in (removed, rest))
@@ -296,6 +299,7 @@ def remove(config: Config, state: State, gone: np.ndarray[Any, np.dtype[np.bool_
     return state.replace(
         rows=rest,
         moments=moments,
+        window=window,
         trace=trace,
         strata=strata,
         class_counts=classes,
@@ -314,9 +318,9 @@ def keeps_moments(config: Config, state: State) -> bool:
     """Return whether a sketch keeps the moments of everything seen.
 
     It does where its policy scores by them, or on request; but not of a feature map, which may
-    change, nor with a window, whose rows cannot be subtracted any more once they are gone.
+    change.
     """
-    if config.features is not None or config.window is not None:
+    if config.features is not None:
         return False
     if config.moments is None:
         wanted = config.policy.leverage_scope == "seen" or config.glm is not None
@@ -466,12 +470,12 @@ def _ingest(
     encoder = state.encoder
     if needs_encoder(config, state):
         encoder = encoder.fit(state.rows.get("X"), new["X"], config.columns, config.exclude)
-    held, moments, now = state.rows, state.moments, float(state.seen + n)
+    faded, now = state, float(state.seen + n)
     strata, classes = state.strata, state.class_counts
     if config.forgets:
         now = current_time(config, state, new)
         new = decay_new(config, new, now)
-        held, moments = decay_held(config, state, now)
+        faded = decay_held(config, state, now)
         strata, classes = decay_counts(config, state, now)
     if config.strata is not None and len(new):
         strata = _add_strata(config, strata, new, first=not state.seen)
@@ -481,7 +485,7 @@ def _ingest(
         config,
         state.history,
         encoder if needs_encoder(config, state) else None,
-        (held.get("X"), held["weight"] if len(held) else np.zeros(0)),
+        (faded.rows.get("X"), faded.rows["weight"] if len(faded.rows) else np.zeros(0)),
         (new["X"], new["weight"]),
         ends,
     )
@@ -493,17 +497,14 @@ def _ingest(
         elif len(new):
             matters = config.policy.by_class or config.scores == "target"
             has_classes = is_class_target(new["y"], has_classes, matters=matters)
+    before = faded.replace(encoder=encoder, has_classes=has_classes)
     if keeps_moments(config, state) and not encoder.has_no_features:
-        if moments is None and not state.seen:
-            moments = SeenMoments()
-        if moments is not None:  # once unknown, the moments of everything seen stay unknown
-            target = read_target(new.get("y"), is_class=bool(has_classes))
-            moments = encoder.accumulate(moments, new["X"], new["initial_weight"], target=target)
+        moments, window = _accumulate(config, before, new)
+        before = before.replace(moments=moments, window=window)
     if not state.seen and config.window is None:
         classes = {}
     counted = "y" in new and has_classes
     classes = add_class_counts(classes, _count_classes(new)) if counted else None
-    before = state.replace(rows=held, encoder=encoder, moments=moments, has_classes=has_classes)
     trace = _follow_gradient(config, before, new, now) if config.glm is not None else None
     state = before.replace(
         seen=state.seen + n,
@@ -712,20 +713,54 @@ def _adopt_rows(
 
 
 def _merge_moments(
-    state: State, other: State, theirs: SeenMoments | None, new: RowStore, encoder: Encoder
-) -> SeenMoments | None:
+    config: Config, state: State, other: State
+) -> tuple[SeenMoments | None, WindowMoments | None]:
     """Return the moments of both histories, or None if they are not known exactly."""
-    mine = state.moments if state.moments is not None or state.seen else SeenMoments()
-    if mine is None:
-        return None
+    new, encoder = other.rows, state.encoder
     if len(new) == other.seen and np.array_equal(new["weight"], new["initial_weight"]):
-        # All rows are there.
-        target = read_target(new.get("y"), is_class=bool(state.has_classes))
-        return encoder.accumulate(mine, new["X"], new["initial_weight"], target=target)
+        return _accumulate(config, state, new)  # all rows are there
+
+    def convert(moments: SeenMoments) -> SeenMoments | None:
+        return encoder.convert(moments, other.encoder, new["X"])
+
+    if not state.seen:
+        state = state.replace(moments=SeenMoments(), window=_empty_window(config))
+    if state.moments is None or other.moments is None:
+        return None, None
+    if state.window is None or other.window is None:
+        converted = convert(other.moments)
+        return None if converted is None else state.moments.merge(converted), None
+    shifted = other.window if config.time is not None else other.window.shift(state.seen)
+    theirs = shifted.map(convert)
     if theirs is None:
-        return None
-    converted = encoder.convert(theirs, other.encoder, new["X"])
-    return None if converted is None else mine.merge(converted)
+        return None, None
+    both = state.window.merge(theirs)
+    return both.total, both
+
+
+def _empty_window(config: Config) -> WindowMoments | None:
+    return None if config.window is None else WindowMoments(config.window)
+
+
+def _accumulate(
+    config: Config, state: State, new: RowStore
+) -> tuple[SeenMoments | None, WindowMoments | None]:
+    """Return the state's moments with new rows added; once unknown, they stay unknown."""
+    if state.moments is None and not state.seen:
+        state = state.replace(moments=SeenMoments(), window=_empty_window(config))
+    if state.moments is None:
+        return None, None
+
+    def add(moments: SeenMoments, rows: RowStore) -> SeenMoments:
+        target = read_target(rows.get("y"), is_class=bool(state.has_classes))
+        return state.encoder.accumulate(moments, rows["X"], rows["initial_weight"], target=target)
+
+    if state.window is None:
+        return add(state.moments, new), None
+    if not len(new):
+        return state.moments, state.window
+    window = state.window.update(row_times(config, new), lambda m, at: add(m, new.take(at)))
+    return window.total, window
 
 
 def _add_strata(config: Config, strata: Strata, new: RowStore, *, first: bool) -> Strata:
@@ -756,17 +791,28 @@ def _merge_counts(
     return merge_strata(strata, theirs[0]), add_class_counts(classes, theirs[1])
 
 
-def _subtract(state: State, removed: RowStore, rest: RowStore) -> SeenMoments:
+def _subtract(
+    config: Config, state: State, removed: RowStore, rest: RowStore
+) -> tuple[SeenMoments | None, WindowMoments | None]:
     """Return the moments of everything seen but some rows; those of the rest, if all are held."""
-    encoder, is_class = state.encoder, bool(state.has_classes)
     assert state.moments is not None
-    target = read_target(removed.get("y"), is_class=is_class)
-    left = encoder.subtract(state.moments, removed["X"], removed["initial_weight"], target)
+
+    def subtract(moments: SeenMoments, rows: RowStore) -> SeenMoments:
+        target = read_target(rows.get("y"), is_class=bool(state.has_classes))
+        return state.encoder.subtract(moments, rows["X"], rows["initial_weight"], target)
+
+    window = state.window
+    if window is None:
+        left = subtract(state.moments, removed)
+    else:
+        window = window.subtract(
+            row_times(config, removed), lambda m, at: subtract(m, removed.take(at))
+        )
+        left = window.total
     all_held = left.rows == len(rest) and np.array_equal(rest["weight"], rest["initial_weight"])
     if left.lost and all_held:
-        target = read_target(rest.get("y"), is_class=is_class)
-        return encoder.accumulate(SeenMoments(), rest["X"], rest["initial_weight"], target=target)
-    return left
+        return _accumulate(config, state.replace(seen=0, moments=None), rest)
+    return left, window
 
 
 def _origins(rows: RowStore, files: int) -> dict[str, Array]:

@@ -9,6 +9,7 @@ are, without bias, those of sum_i 2^(-age_i / half_life) f(x_i).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypedDict
 
 import numpy as np
@@ -23,6 +24,7 @@ from olss.memory.intake import TableKind
 from olss.memory.moments import SeenMoments
 from olss.memory.rows import EXTRA, Floats, RowStore
 from olss.memory.strata import Counts, Strata, scale_counts
+from olss.memory.window_moments import WindowMoments
 from olss.util import checks
 from olss.util.text import format_duration
 
@@ -68,7 +70,10 @@ class State:
     encoder : Encoder
         How rows are encoded to be scored.
     moments : SeenMoments or None
-        The Gram matrix of everything seen; None if it is not kept or not known.
+        The Gram matrix of everything seen; None if it is not kept or not known. With a window,
+        that of its buckets.
+    window : WindowMoments or None
+        With a window, the buckets.
     strata : Strata
         The strata of everything seen: how many rows each has, and where numbers are cut into bins.
     class_counts : dict of str to float, or None
@@ -102,6 +107,7 @@ class State:
     has_classes: bool | None = None
     encoder: Encoder = field(default_factory=Encoder)
     moments: SeenMoments | None = None
+    window: WindowMoments | None = None
     strata: Strata = field(default_factory=Strata)
     class_counts: Counts | None = None
     trace: GradientTrace | None = None
@@ -169,23 +175,29 @@ def current_time(config: Config, state: State, new: RowStore) -> float:
 
 def decay_new(config: Config, new: RowStore, now: float) -> RowStore:
     """Return new rows with weights decayed by age, without those beyond the window."""
-    age = now - _row_times(config, new)
+    age = now - row_times(config, new)
     if config.window is not None:
         new, age = new.take(np.flatnonzero(age < config.window)), age[age < config.window]
     return new if config.half_life is None else _scale(new, np.exp2(-age / config.half_life))
 
 
-def decay_held(config: Config, state: State, now: float) -> tuple[RowStore, SeenMoments | None]:
-    """Return the rows held and the moments as they count at a later time, within the window."""
-    held, moments, elapsed = state.rows, state.moments, now - state.now
+def decay_held(config: Config, state: State, now: float) -> State:
+    """Return the state with rows and moments as they count at a later time, within the window."""
+    held, moments, window = state.rows, state.moments, state.window
+    elapsed = now - state.now
     if config.half_life is not None:
         if len(held):
             held = _scale(held, float(np.exp2(-elapsed / config.half_life)))
-        if moments is not None:
+        if window is not None:
+            window = window.map(partial(decay_moments, elapsed=elapsed, half_life=config.half_life))
+        elif moments is not None:
             moments = decay_moments(moments, elapsed, config.half_life)
     if config.window is not None and len(held):
-        held = held.take(np.flatnonzero(now - _row_times(config, held) < config.window))
-    return held, moments
+        held = held.take(np.flatnonzero(now - row_times(config, held) < config.window))
+    if window is not None:
+        window = window.drop(now)
+        moments = window.total
+    return state.replace(rows=held, moments=moments, window=window)
 
 
 def decay_counts(config: Config, state: State, now: float) -> tuple[Strata, Counts | None]:
@@ -230,7 +242,8 @@ def times_of(config: Config, rows: RowStore) -> Floats:
     return times
 
 
-def _row_times(config: Config, rows: RowStore) -> Floats:
+def row_times(config: Config, rows: RowStore) -> Floats:
+    """Return the time of each row by which it ages: its number from 1, or `times_of`."""
     return rows["index"] + 1.0 if config.time is None else times_of(config, rows)
 
 
