@@ -95,14 +95,17 @@ def report() -> None:
 def _claims(content: dict[str, Any]) -> Iterator[str]:
     """Return the claims in Markdown, a table for each stream."""
     yield "# Claims, checked\n"
-    yield "Intervals of 95% confidence over seeds; one seed has none, so that it decides nothing."
-    yield "Runs are paired by seed within one precision; pairs of both precisions count together.\n"
+    yield "A claim holds when its whole interval over seeds lies in the range claimed, and does not hold when"
+    yield "the whole interval lies outside. Intervals are of 90% confidence, 5% beyond either end, so that a"
+    yield "verdict is wrong at most once in twenty; one seed has none and decides nothing. Runs are paired by"
+    yield "seed within one precision; pairs of both precisions count together. In brackets: the seeds' range.\n"
     verdicts = Counter(claim["verdict"] for claim in content["claims"])
     not_run = sum(claim["measured"] == NOT_RUN for claim in content["claims"])
     yield (
         f"Of {verdicts.total()} claims, over all streams, {verdicts[HOLDS]} hold, "
-        f"{verdicts[FAILS]} do not hold, and {verdicts[UNKNOWN]} cannot be told, {not_run} of them "
-        "because GEM was not run on the whole of incremental CIFAR-100, where it takes hours.\n"
+        f"{verdicts[FAILS]} do not hold, {verdicts[UNKNOWN] - not_run} cannot be told from the seeds "
+        f"there are, and {not_run} speak of GEM on the whole of incremental CIFAR-100, which was not "
+        "run: it takes hours.\n"
     )
     for stream in content["streams"]:
         claims = [claim for claim in content["claims"] if claim["stream"] == stream["id"]]

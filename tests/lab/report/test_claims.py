@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from olss.lab.report.claims import RATIOS, own_claims, paper_claims, verdict
+from olss.lab.report.claims import LEVEL, RATIOS, own_claims, paper_claims, verdict
 from olss.lab.report.collect import collect
 from olss.lab.report.statistics import Interval, interval
 from tests.lab.report.made import made, saved
@@ -30,9 +30,10 @@ def test_verdict_is_where_the_whole_interval_lies(low, high, expected):
 def test_a_claim_at_the_edge_is_called_right_at_the_promised_rate():
     """A difference just outside the range must hardly ever be said to lie within."""
     rng = np.random.default_rng(0)
-    found = [verdict(interval(rng.normal(0.0, 0.01, 4)), 0.0, math.inf) for _ in range(4000)]
-    # One-sided error at a 95% interval: 2.5%, standard error 0.25%; four of them.
-    assert abs(found.count("holds") / 4000 - 0.025) < 0.01
+    found = [verdict(interval(rng.normal(0.0, 0.01, 4), LEVEL), 0, math.inf) for _ in range(4000)]
+    # 5% beyond either end of the interval, standard error 0.34%; four of them.
+    assert abs(found.count("holds") / 4000 - 0.05) < 0.014
+    assert abs(found.count("does not hold") / 4000 - 0.05) < 0.014
 
 
 def claims_of(folder, give):
@@ -60,6 +61,8 @@ def test_claims_of_the_paper_are_computed(three):
     )  # the same numbers by another way
     above = one(claims, "OLSS’s average accuracy", "SGD")
     assert above.value.mean == pytest.approx(np.mean(np.subtract(a, b)))
+    # Student's quantile of two degrees of freedom with 5% beyond it.
+    assert above.value.half == pytest.approx(2.920 * np.std(np.subtract(a, b), ddof=1) / 3**0.5, 1e-3)
     assert above.verdict == "holds"
     assert "3 shared seeds" in above.measured
     assert above.setting == "not the paper’s setting"

@@ -1,8 +1,10 @@
 """Claims as statements that records can refute: the paper's and our own.
 
-A claim gives a range for a difference or a ratio of two methods. It *holds* when the whole 95%
-interval over seeds lies in the range, does *not hold* when the whole interval lies outside, and
-otherwise *cannot be told* from that many seeds. Two runs make a pair if they share seed and
+A claim gives a range for a difference or a ratio of two methods. It *holds* when the whole interval
+over seeds lies in the range, does *not hold* when the whole interval lies outside, and otherwise
+*cannot be told* from that many seeds. Almost every range has one end that matters, so intervals are
+those of 90%: the mean is beyond a given end of one with 5% probability, and a verdict is wrong at
+most once in twenty (two one-sided tests, Schuirmann 1987). Two runs make a pair if they share seed and
 precision, and pairs of several precisions count together: arithmetic changes time more than methods
 do, but a difference within one precision is a difference of methods. Words of degree have one
 meaning throughout: "like" and "on par" allow `MARGIN`, "clearly" demands more than it.
@@ -28,6 +30,7 @@ from olss.lab.report.statistics import (
 from olss.streams.record import Record
 from olss.util.text import format_interval, format_ratio
 
+LEVEL = 0.9  # 5% beyond either end
 MARGIN = 0.02
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot be told"
 NOT_RUN = "a method it speaks of was not run"
@@ -125,7 +128,7 @@ def _share_claim(
     group: Group, claimed: str, shares: Sequence[float], words: str, setting: str
 ) -> Claim:
     """Check that a share, given for each seed, is over one half."""
-    value, measured, bounds = interval(shares), words, over(0.5)
+    value, measured, bounds = interval(shares, LEVEL), words, over(0.5)
     if value.count:
         percent = format_interval(value.content(), 0, 100)
         measured = f"{percent} % {words}, {_count_seeds(value)}"
@@ -147,7 +150,7 @@ def _compare(
     if not pairs:
         return Interval(math.nan), NOT_RUN
     if len(pairs) == 1:
-        value = compare(*(_by_seed(method, of) for method in pairs[0]))
+        value = compare(*(_by_seed(method, of) for method in pairs[0]), level=LEVEL)
     else:
         sides: tuple[dict[str, float], dict[str, float]] = ({}, {})
         for pair in pairs:
@@ -155,7 +158,7 @@ def _compare(
             for seed in first.keys() & second.keys() - sides[0].keys():
                 if not math.isnan(first[seed] - second[seed]):
                     sides[0][seed], sides[1][seed] = first[seed], second[seed]
-        value = compare(*sides)
+        value = compare(*sides, level=LEVEL)
     if math.isnan(value.mean):
         return value, "not measured"
     one, other = pairs[0]

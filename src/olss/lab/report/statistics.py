@@ -1,7 +1,8 @@
 """Statistics of a report: measures of a record, and means over seeds with their intervals.
 
-All intervals are Student's, at 95%: with the few seeds of a typical experiment, normal quantiles
-would make them far too narrow. Comparisons are paired wherever methods share seeds.
+All intervals are Student's, at 95% unless a level is given: with the few seeds of a typical
+experiment, normal quantiles would make them far too narrow. Comparisons are paired wherever methods
+share seeds.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Interval:
         )  # fmt: skip
 
 
-def interval(values: Sequence[float] | Any) -> Interval:
+def interval(values: Sequence[float] | Any, level: float = LEVEL) -> Interval:
     """Return the mean of independent values with its interval, mean ± t(n - 1) sd / sqrt(n).
 
     NaN values are left out: they stand for runs without this measure.
@@ -84,11 +85,13 @@ def interval(values: Sequence[float] | Any) -> Interval:
     if count == 1:
         return Interval(mean, count=1, least=least, most=most)
     sd = float(known.std(ddof=1))
-    half = _quantile(count - 1) * sd / math.sqrt(count)
+    half = _quantile(count - 1, level) * sd / math.sqrt(count)
     return Interval(mean, mean - half, mean + half, sd, count, least=least, most=most)
 
 
-def difference(a: Mapping[Any, float], b: Mapping[Any, float]) -> Interval:
+def difference(
+    a: Mapping[Any, float], b: Mapping[Any, float], level: float = LEVEL
+) -> Interval:
     """Return the mean of a - b over seeds.
 
     Parameters
@@ -106,11 +109,11 @@ def difference(a: Mapping[Any, float], b: Mapping[Any, float]) -> Interval:
     b = {seed: value for seed, value in b.items() if not math.isnan(value)}
     shared = [seed for seed in a if seed in b]
     if len(shared) >= 2 or (len(shared) == 1 and min(len(a), len(b)) == 1):
-        return replace(interval([a[seed] - b[seed] for seed in shared]), paired=True)
-    return _welch(interval(list(a.values())), interval(list(b.values())))
+        return replace(interval([a[seed] - b[seed] for seed in shared], level), paired=True)
+    return _welch(interval(list(a.values())), interval(list(b.values())), level)
 
 
-def log_ratio(a: Mapping[Any, float], b: Mapping[Any, float]) -> Interval:
+def log_ratio(a: Mapping[Any, float], b: Mapping[Any, float], level: float = LEVEL) -> Interval:
     """Return the geometric mean of a / b over seeds, by `difference` of the logarithms.
 
     Examples
@@ -119,10 +122,10 @@ def log_ratio(a: Mapping[Any, float], b: Mapping[Any, float]) -> Interval:
     2.828
     """
     logs = [{seed: math.log(value) for seed, value in side.items() if value > 0} for side in (a, b)]
-    return difference(*logs).transform(math.exp)
+    return difference(logs[0], logs[1], level).transform(math.exp)
 
 
-def _welch(a: Interval, b: Interval) -> Interval:
+def _welch(a: Interval, b: Interval, level: float) -> Interval:
     """Welch (1947): variances may differ, degrees of freedom by Satterthwaite."""
     mean, count = a.mean - b.mean, min(a.count, b.count)
     if count < 2:
@@ -131,12 +134,12 @@ def _welch(a: Interval, b: Interval) -> Interval:
     if first + second == 0:
         return Interval(mean, mean, mean, 0.0, count)
     freedom = (first + second) ** 2 / (first**2 / (a.count - 1) + second**2 / (b.count - 1))
-    half = _quantile(freedom) * math.sqrt(first + second)
+    half = _quantile(freedom, level) * math.sqrt(first + second)
     return Interval(mean, mean - half, mean + half, count=count)
 
 
-def _quantile(freedom: float) -> float:
-    return float(stdtrit(freedom, (1 + LEVEL) / 2))
+def _quantile(freedom: float, level: float) -> float:
+    return float(stdtrit(freedom, (1 + level) / 2))
 
 
 # ------------------------------------------------------------------ measures

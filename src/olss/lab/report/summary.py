@@ -310,7 +310,7 @@ def claim_table(content: dict[str, Any]) -> ReportTable:
             | {end: claim["value"][end] for end in ("mean", "low", "high")}
             | {"claimed low": claim["low"], "claimed high": claim["high"]}
         )
-    caption = "Claims, checked: 95% confidence intervals over seeds"
+    caption = "Claims, checked: 90% confidence intervals over seeds, 5% beyond either end"
     return ReportTable("claims", caption, columns, rows, values)
 
 
