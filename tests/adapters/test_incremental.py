@@ -302,6 +302,8 @@ def test_analytic_classifiers_forget_and_merge():
         a.partial_fit(X[:, :, :6], y)
     assert a.moments_ is before
     assert list(a.classes_) == list(range(10))
+    with pytest.raises(InputError, match="centres"):
+        AnalyticClassifier(feature_settings={"centers": 20}).fit(X, y)
     fading = AnalyticClassifier("raw", half_life=100).fit(X, y)
     assert fading.moments_.weight < 150
     with pytest.raises(InputError, match="sample_weight"):

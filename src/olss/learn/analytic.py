@@ -26,7 +26,14 @@ from olss.core.moments import Moments, fade, one_hot, place_classes
 from olss.errors import DataError, InputError
 from olss.learn.buffers import Buffer
 from olss.learn.checkpoint import check_replaceable, read_state, save_whole, write_state
-from olss.learn.features import FeatureMap, Given, Patches, Random, make_features
+from olss.learn.features import (
+    FeatureMap,
+    Given,
+    Patches,
+    Random,
+    check_settings,
+    make_features,
+)
 from olss.learn.learner import Learner, TaskCost
 from olss.learn.model import (
     COMPETING,
@@ -131,6 +138,8 @@ class AnalyticLearner:
         self.precision = checks.choice("precision", precision, ("float32", "bfloat16"))
         self.threads = None if threads is None else checks.integer("threads", threads)
         self.settings = settings
+        if features == "auto":
+            check_settings("auto", settings, map_settings())
         for shape in ((32, 32), (4,)) if features == "auto" else ((32, 32),):
             self._make_map(shape)  # says what is wrong with the settings
         self.name, self.config = name, config or {}
@@ -351,10 +360,10 @@ class AnalyticLearner:
         moments = self._started()
         rows = self._rows(X, "")
         coef, intercept = self._solved()
-        found = torch.zeros((len(rows), moments.targets))
+        found = torch.zeros((len(rows), moments.targets), dtype=coef.dtype)
         blocks = self._remembered(rows) if remember else self._features(rows)
         for part, features in blocks:
-            found[part] = torch.from_numpy(features).to(coef) @ coef + intercept
+            found[part] = torch.from_numpy(features) @ coef + intercept
         return found
 
     def _remembered(self, X: Tensor) -> list[tuple[slice, NDArray[Any]]]:
@@ -385,7 +394,8 @@ class AnalyticLearner:
         else:
             fit = fit_discriminant(moments, ridge=ridge)
             coef, intercept = fit.coef, fit.intercept
-        self._coef = torch.from_numpy(coef).float(), torch.from_numpy(intercept).float()
+        solved = (torch.from_numpy(values.astype(self._dtype)) for values in (coef, intercept))
+        self._coef = next(solved), next(solved)
         return self._coef
 
     # ------------------------------------------------------------------ checks

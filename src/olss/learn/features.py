@@ -5,8 +5,9 @@ A linear model on frozen features, solved from moments, cannot forget; see `olss
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -303,6 +304,8 @@ def make_features(features: Any, shape: tuple[int, ...], settings: Mapping[str, 
         Of the map's constructor; what it does not take is refused. A list of sizes as `patch`
         makes a dictionary of each, which share the `centres`.
     """
+    if features in ("auto", "patches"):
+        _check_channels_first(shape)
     if features == "auto":
         image = len(shape) in (2, 3) and min(shape[-2:]) >= SMALL_IMAGE
         features = "patches" if image else "random"
@@ -315,18 +318,31 @@ def make_features(features: Any, shape: tuple[int, ...], settings: Mapping[str, 
                 "features must be 'auto', 'patches', 'random', 'raw', a function or net, or its "
                 f"name as 'module:Name'; found {features!r}."
             )
-        try:
-            sizes = settings.get("patch")
-            if features == "patches" and isinstance(sizes, Sequence) and len(sizes):
-                return Stack(_of_sizes(sizes, dict(settings)))
-            return kinds[features](**settings)
-        except TypeError as error:
-            raise InputError(f"features={features!r} does not take it: {error}.") from error
+        check_settings(features, settings, inspect.signature(kinds[features]).parameters)
+        sizes = settings.get("patch")
+        if features == "patches" and isinstance(sizes, Sequence) and len(sizes):
+            return Stack(_of_sizes(sizes, dict(settings)))
+        return kinds[features](**settings)
     if isinstance(features, FeatureMap):
         return features
     if not callable(features):
         raise InputError(f"features must be a name or a function, found {features!r}.")
     return Given(features)
+
+
+def check_settings(features: str, settings: Iterable[str], known: Iterable[str]) -> None:
+    """Raise if there is a setting that a map does not have."""
+    for name in set(settings).difference(known):
+        more = checks.suggest(name, known)
+        raise InputError(f"features={features!r} has no setting {name!r}. {more}")
+
+
+def _check_channels_first(shape: tuple[int, ...]) -> None:
+    if len(shape) == 3 and shape[2] in (1, 3, 4) and min(shape[:2]) >= SMALL_IMAGE:
+        raise DataError(
+            f"X must hold images of shape (channels, height, width), found {shape}: "
+            "X.transpose(0, 3, 1, 2) puts channels first."
+        )
 
 
 def _flatten(X: Tensor) -> Tensor:

@@ -62,7 +62,9 @@ def test_claims_of_the_paper_are_computed(three):
     above = one(claims, "OLSS’s average accuracy", "SGD")
     assert above.value.mean == pytest.approx(np.mean(np.subtract(a, b)))
     # Student's quantile of two degrees of freedom with 5% beyond it.
-    assert above.value.half == pytest.approx(2.920 * np.std(np.subtract(a, b), ddof=1) / 3**0.5, 1e-3)
+    assert above.value.half == pytest.approx(
+        2.920 * np.std(np.subtract(a, b), ddof=1) / 3**0.5, 1e-3
+    )
     assert above.verdict == "holds"
     assert "3 shared seeds" in above.measured
     assert above.setting == "not the paper’s setting"

@@ -3,11 +3,13 @@
 A claim gives a range for a difference or a ratio of two methods. It *holds* when the whole interval
 over seeds lies in the range, does *not hold* when the whole interval lies outside, and otherwise
 *cannot be told* from that many seeds. Almost every range has one end that matters, so intervals are
-those of 90%: the mean is beyond a given end of one with 5% probability, and a verdict is wrong at
-most once in twenty (two one-sided tests, Schuirmann 1987). Two runs make a pair if they share seed and
-precision, and pairs of several precisions count together: arithmetic changes time more than methods
-do, but a difference within one precision is a difference of methods. Words of degree have one
-meaning throughout: "like" and "on par" allow `MARGIN`, "clearly" demands more than it.
+those of 90%, with 5% beyond either end: a verdict is wrong at most once in twenty (two one-sided
+tests, Schuirmann 1987).
+
+Two runs make a pair if they share seed and precision, and pairs of several precisions count
+together: arithmetic changes time more than methods do, but a difference within one precision is a
+difference of methods. Words of degree have one meaning throughout: "like" and "on par" allow
+`MARGIN`, "clearly" demands more than it.
 """
 
 from __future__ import annotations

@@ -89,9 +89,7 @@ def interval(values: Sequence[float] | Any, level: float = LEVEL) -> Interval:
     return Interval(mean, mean - half, mean + half, sd, count, least=least, most=most)
 
 
-def difference(
-    a: Mapping[Any, float], b: Mapping[Any, float], level: float = LEVEL
-) -> Interval:
+def difference(a: Mapping[Any, float], b: Mapping[Any, float], level: float = LEVEL) -> Interval:
     """Return the mean of a - b over seeds.
 
     Parameters
