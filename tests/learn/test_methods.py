@@ -120,6 +120,7 @@ def test_every_pair_either_works_or_says_why():
         ("olls", {}, "Did you mean 'olss'"),
         ("olss+gme", {}, "Did you mean 'gem'"),
         ("", {}, "There is no recipe ''"),
+        (None, {"name": "mine"}, "set recipe"),
         ("olss", {"polcy": "paper"}, "has no setting 'polcy'. Did you mean 'policy'"),
         ("olss", {"gem_rows": 3}, "no setting 'gem_rows'; gem, a-gem"),
         ("sgd", {"size": 3}, "no setting 'size'"),

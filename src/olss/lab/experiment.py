@@ -448,4 +448,6 @@ def describe_setting(key: str, value: Any) -> str:
         value = ", ".join(str(v.get("name", v)) if isinstance(v, dict) else str(v) for v in value)
     if isinstance(value, int) and not isinstance(value, bool):
         value = f"{value:,}"
+    if isinstance(value, float):
+        value = f"{value:.6g}"
     return f"{key.replace('_', ' ')} {value}"

@@ -147,7 +147,7 @@ def recipe(
     Traceback (most recent call last):
     olss.errors.InputError: There is no recipe 'icral'. Did you mean 'icarl'?
     """
-    names = _split_names(name if recipe is None else recipe)
+    names = _split_names(name if recipe is None else recipe, name)
     _check_combination(names)
     if names == ["analytic"]:
         return _make_analytic(name, settings)
@@ -198,7 +198,7 @@ def recipe(
     return Learner(name or joined, parts, config)
 
 
-def _split_names(recipe: Any) -> list[str]:
+def _split_names(recipe: Any, name: str | None) -> list[str]:
     """Return the methods that a list or a string such as ``"olss+der++"`` names."""
     # A plus joins if a name follows it, unlike the last two of "der++".
     names = re.split(r"\s*\+\s*(?=\w)", recipe.strip()) if isinstance(recipe, str) else recipe
@@ -206,7 +206,10 @@ def _split_names(recipe: Any) -> list[str]:
         raise InputError(f"recipe must be a name or a list of names, found {recipe!r}.")
     for method in names or [""]:
         if not isinstance(method, str) or method not in METHODS:
-            raise InputError(f"There is no recipe {method!r}. {suggest(str(method), METHODS)}")
+            more = " With a name of your own, set recipe, too." if method == name else ""
+            raise InputError(
+                f"There is no recipe {method!r}. {suggest(str(method), METHODS)}{more}"
+            )
     return list(names)
 
 
