@@ -94,6 +94,13 @@ def test_the_paper_s_grid_is_the_default(tmp_path: Path) -> None:
     assert rates == [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0]
 
 
+def test_a_learner_without_a_net_is_not_tried_at_several_rates(tmp_path: Path) -> None:
+    learner = {"name": "analytic", "tune": {"ridge": [0.01, 0.1]}}
+    experiment = small_experiment(learner=[learner], tune={"space": {**SPACE, "width": [50, 100]}})
+    search = SettingsSearch(experiment, experiment.learner("analytic"), storage(tmp_path / "j"))
+    assert search.space == {"width": [50, 100], "ridge": [0.01, 0.1]}
+
+
 @pytest.mark.parametrize("method", ["random", "tpe"])
 def test_ranges_and_the_number_of_trials(tmp_path: Path, method: str) -> None:
     space = {"lr": {"low": 0.001, "high": 1.0, "log": True}, "batch": {"low": 10, "high": 40}}

@@ -54,7 +54,11 @@ class SettingsSearch:
 
     def __init__(self, experiment: Experiment, learner: LearnerSpec, storage: Any) -> None:
         self.experiment, self.learner = experiment, learner
-        self.space = {**experiment.tune.space, **learner.tune}
+        from olss.learn.methods import ignored_settings
+
+        ignored = ignored_settings(learner.recipe)
+        shared = {k: v for k, v in experiment.tune.space.items() if k not in ignored}
+        self.space = {**shared, **learner.tune}
         self.optuna: Any = import_module("optuna")
         samplers, pruners = self.optuna.samplers, self.optuna.pruners
         self.study = self.optuna.create_study(

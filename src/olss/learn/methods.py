@@ -289,12 +289,24 @@ def _make_parts(
     return Parts(**made, regularizers=[make(maker) for maker in regularizers], restart=restart)
 
 
+def ignored_settings(recipe: str) -> set[str]:
+    """Return the settings a recipe leaves alone: those that train a net, if it has none."""
+    if recipe != "analytic":
+        return set()
+    trained = {key for part in (Training, Augmentation) for key in _settings_of(part)}
+    return trained - _analytic_settings().keys()
+
+
+def _analytic_settings() -> dict[str, Any]:
+    known = {**_settings_of(AnalyticLearner), **map_settings()}
+    return {key: value for key, value in known.items() if key not in ("name", "config")}
+
+
 def _make_analytic(name: str | None, settings: dict[str, Any]) -> AnalyticLearner:
     """Make the analytic learner; settings of `Training` shared by an experiment are left out."""
-    known = {**_settings_of(AnalyticLearner), **map_settings()}
-    del known["name"], known["config"]
-    trained = {key for part in (Training, Augmentation) for key in _settings_of(part)}
-    _check_settings("analytic", [key for key in settings if key not in trained], settings, known)
+    known = _analytic_settings()
+    asked = [key for key in settings if key not in ignored_settings("analytic")]
+    _check_settings("analytic", asked, settings, known)
     used = {key: value for key, value in settings.items() if key in known}
     features = used.get("features", "auto")
     if isinstance(features, str) and ":" in features:
