@@ -39,6 +39,9 @@ from olss.errors import InputError
 from olss.memory import engine, sketch_file
 from olss.memory.config import Config
 from olss.memory.encoder import Encoder, read_target
+from olss.memory.holdout import is_held_out, take_side
+from olss.memory.intake import is_missing
+from olss.memory.kept_rows import KeptRows
 from olss.memory.policies import Policy, resolve_policy
 from olss.memory.pool import Choice, Pool
 from olss.memory.rows import (
@@ -47,8 +50,6 @@ from olss.memory.rows import (
     Floats,
     Indices,
     RowStore,
-    copy_column,
-    read_only,
     take,
 )
 from olss.memory.state import State, create_generator
@@ -56,6 +57,7 @@ from olss.memory.strata import class_keys, count_rows, value_key
 from olss.statistics import (
     StatisticEstimate,
     StatisticEstimates,
+    bind_metric,
     evaluate,
     evaluate_groups,
     takes_target,
@@ -93,7 +95,7 @@ class _Few:
         return rows, np.concatenate(targets) if targets else None
 
 
-class Sketch:
+class Sketch(KeptRows):
     """A constant-size training set of everything seen so far.
 
     Pass it data as they come, arrays or tables; it keeps at most `size` rows of them, chosen by
@@ -172,6 +174,18 @@ class Sketch:
     bins : int, or mapping of str to int or sequence of float, optional
         Cut columns of numbers among the strata into so many bins, at quantiles of the first rows,
         or at edges given: ``{"amount": [10, 100, 1_000]}``.
+    holdout : float, optional
+        The share of `size` that is set aside for judging models, and of the stream that it stands
+        for: see `holdout` and `evaluate`. The side of a row is decided by a hash of its contents
+        without the target, so that it is the same in every update, file, run and machine, and a
+        row is never on both sides. ``sketch.X``, the moments and `linear_model` are without the
+        rows held out; `estimate`, the counts of strata and classes, `drift` and saved files are
+        about both sides. The weights of both sides together stand for everything seen. The hold-out
+        is a uniform sample of its side, or with strata a stratified one, whatever the policy.
+    group : str, optional
+        With `holdout`: the column whose equal values are all on one side, ``"customer"`` for
+        instance, of the table or in `extra`. A row without a value is by itself. Name one, too,
+        where rows have few different values: rows that are alike are on one side.
     keep_index : bool
         pandas frames: whether to keep the index, as columns.
     moments : bool, optional
@@ -248,6 +262,8 @@ class Sketch:
         strata_share: float = 0.5,
         min_rows: int = 0,
         bins: int | Mapping[str, int | Sequence[float]] | None = None,
+        holdout: float | None = None,
+        group: str | None = None,
         keep_index: bool = False,
         moments: bool | None = None,
         replicates: int = 0,
@@ -275,7 +291,8 @@ class Sketch:
 
     def _reset_caches(self) -> None:
         self._lock = threading.RLock()
-        self._view: tuple[State, State] | None = None
+        # The state it was made from, with no rows pending, and with the rows of each side.
+        self._view: tuple[State, State, State, State] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_config": self._config, "_now": self._now}
@@ -286,9 +303,6 @@ class Sketch:
 
     def __copy__(self) -> Self:
         return self.copy()
-
-    def __len__(self) -> int:
-        return len(self._state.rows)
 
     def __repr__(self) -> str:
         tasks = len(np.unique(self.task)) if len(self) else 0
@@ -316,8 +330,20 @@ class Sketch:
         state = self._buffered
         view = self._view
         if view is None or view[0] is not state:
-            view = self._view = (state, engine.flush(self._config, state))
+            flushed = engine.flush(self._config, state)
+            train, out = (take_side(self._config, flushed, held_out=side) for side in (False, True))
+            view = self._view = (state, flushed, train, out)
         return view[1]
+
+    def _side(self, *, held_out: bool) -> State:
+        """Return the state with the rows to train on, or with those held out."""
+        flushed, view = self._state, self._view
+        if view is not None and view[1] is flushed:  # no other thread has updated the sketch
+            return view[3 if held_out else 2]
+        return take_side(self._config, flushed, held_out=held_out)
+
+    def _kept(self) -> State:
+        return self._side(held_out=False)
 
     def _change(self, change: Change, *arguments: Any) -> None:
         """Replace the state by ``change(config, state, *arguments)``, or leave it as it is."""
@@ -374,56 +400,112 @@ class Sketch:
         return self._config.scores
 
     @property
-    def X(self) -> Any:  # noqa: N802
-        """The rows kept, (len, ...), or a frame."""
-        state = self._held("X")
-        if state.table is not None:
-            return state.table.frame(state.rows["X"])
-        return read_only(state.rows["X"])
+    def holdout(self) -> KeptRows:
+        """The rows held out: ``X``, ``y``, ``weight``, ``index`` and so on, as of a sketch.
 
-    @property
-    def y(self) -> Any:
-        """Their targets, or None."""
-        state = self._state
-        if "y" not in state.rows:
-            return None
-        if state.table is not None:
-            return state.table.column(state.rows["y"])
-        return copy_column(state.rows["y"])
+        Their weights say how many rows of their side of the stream they stand for.
 
-    @property
-    def task(self) -> NDArray[Any]:
-        """Their tasks."""
-        tasks: NDArray[Any] = self._held("task").rows["task"].copy()
-        return tasks
+        Examples
+        --------
+        >>> X = np.random.default_rng(0).standard_normal((10_000, 2))
+        >>> sketch = Sketch(500, "reservoir", holdout=0.2, seed=0).update(X, y=X[:, 0] > 1)
+        >>> len(sketch), len(sketch.holdout), np.intersect1d(sketch.index, sketch.holdout.index)
+        (400, 100, array([], dtype=int64))
+        >>> round(sketch.weight.sum() + sketch.holdout.weight.sum())
+        10000
+        """
+        self._check_holdout("holdout")
+        return KeptRows(self._side(held_out=True))
 
-    @property
-    def weight(self) -> Floats:
-        """How many of the rows seen each stands for."""
-        weights: Floats = self._held("weight").rows["weight"].copy()
-        return weights
+    def evaluate(
+        self,
+        model: Any,
+        metric: str | Callable[..., float],
+        *,
+        replicates: int = 200,
+        seed: int = 0,
+    ) -> StatisticEstimate:
+        """Return the score of a model over everything seen, with an interval, by the hold-out.
 
-    @property
-    def index(self) -> Indices:
-        """Their positions in the stream."""
-        indices: Indices = self._held("index").rows["index"].copy()
-        return indices
+        The interval says how far the score may be from that on all rows seen, had none been used
+        to fit the model. It counts that all rows of a group, or rows that are alike, are held out
+        together. It does not say how much another model, fitted to other rows, would score.
 
-    @property
-    def extra(self) -> dict[str, Array]:
-        """The extra columns."""
-        rows = self._state.rows
-        names = [name for name in rows if name.startswith(EXTRA)]
-        return {name.removeprefix(EXTRA): copy_column(rows[name]) for name in names}
+        Parameters
+        ----------
+        model : estimator, or callable
+            What has ``predict``, or a function of rows ``X`` that returns predictions.
+        metric : str or callable
+            The name of a scorer of scikit-learn, such as ``"average_precision"`` or
+            ``"neg_log_loss"``, for its estimators; or a function
+            ``metric(y, predictions, sample_weight=...)``, as those in ``sklearn.metrics`` are.
+        replicates, seed : int
+            How many replicate weights, and the seed of their random numbers.
 
-    @property
-    def frame(self) -> Any:
-        """Tables: everything that is kept, as one frame of the kind that came in."""
-        state = self._state
-        if state.table is None:
-            found = "nothing yet" if "X" not in state.rows else "arrays: use X, y and extra"
-            raise InputError(f"frame needs a sketch of tables; this one holds {found}.")
-        return state.table.frame(sketch_file.to_table(state))
+        Returns
+        -------
+        StatisticEstimate
+            With ``value``, ``se`` and ``interval(level=0.95)``.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.standard_normal((20_000, 3))
+        >>> y = X[:, 0] + rng.standard_normal(20_000) > 0
+        >>> sketch = Sketch(size=2_000, holdout=0.25, seed=0).update(X, y)
+        >>> def accuracy(y, predicted, sample_weight):
+        ...     return np.average(y == predicted, weights=sample_weight)
+        >>> found = sketch.evaluate(lambda X: X[:, 0] > 0, accuracy)
+        >>> low, high = found.interval()
+        >>> bool(low < accuracy(y, X[:, 0] > 0, None) < high)
+        True
+        """
+        self._check_holdout("evaluate")
+        state = self._side(held_out=True)
+        count = checks.integer("replicates", replicates, minimum=2)
+        if "y" not in state.rows or not len(state.rows):
+            raise InputError("evaluate needs rows held out that have a target y; found none.")
+        weights = engine.holdout_weights(self._config, state, count, checks.seed(seed))
+        there = np.flatnonzero(~is_missing(state.rows["y"]))
+        out, weights = state.rows.take(there), weights[there]
+        rows = KeptRows(state.replace(rows=out))
+        score = bind_metric(model, metric, rows.X, np.asarray(rows.y))
+        keys = np.unique(out["key"], return_inverse=True)[1]
+        return evaluate(
+            lambda _, weight: score(weight),
+            rows.X,
+            None,
+            out["weight"],
+            weights,
+            np.ones(len(out), dtype=bool),
+            units=np.bincount(keys, out["weight"]).astype(np.float64),
+        )
+
+    def _check_holdout(self, question: str) -> None:
+        if self._config.holdout is None:
+            raise InputError(
+                f"{question} needs a hold-out, which is set aside from the first row on; create "
+                "the sketch with holdout=0.2."
+            )
+
+    def _check_both_sides(self, values: Any, by: Any, where: Any, calibrate: bool = False) -> None:
+        """Raise `InputError` for what is not said of the rows of both sides."""
+        if self._config.holdout is None:
+            return
+        if calibrate:
+            raise InputError(
+                "calibrate is not supported with holdout=: its totals are of one side."
+            )
+        for name, given, kinds in (
+            ("values", values, str),
+            ("by", by, str | tuple),
+            ("where", where, Mapping),
+        ):
+            if given is not None and not (callable(given) or isinstance(given, kinds)):
+                raise InputError(
+                    f"{name} must go by the names of columns with holdout=, because the rows held "
+                    f"out count, too; found {type(given).__name__}."
+                )
 
     @property
     def seen(self) -> int:
@@ -544,6 +626,8 @@ class Sketch:
             ("window", mine.window, theirs.window),
             ("time", mine.time, theirs.time),
             ("strata", mine.strata, theirs.strata),
+            ("holdout", mine.holdout, theirs.holdout),
+            ("group", mine.group, theirs.group),
         ):
             if a != b:
                 raise InputError(f"other must have the same {name}, found {a!r} and {b!r}.")
@@ -583,6 +667,7 @@ class Sketch:
         """
         if (index is None) == (where is None):
             raise InputError("remove needs either index or where.")
+        self._check_both_sides(None, None, where)
         removed: Indices = np.zeros(0, dtype=np.int64)
         replaced: list[RowStore] = []
 
@@ -595,7 +680,7 @@ class Sketch:
             removed = flushed.rows["index"][gone]
             replaced = [state.rows, flushed.rows, *state.waiting]
             if self._view is not None:
-                replaced.append(self._view[1].rows)
+                replaced += [part.rows for part in self._view[1:]]
             return engine.remove(config, flushed, gone)
 
         with self._lock:
@@ -635,7 +720,7 @@ class Sketch:
             For the order. The sketch's own random numbers are not touched.
         """
         size = checks.integer("size", size)
-        state = self._state
+        state = self._kept()
         rows, table = state.rows, state.table
         order = np.arange(len(rows))
         if shuffle:
@@ -714,7 +799,7 @@ class Sketch:
         from olss.diagnostics.describe import plot_sketch
 
         described = self.describe() if len(self) else None
-        return plot_sketch(self._state, described, self.policy.mergeable)
+        return plot_sketch(self._kept(), described, self.policy.mergeable)
 
     def _repr_html_(self) -> str:
         title = (
@@ -753,7 +838,7 @@ class Sketch:
         found = certify(state.moments, [blocks], up_to_scale=up_to_scale, names=encoder.labels)
         found = replace(
             found,
-            typical=typical_error(self._config, state),
+            typical=typical_error(self._config, self._state),
             is_window=self._config.window is not None,
         )
         target = read_target(state.rows.get("y"), is_class=bool(state.has_classes))
@@ -923,8 +1008,9 @@ class Sketch:
                     "which is given all columns of the rows and the weights."
                 )
             return self._estimate_statistic(state, statistic, by, where, replicates, seed)
+        self._check_both_sides(values, by, where, calibrate)
         if callable(values):
-            values = values(self.X)
+            values = values(KeptRows(state).X)
         elif isinstance(values, str):
             values = numbers_of(state, values, "values")
         design = engine.sampling_design(self._config, state)
@@ -999,9 +1085,10 @@ class Sketch:
         True
         """
         state = self._sample("replicate_weights")
-        return engine.replicate_weights(
+        weights = engine.replicate_weights(
             self._config, state, checks.integer("count", count), checks.seed(seed)
         )
+        return weights[~is_held_out(self._config, state.rows)]
 
     def drift(
         self,
@@ -1124,18 +1211,6 @@ class Sketch:
         """
         return find_unusual_rows(self._config, self._held(), checks.integer("n", n))
 
-    def _held(self, column: str | None = None) -> State:
-        """Return the state as users see it, which has rows, or once had this column."""
-        state = self._state
-        if (column in state.rows) if column else len(state.rows):
-            return state
-        if not state.seen:
-            raise InputError("the sketch is empty; call update(rows, y) first.")
-        raise InputError(
-            f"the sketch holds none of the {state.seen:,} rows seen: all were removed. Call "
-            "update(rows, y) or, for a file, olss compress, to add new ones."
-        )
-
     def _sample(self, question: str) -> State:
         """Return the state, if its rows can answer for everything seen, or raise `InputError`."""
         if not self.policy.knows_probabilities:
@@ -1143,7 +1218,8 @@ class Sketch:
                 f"{question} needs known inclusion probabilities, which policy "
                 f"{self.policy.name!r} does not have; use 'weighted' or 'reservoir'."
             )
-        return self._held()
+        self._held()
+        return self._state
 
 
 def _is_like(new: NDArray[Any] | None, held: Array | None) -> bool:

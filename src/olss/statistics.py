@@ -29,7 +29,7 @@ from olss.core.blocks import to_numpy
 from olss.core.estimation import DAMPING
 from olss.diagnostics.estimates import LEAST_ROWS, label_text
 from olss.diagnostics.select import find_matches
-from olss.errors import InputError
+from olss.errors import InputError, MissingExtraError
 from olss.tables.frames import is_table, to_arrow
 from olss.tables.schema import as_numbers
 from olss.util import checks
@@ -417,6 +417,7 @@ def evaluate(
     replicates: Floats,
     drawn: NDArray[np.bool_],
     place: str = "",
+    units: Floats | None = None,
 ) -> StatisticEstimate:
     """Return a statistic of rows, computed with their weights and with all replicates of these.
 
@@ -431,6 +432,8 @@ def evaluate(
         Which rows might have been missed.
     place : str
         What the rows are, for messages.
+    units : (k,) array, optional
+        The weights of what was sampled independently, if that is not the rows drawn.
     """
     compute = _bind(statistic, rows, y)
     value = _result(compute(weight), f"statistic{place}")
@@ -462,7 +465,7 @@ def evaluate(
         several.append(one)
     spread = _stack(several or [_map(lambda v: np.full(np.shape(v), np.nan), value)])
     se = _map(lambda v, r: DAMPING * np.sqrt(np.mean((r - v) ** 2, axis=0))[()], value, spread)
-    w = weight[drawn]
+    w = weight[drawn] if units is None else units
     effective = float(w.sum() ** 2 / (w**2).sum()) if len(w) else np.inf
     few = undefined or len(weight) < LEAST_ROWS or effective < LEAST_ROWS - 1e-9
     freedom = max(1.0, min(replicates.shape[1], effective) - 1)
@@ -472,6 +475,67 @@ def evaluate(
         low, high = better(1.96)
         se = (high - low) / (2 * 1.96)
     return StatisticEstimate(value, se, len(weight), spread, bool(few), freedom, better)
+
+
+def bind_metric(
+    model: Any, metric: str | Callable[..., float], rows: Any, y: Any
+) -> Callable[[Floats], float]:
+    """Return the score of a model on these rows as a function of their weights; it predicts once.
+
+    Parameters
+    ----------
+    model : estimator or callable
+        What has ``predict``, or a function of rows that returns predictions.
+    metric : str or callable
+        The name of a scorer of scikit-learn, or a function (y, predictions, sample_weight=...).
+    """
+    if isinstance(metric, str):
+        try:
+            from sklearn.metrics import get_scorer
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("scikit-learn", "sklearn", f"metric={metric!r}") from error
+        try:
+            scorer = get_scorer(metric)
+        except ValueError as error:
+            raise InputError(
+                f"metric must be a scorer of scikit-learn, listed by "
+                f"sklearn.metrics.get_scorer_names(), or a function, found {metric!r}."
+            ) from error
+        known = _Predictions(model, rows)
+        return lambda weights: float(scorer(known, rows, y, sample_weight=weights))
+    if not callable(metric):
+        raise InputError(
+            f"metric must be the name of a scorer, or a function (y, predictions, "
+            f"sample_weight=...), found {metric!r}."
+        )
+    predict = model.predict if hasattr(model, "predict") else model
+    if not callable(predict):
+        raise InputError(f"model must have predict, or be a function of rows, found {model!r}.")
+    predictions = predict(rows)
+    return lambda weights: metric(y, predictions, sample_weight=weights)
+
+
+class _Predictions:
+    """An estimator that has predicted these rows already, each by what was asked of it."""
+
+    def __init__(self, model: Any, rows: Any) -> None:
+        self._model, self._rows = model, rows
+        self._known: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._model, name)
+        if name not in ("predict", "predict_proba", "predict_log_proba", "decision_function"):
+            return found
+
+        def answer(rows: Any) -> Any:
+            if rows is not self._rows:
+                return found(rows)
+            if name not in self._known:
+                self._known[name] = found(rows)
+            return self._known[name]
+
+        answer.__name__ = name  # scikit-learn asks what it was given
+        return answer
 
 
 def _bind(statistic: Callable[..., Any], rows: Any, y: Any = None) -> Callable[[Floats], Any]:

@@ -20,6 +20,7 @@ from olss.errors import DataError
 from olss.memory import engine
 from olss.memory.config import Config
 from olss.memory.encoder import Encoder, SeenScorer, read_target
+from olss.memory.holdout import training_rows, with_keys
 from olss.memory.intake import is_missing
 from olss.memory.moments import SeenMoments
 from olss.memory.policies import ThresholdPolicy
@@ -303,11 +304,14 @@ def accumulate_partition(
 ) -> ChunkStats:
     """Return the number of rows, the moments and the latest time of a partition."""
     config, plan = context.config, context.encoder.plan
+    columns: list[str] | None
     columns = [c.name for c in plan.used] if context.needs_moments and plan is not None else []
     wanted = [config.time, context.target if context.needs_moments else None]
     wanted += [stratum_column(context, name) for name in config.strata or ()]
     columns += dict.fromkeys(name for name in wanted if name is not None and name not in columns)
     columns = columns or [context.schema.names[0]]  # something must be read to count rows
+    if config.holdout is not None:  # the side of a row depends on all of it
+        columns = None
     sums = context.needs_moments
     stats = ChunkStats(
         {},
@@ -350,11 +354,23 @@ def _add_moments(
     context: ChunkContext, chunk: Chunk, moments: SeenMoments, weight: Floats
 ) -> SeenMoments:
     """Return moments with the rows of a chunk, and their targets, added."""
-    table, first = chunk.table, int(chunk.rows[0])
-    y = None if context.target is None else table.select([context.target])
+    place, first = chunk.piece.place, int(chunk.rows[0])
+    X, y = _split_target(context, chunk.table)
+    if context.config.holdout is not None:  # models are fitted by moments
+        columns = {"X": X, "weight": weight} | ({} if y is None else {"y": y})
+        rows = training_rows(context.config, _with_keys(context, RowStore(columns)))
+        X, y, weight = rows["X"], rows.get("y"), rows["weight"]
+        if not len(rows):
+            return moments
     target = read_target(y, is_class=context.has_classes)
-    place = chunk.piece.place
-    return context.encoder.accumulate(moments, table, weight, place, first, target=target)
+    return context.encoder.accumulate(moments, X, weight, place, first, target=target)
+
+
+def _split_target(context: ChunkContext, table: Any) -> tuple[Any, Any]:
+    """Return the columns beside the target, and the target as a table of one, if there is one."""
+    if context.target is None:
+        return table, None
+    return table.drop_columns([context.target]), table.select([context.target])
 
 
 def sample_partition(
@@ -454,7 +470,8 @@ class _ChunkSampler:
     def offer(self, chunk: Chunk) -> None:
         """Ingest a chunk."""
         context, policy, n = self._context, self._context.config.policy, len(chunk.rows)
-        if not isinstance(policy, ThresholdPolicy) or context.config.forgets:
+        needs_rows = context.config.forgets or context.config.holdout is not None
+        if not isinstance(policy, ThresholdPolicy) or needs_rows:
             store = _to_store(context, chunk, np.arange(n), np.ones(n))
             store = decay_new(context.config, store, context.now)
             self.classes = _count_classes(self.classes, store.get("y"), store["initial_weight"])
@@ -559,12 +576,11 @@ def _to_store(context: ChunkContext, chunk: Chunk, chosen: Indices, weight: Floa
     n, table = len(chosen), chunk.table
     if n < len(chunk.rows):
         table = take(table, chosen)
-    columns = {"X": table if context.target is None else table.drop_columns([context.target])}
-    if context.target is not None:
-        columns["y"] = table.select([context.target])
+    X, y = _split_target(context, table)
+    columns = {"X": X} if y is None else {"X": X, "y": y}
     source = np.full(n, chunk.piece.source.number, dtype=np.int64)
     task = source if context.task is None else _to_tasks(table.column(context.task))
-    return RowStore(
+    rows = RowStore(
         columns
         | {
             "task": task,
@@ -576,6 +592,15 @@ def _to_store(context: ChunkContext, chunk: Chunk, chosen: Indices, weight: Floa
             "row": chunk.rows[chosen],
         }
     )
+    return _with_keys(context, rows)
+
+
+def _with_keys(context: ChunkContext, rows: RowStore) -> RowStore:
+    """Return rows with the keys that decide their side, if there is a hold-out."""
+    group = context.config.group
+    if group is None:
+        return with_keys(context.config, rows)
+    return with_keys(replace(context.config, group=stratum_column(context, group)), rows)
 
 
 def stratum_column(context: ChunkContext, name: str) -> str:

@@ -33,10 +33,11 @@ from olss.memory import engine, sketch_file
 from olss.memory.config import Config, settings
 from olss.memory.encoder import NOTHING_TO_SCORE, Encoder, SeenScorer
 from olss.memory.history import History, record_batches
+from olss.memory.holdout import training_rows
 from olss.memory.intake import TableKind, conform_store, read_tasks
 from olss.memory.moments import SeenMoments
 from olss.memory.policies import ThresholdPolicy, resolve_policy
-from olss.memory.rows import EXTRA, FILE_NAMES, ORIGIN, REPLICATE, RowStore
+from olss.memory.rows import EXTRA, FILE_NAMES, HOLDOUT, ORIGIN, REPLICATE, RowStore
 from olss.memory.state import (
     FileEntry,
     State,
@@ -615,10 +616,11 @@ def _use_stats(
     if scope is not None and stats.known is not None and everything is not None:
         pool, scores = everything, config.scores
         if scope == "pool":
-            pool = _pool_moments(encoder, state.rows, stats.known)
+            pool = _pool_moments(encoder, training_rows(config, state.rows), stats.known)
             scores = "exact" if scores == "auto" else scores
         elif faded.moments is None and len(held):  # the rows held stand for what was seen before
-            pool = encoder.accumulate(everything, held["X"], held["weight"])
+            own = training_rows(config, held)
+            pool = encoder.accumulate(everything, own["X"], own["weight"])
         scorer = encoder.scorer(
             pool, scores, context.size, context.rng(0, 0, 0), spread=engine.spreads(context.config)
         )
@@ -836,6 +838,7 @@ def _check_columns(job: Job, schema: Any) -> None:
         "target": job.target,
         "task": job.task,
         "time": job.config.time,
+        "group": _own_column(job, schema, job.config.group),
         "strata": tuple(_stratum_columns(job, schema).values()),
         "columns": job.config.columns,
         "exclude": job.config.exclude,
@@ -844,7 +847,7 @@ def _check_columns(job: Job, schema: Any) -> None:
         for name in [given] if isinstance(given, str) else given or ():
             checks.column(option, name, schema.names)
     for name in schema.names:
-        if name in FILE_NAMES.values() or name.startswith(REPLICATE):
+        if name in (*FILE_NAMES.values(), HOLDOUT) or name.startswith(REPLICATE):
             raise InputError(
                 f"inputs have a column {name!r}, a name reserved for the sketch; they may be a "
                 "sketch file already. Rename the column."
@@ -856,9 +859,14 @@ def _check_columns(job: Job, schema: Any) -> None:
 
 def _stratum_columns(job: Job, schema: Any) -> dict[str, str]:
     """Return the columns of the strata and their names in the input."""
-    own = {"y": job.target, "task": job.task}
-    names = job.config.strata or ()
-    return {n: n if n in schema.names else own.get(n) or n for n in names}
+    return {name: _own_column(job, schema, name) or name for name in job.config.strata or ()}
+
+
+def _own_column(job: Job, schema: Any, name: str | None) -> str | None:
+    """Return the name in the input of a column that settings name; "y" is the target."""
+    if name is None or name in schema.names:
+        return name
+    return {"y": job.target, "task": job.task}.get(name) or name
 
 
 def _read_sample(found: Inputs, columns: list[Any] | None) -> Any:

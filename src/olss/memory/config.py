@@ -98,6 +98,13 @@ def _check_edges(name: str, value: Any) -> int | tuple[float, ...]:
     return edges
 
 
+def _check_holdout(name: str, value: Any) -> float:
+    share = checks.number(name, value)
+    if not 0 < share < 1:
+        raise InputError(f"{name} must be a share, above 0 and below 1, found {value!r}.")
+    return share
+
+
 def _check_shape(name: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise InputError(f"{name} must be the shape of a row, such as (28, 28), found {value!r}.")
@@ -200,6 +207,15 @@ class Config:
     bins: int | dict[str, int | tuple[float, ...]] | None = _setting(
         None, _check_bins, "Cut strata columns of numbers into so many bins.", "BINS"
     )
+    holdout: float | None = _setting(
+        None, _check_holdout, "Share of the rows that is set aside for judging models.", "SHARE"
+    )
+    group: str | None = _setting(
+        None,
+        checks.optional_column,
+        "Column whose equal values are on one side: customer, patient, machine.",
+        "COL",
+    )
     keep_index: bool = _setting(False, checks.boolean, "Keep the index of pandas frames.")
     moments: bool | None = _setting(
         None,
@@ -283,6 +299,7 @@ class Config:
         if self.moments and self.features is not None:
             raise InputError("moments=True is not supported with features=.")
         self._check_strata()
+        self._check_sides()
         if self.glm is not None:
             if self.features is not None or self.window is not None or self.moments is False:
                 raise InputError(
@@ -311,6 +328,16 @@ class Config:
             raise InputError(f"min_rows must be at most size={self.size}, found {self.min_rows}.")
         for name in self.bins if isinstance(self.bins, dict) else ():
             checks.column("bins", name, self.strata)
+
+    def _check_sides(self) -> None:
+        if self.holdout is None:
+            if self.group is not None:
+                raise InputError(f"group={self.group!r} needs holdout=, the share of the hold-out.")
+            return
+        if self.size == "task" or self.size < 2:
+            raise InputError(
+                f"holdout needs a size of at least 2 rows, for both sides, found {self.size!r}."
+            )
 
 
 def settings() -> Iterator[Field[Any]]:

@@ -22,6 +22,15 @@ from olss.errors import InputError, OlssWarning
 from olss.memory.config import Config
 from olss.memory.encoder import Encoder, all_glm_rows, glm_rows, read_target
 from olss.memory.history import record_batches
+from olss.memory.holdout import (
+    is_held_out,
+    judge_config,
+    replicate_factors,
+    side_cells,
+    sides,
+    training_rows,
+    with_keys,
+)
 from olss.memory.intake import (
     conform_store,
     is_missing,
@@ -130,6 +139,7 @@ def update(
         }
         | {name: np.full(n, -1) for name in ORIGIN if name in state.template_rows}
     )
+    new = with_keys(config, new)
     if config.missing_target == "drop" and "y" in new:
         new = _drop_missing_targets(state, new)
         if not len(new):
@@ -174,7 +184,7 @@ def step(
     """Return the state with what the policy chooses of the rows held and the new ones.
 
     What is known of the new rows beside themselves (moments, time, rows seen) is in the state
-    already.
+    already. With a hold-out, rows of each side are chosen by themselves.
 
     Parameters
     ----------
@@ -191,8 +201,32 @@ def step(
         Whether priorities stay valid between steps, as during one run over files, where they
         were computed from the same moments.
     """
-    policy, held, own = config.policy, state.rows, rng is None
+    own = rng is None
     rng = restore_generator(state.generator) if rng is None else rng
+    if config.holdout is None:
+        state = _draw(config, state, new, size, scorer, rng, keep_priorities)
+    else:
+        parts = [
+            _draw(*side, scorer, rng, keep_priorities).rows
+            for side in sides(config, state, new, size)
+        ]
+        rows = RowStore.concat([part for part in parts if len(part)] or parts[:1])
+        order = np.argsort(rows["index"], kind="stable")
+        state = state.replace(rows=rows.take(order), threshold=None)
+    return state.replace(generator=dict(rng.bit_generator.state)) if own else state
+
+
+def _draw(
+    config: Config,
+    state: State,
+    new: RowStore,
+    size: int,
+    scorer: Scorer | None,
+    rng: np.random.Generator,
+    keep_priorities: bool,
+) -> State:
+    """Return the state with what the policy chooses; see `step`."""
+    policy, held = config.policy, state.rows
     resets = policy.resets_priority and not keep_priorities
     total = len(held) + len(new)
     choice, threshold = Choice(np.arange(total)), None
@@ -216,8 +250,7 @@ def step(
         changed["priority"] = np.full(len(rows), np.nan)
     elif choice.priority is not None:
         changed["priority"] = choice.priority
-    state = state.replace(rows=rows.with_columns(changed), threshold=threshold)
-    return state.replace(generator=dict(rng.bit_generator.state)) if own else state
+    return state.replace(rows=rows.with_columns(changed), threshold=threshold)
 
 
 def merge(config: Config, state: State, other: State) -> State:
@@ -285,11 +318,12 @@ def remove(config: Config, state: State, gone: np.ndarray[Any, np.dtype[np.bool_
         return state
     rest, moments, window = state.rows.take(np.flatnonzero(~gone)), state.moments, state.window
     trace, removed = state.trace, state.rows.take(np.flatnonzero(gone))
-    if trace is not None:
-        for block in glm_rows(state.encoder, removed, trace.classes, weight="initial_weight"):
+    known = training_rows(config, removed)
+    if trace is not None and len(known):
+        for block in glm_rows(state.encoder, known, trace.classes, weight="initial_weight"):
             trace = trace.subtract(block)
-    if moments is not None:
-        moments, window = _subtract(config, state, removed, rest)
+    if moments is not None and len(known):
+        moments, window = _subtract(config, state, known, training_rows(config, rest))
     strata, classes = state.strata, state.class_counts
     if strata.counts is not None and config.strata is not None:
         gone_counts, left = (_count_strata(config, strata, part) for part in (removed, rest))
@@ -403,6 +437,7 @@ def sampling_design(config: Config, state: State) -> Design:
     if config.policy.leverage_scope is not None:
         classes = class_labels([rows["y"]]) if state.has_classes else None
         strata = strata_of(rows["task"], classes)
+        strata = np.where(is_held_out(config, rows), 0, strata)  # drawn without regard to them
     known = None
     if config.strata is not None:
         codes, keys = keys_of(config, state.strata, [rows])
@@ -410,9 +445,11 @@ def sampling_design(config: Config, state: State) -> Design:
         if counts is not None and not state.removed:
             others = sum(counts[key] for key in counts.keys() - set(keys))
             known = codes, np.array([counts[key] for key in keys]), others
+    strata = side_cells(config, rows, strata)
     pi = np.minimum(rows["initial_weight"] / rows["weight"], 1.0)
     blocks, moments = None, state.moments
-    if spreads(config) and moments is not None:
+    # The hold-out is not spread, so that the usual formula, an upper bound, has to do for both.
+    if spreads(config) and moments is not None and config.holdout is None:
         directions = state.encoder.directions(moments) if (pi < 1).any() else None
         if directions is not None:
             # A row stays with probability priority * size / weight, the mean priority being 1.
@@ -441,6 +478,14 @@ def replicate_weights(config: Config, state: State, count: int, seed: int) -> Fl
         design.complete,
         design.blocks,
     )
+
+
+def holdout_weights(config: Config, state: State, count: int, seed: int) -> Floats:
+    """Return (n, count) replicate weights of the rows held, those of a hold-out."""
+    design = sampling_design(judge_config(config), state.replace(moments=None))
+    rng, weight = np.random.default_rng(seed), design.weight[:, None]
+    drawn = core_replicates(design.weight, design.pi, count, rng, design.strata, design.complete)
+    return weight * replicate_factors(config, state.rows, design.pi, drawn / weight, rng)
 
 
 def read_new(config: Config, state: State, rows: Any, only: Collection[str] | None = None) -> Array:
@@ -550,7 +595,9 @@ def _can_sample_candidates(
     policy, threshold, moments = config.policy, state.threshold, state.moments
     if not isinstance(policy, VarOptPolicy) or policy.leverage_scope != "seen":
         return False
-    if config.forgets or config.uses_target or config.strata is not None or config.size == "task":
+    if config.forgets or config.uses_target or config.size == "task":
+        return False
+    if config.strata is not None or config.holdout is not None:
         return False
     if spreads(config):  # rows that are alike compete, held or new: one draw from all of them
         return False
@@ -596,12 +643,16 @@ def _follow_gradient(
     d = known.columns - (state.encoder.plan is not None)
     if trace is None:
         trace = GradientTrace.empty("logistic" if config.glm == "logistic" else "poisson", d)
+    new = training_rows(config, new)
+    if not len(new):
+        return trace
     blocks = list(glm_rows(state.encoder, new, classes, weight="initial_weight"))
     if not any(block.weight.any() for block in blocks):
         return trace
     moments = known.centred().select(np.arange(d), [])
     held = [part for part in (state.rows, *state.candidates) if len(part)]
-    kept = all_glm_rows(state.encoder, RowStore.concat(held or [RowStore()]), classes, d)
+    known_rows = training_rows(config, RowStore.concat(held or [RowStore()]))
+    kept = all_glm_rows(state.encoder, known_rows, classes, d)
     return trace.arrange(classes).update(moments, kept, blocks)
 
 
@@ -705,6 +756,7 @@ def _adopt_rows(
         "index": other.rows["index"] + state.seen,
     }
     own |= {name: other.rows[name] for name in ("weight", "initial_weight", "priority")}
+    own |= {"key": other.rows["key"]} if "key" in other.rows else {}
     if "source" in other.rows or "source" in state.rows:
         own |= _origins(other.rows, known_files)
         if "X" in state.rows:
@@ -750,6 +802,9 @@ def _accumulate(
         state = state.replace(moments=SeenMoments(), window=_empty_window(config))
     if state.moments is None:
         return None, None
+    new = training_rows(config, new)  # models are fitted by moments
+    if not len(new):
+        return state.moments, state.window
 
     def add(moments: SeenMoments, rows: RowStore) -> SeenMoments:
         target = read_target(rows.get("y"), is_class=bool(state.has_classes))
@@ -757,8 +812,6 @@ def _accumulate(
 
     if state.window is None:
         return add(state.moments, new), None
-    if not len(new):
-        return state.moments, state.window
     window = state.window.update(row_times(config, new), lambda m, at: add(m, new.take(at)))
     return window.total, window
 

@@ -33,8 +33,10 @@ FILE_NAMES = {
     "initial_weight": "olss_initial_weight",
     "source": "olss_source",
     "row": "olss_row",
+    "key": "olss_key",
 }
 ORIGIN = ("source", "row")  # the file a row came from and its place there; -1 for other rows
+HOLDOUT = "olss_holdout"  # column of a file that says which rows are held out
 REPLICATE = "olss_rep_"  # prefix of the columns of replicate weights in a file
 RESERVED = frozenset({"X", "y", *FILE_NAMES})
 

@@ -30,8 +30,9 @@ from olss.core.blocks import is_arrow, to_numpy
 from olss.errors import DataError, FormatError, InputError, OlssError
 from olss.memory.config import Config
 from olss.memory.engine import replicate_weights
+from olss.memory.holdout import is_held_out
 from olss.memory.policies import POLICIES, Policy
-from olss.memory.rows import EXTRA, FILE_NAMES, REPLICATE, Array, RowStore
+from olss.memory.rows import EXTRA, FILE_NAMES, HOLDOUT, REPLICATE, Array, RowStore
 from olss.memory.state import State, restore_generator
 from olss.tables.schema import arrow_array, as_type
 from olss.util import sparse as sp
@@ -128,7 +129,7 @@ def write(path: str | os.PathLike[str], config: Config, view: State, state: Stat
             write(Path(folder) / "sketch.parquet", config, view, state)
             put(os.fspath(path), Path(folder) / "sketch.parquet")
         return
-    rows, table = view.rows, _with_replicates(to_table(view), config, view)
+    rows, table = view.rows, _with_derived(to_table(view), config, view)
     content = FileContent(
         FORMAT,
         _config_to_json(config),
@@ -173,11 +174,14 @@ def to_table(state: State) -> Any:
     return pa.table({name: arrays[name] for name in _in_order(arrays, state)})
 
 
-def _with_replicates(table: Any, config: Config, state: State) -> Any:
-    """Return the table with columns of replicate weights, if the settings ask for some.
+def _with_derived(table: Any, config: Config, state: State) -> Any:
+    """Return the table with columns for other programs: the side of each row, replicate weights.
 
-    They are computed anew each time; `read` looks past them.
+    They are there if the settings ask for them, are computed anew each time, and `read` looks past
+    them.
     """
+    if config.holdout is not None:
+        table = table.append_column(HOLDOUT, [is_held_out(config, state.rows)])
     if not config.replicates or not len(state.rows):
         return table
     columns = replicate_weights(config, state, config.replicates, seed=0)
@@ -204,6 +208,8 @@ def read(
     table, content = _read_table(Path(path))
     config = _restore_config(str(path), content.config, policy, features)
     rows = _read_rows(path, table, content.columns, device)
+    if config.holdout is not None and len(rows) and "key" not in rows:
+        raise damaged(path, "rows have no key, and so no side of the hold-out")
     encoder = replace(content.state.encoder, features=config.features)
     state = content.state.replace(rows=rows, encoder=encoder)
     try:
