@@ -288,6 +288,48 @@ def demo() -> list[Row]:
     return [("olss demo, s", seconds["demo"], "<=", 40)]
 
 
+def growth() -> list[Row]:
+    """CPU time a row and memory from 10^6 to 10^8 rows of 5 columns; CPU time a number by columns."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(0)
+
+    def write(path: Path, rows: int, columns: int) -> None:
+        names, chunk = [f"x{j}" for j in range(columns)], min(rows, 5_000_000 // columns)
+        schema = pa.schema([(name, pa.float32()) for name in names])
+        with pq.ParquetWriter(path, schema, use_dictionary=False) as file:
+            for start in range(0, rows, chunk):
+                shape = (columns, min(chunk, rows - start))
+                X = rng.standard_normal(shape, dtype=np.float32)
+                file.write_table(pa.Table.from_arrays([pa.array(x) for x in X], names))
+
+    def measure(rows: int, columns: int, policy: str) -> tuple[float, float]:
+        """Return CPU seconds and peak megabytes of the whole command."""
+        with tempfile.TemporaryDirectory() as folder:
+            source, into = Path(folder) / "in.parquet", Path(folder) / "out.parquet"
+            write(source, rows, columns)
+            words = [sys.executable, "-m", "olss", "compress", str(source), "--into", str(into)]
+            words += ["--size", "5000", "--policy", policy, "--quiet"]
+            _, status, used = os.wait4(subprocess.Popen(words).pid, 0)
+            if status:
+                raise RuntimeError(f"olss compress ended with status {status}")
+            return used.ru_utime + used.ru_stime, used.ru_maxrss / 1e3
+
+    small, middle, large = (measure(rows, 5, "weighted") for rows in (10**6, 10**7, 10**8))
+    per_row = [(b[0] - a[0]) / 9 / n for a, b, n in ((small, middle, 1e6), (middle, large, 1e7))]
+    found: list[Row] = [
+        ("growth, us a row beyond 10^6 rows", 1e6 * per_row[0], "<=", 2.0),
+        ("... beyond 10^7 rows, by that", per_row[1] / per_row[0], "<=", 1.1),
+        ("... memory at 10^8 rows by 10^7", large[1] / middle[1], "<=", 1.1),
+    ]
+    base = measure(1_000, 16, "reservoir")[0]
+    few, many = (measure(40_000_000 // d, d, "reservoir")[0] - base for d in (64, 4_096))
+    found.append(("a number in 4,096 columns by 64, reservoir", many / few, "<=", 2.0))
+    return found
+
+
 MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "blocks": blocks,
     "update": update,
@@ -299,6 +341,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "cluster": cluster,
     "learners": learners,
     "demo": demo,
+    "growth": growth,
 }
 
 

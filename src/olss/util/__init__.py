@@ -36,8 +36,10 @@ class LazySparse(LazyModule):
         return loaded is not None and bool(loaded.issparse(array))
 
 
-# SciPy takes longer to load than NumPy, and commands that need no scores never use it.
+# NumPy is not needed to show help. SciPy takes longer to load than NumPy, and commands that need
+# no scores never use it.
 if TYPE_CHECKING:
+    import numpy as numpy
     from scipy import linalg as linalg
     from scipy import optimize as optimize
     from scipy import sparse as sparse
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from scipy.linalg import blas as blas
     from scipy.linalg import lapack as lapack
 else:
+    numpy = LazyModule("numpy")
     sparse = LazySparse("scipy.sparse")
     linalg = LazyModule("scipy.linalg")
     lapack = LazyModule("scipy.linalg.lapack")

@@ -14,9 +14,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-import numpy as np
-
 from olss.errors import InputError
+from olss.util import numpy as np
 
 SUGGESTIONS = 40
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
