@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 HEAVY = ("torch", "sklearn", "pandas", "matplotlib", "pyarrow", "dask", "optuna", "jinja2")
 NUMERIC = ("scipy", "array_api_compat", "threadpoolctl", "distributed", "filelock")
 
@@ -56,3 +60,17 @@ def test_a_sketch_works_without_torch_or_scikit_learn():
         "assert abs(olss.leverage_scores(X).sum() - 4) < 1e-6\n"
         "olss.FrequentDirections(3).update(X).matrix\n"
     )
+
+
+def test_compressing_and_continuing_load_no_pandas(tmp_path):
+    for day in ("monday", "tuesday"):
+        x = np.random.default_rng(len(day)).standard_normal(500)
+        table = pa.table({"x": x, "kind": ["a", "b"] * 250, "label": [True, False] * 250})
+        pq.write_table(table, tmp_path / f"{day}.parquet")
+    code = (
+        "from olss.files import compress\n"
+        "for day in ('monday', 'tuesday'):\n"
+        f"    file = f'{tmp_path}/{{day}}.parquet'\n"
+        f"    compress(file, into='{tmp_path}/out.parquet', size=50, target='label')\n"
+    )
+    assert loaded(code, ("pandas", "pyarrow.dataset", "torch", "sklearn")) == "[]"

@@ -1229,7 +1229,8 @@ def _is_like(new: NDArray[Any] | None, held: Array | None) -> bool:
     if type(held) is not np.ndarray or new.dtype != held.dtype or new.dtype.kind not in "biuf":
         return False
     few = 0 < len(new) <= FEW_ROWS if new.ndim else False
-    return few and new.shape[1:] == held.shape[1:] and bool(np.isfinite(new).all())
+    # The sum of squares is the fastest look at all numbers.
+    return few and new.shape[1:] == held.shape[1:] and math.isfinite(np.vdot(new, new))
 
 
 def _groups(state: State, by: Any) -> Any:

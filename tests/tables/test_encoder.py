@@ -54,6 +54,20 @@ def frame():
     )
 
 
+def test_one_row_that_differs_a_little_is_found_beside_indicators():
+    # Indicators of a column depend on each other by construction, and are not looked at again. That
+    # must not hide a column that depends on another in all rows but one.
+    rng = np.random.default_rng(0)
+    twin = rng.standard_normal(1000)
+    other = twin.copy()
+    other[700] += 1e-7
+    kind = rng.choice(["red", "green", "blue"], 1000)
+    table = pa.table({"twin": twin, "other": other, "kind": kind})
+    scores = scores_of(table, plan_of(table))
+    assert scores[700] == pytest.approx(1, abs=1e-3)
+    assert scores.sum() == pytest.approx(5, abs=1e-3)
+
+
 @pytest.mark.parametrize("intercept", [False, True])
 def test_scores_are_the_leverage_of_what_the_rule_says(frame, intercept):
     table = pa.Table.from_pandas(frame, preserve_index=False)

@@ -99,6 +99,9 @@ class Blocks:
         The name of `source` in error messages.
     """
 
+    # Columns that depend on the others in every row, however these were made.
+    dependent = 0
+
     def __init__(self, source: Any, weights: Any = None, *, name: str = "A") -> None:
         self.name = name
         self.sparse = sp.issparse(source)
@@ -110,7 +113,6 @@ class Blocks:
         self.rows = int(source.shape[0])
         self.columns = int(np.prod(source.shape[1:]))
         self.dtype: np.dtype[Any] = np.dtype(_work_dtype(source, name))
-        self.integers = "int" in str(source.dtype)
         self.weights = None if weights is None else check_weights(weights, self.rows)
         # Whether rows are read from a NumPy array as they are, but for the scale.
         self.plain = isinstance(source, np.ndarray)
@@ -129,6 +131,11 @@ class Blocks:
         blocks = cls(rows)
         blocks.noise = noise
         return blocks
+
+    @property
+    def integers(self) -> bool:
+        """Whether the rows hold integers."""
+        return "int" in str(self.source.dtype)
 
     @property
     def single(self) -> bool:
@@ -255,8 +262,12 @@ class Blocks:
             nonlocal total
             total += some
 
+        pieces = self.pieces(self.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
-            ordered_map(self.pieces(self.dtype), work, add)
+            if len(pieces) > 1:
+                ordered_map(pieces, work, add)
+            else:  # starting threads would take longer than the sum
+                total = sum(work(iter(pieces)))
         return bool(np.isfinite(total))
 
     def check_finite(self) -> None:
@@ -308,22 +319,22 @@ def _check_shape(source: Any, name: str) -> None:
 
 def _work_dtype(source: Any, name: str) -> type:
     """Return float32 for dtypes that it holds well enough, else float64."""
-    if is_torch_array(source):
-        small = ("float32", "float16", "bfloat16", "uint8", "int8", "int16", "bool")
-        kind = str(source.dtype).removeprefix("torch.")
-        if source.is_complex():
-            kind = "complex"
-    else:
-        small = ("float32", "float16", "uint8", "int8", "int16", "uint16", "bool")
-        kind = str(source.dtype).rpartition(".")[2]
-    if kind in small:
+    found = _float_for(source.dtype)
+    if found is None:
+        raise DataError(
+            f"{name} must hold real numbers, found dtype {source.dtype}. "
+            "Encode text, categories, dates or complex values as numbers first."
+        )
+    return found
+
+
+@cache  # the name of a dtype takes as long as a sum of a thousand numbers
+def _float_for(dtype: Any) -> type | None:
+    """Return the float type for numbers of this dtype, of any library; None if there is none."""
+    name = str(dtype).rpartition(".")[2]
+    if name in ("float32", "float16", "bfloat16", "uint8", "int8", "int16", "uint16", "bool"):
         return np.float32
-    if kind.startswith(("float", "int", "uint", "longdouble")):
-        return np.float64
-    raise DataError(
-        f"{name} must hold real numbers, found dtype {source.dtype}. "
-        "Encode text, categories, dates or complex values as numbers first."
-    )
+    return np.float64 if name.startswith(("float", "int", "uint", "longdouble")) else None
 
 
 WIDE_BYTES = 128_000_000  # of unprojected rows at a time

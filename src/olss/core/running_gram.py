@@ -162,7 +162,8 @@ class DenseGram:
         sum_ = DenseGram(self.matrix + product, self.single or single, coarse)
         factor = sum_.exact
         # Rounding of float32 products would later look like rows in new directions.
-        if factor.null is not None and (
+        dropped = int((sum_.norms > 0).sum() - factor.kept.sum())
+        if dropped > blocks.dependent and (
             single or not are_dependent([blocks], factor, sum_.norms, self.matrix, self._vanishes)
         ):
             return None

@@ -298,7 +298,7 @@ def sort_line(
     if places is not None:
         for part in (places.astype(np.uint16), (places >> np.uint32(16)).astype(np.uint16)):
             line = line[np.argsort(part[line], kind="stable")]  # sorts 16 bits in linear time
-    if strata is not None:
+    if strata is not None and strata.any():
         short = strata.astype(np.min_scalar_type(strata.max(initial=0)))  # these sort fast
         line = line[np.argsort(short[line], kind="stable")]
     return line

@@ -42,7 +42,14 @@ from olss.memory.strata import (
 from olss.memory.window_moments import WindowMoments
 from olss.tables.class_labels import check_no_missing
 from olss.tables.readers import RowGroup
-from olss.tables.schema import as_type, is_number, numpy_array, value_type
+from olss.tables.schema import (
+    as_type,
+    dictionary_codes,
+    is_number,
+    label_array,
+    numpy_array,
+    value_type,
+)
 
 R = TypeVar("R")
 Tick = Callable[[int], None]
@@ -627,7 +634,7 @@ def _to_strata(context: ChunkContext, table: Any) -> Indices | None:
     for name in names:
         column = table.column(name).combine_chunks()
         coded = column if hasattr(column, "indices") else column.dictionary_encode()
-        codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+        codes = dictionary_codes(coded) + 1
         strata = codes if strata is None else strata * (codes.max() + 1) + codes
     return strata
 
@@ -658,14 +665,12 @@ def _check_tasks(name: str, column: Any, place: str) -> None:
 
 def _to_tasks(column: Any) -> NDArray[Any]:
     """Return a column as tasks: integers, or strings; a missing string is a task of its own."""
-    import pyarrow as pa
     import pyarrow.types as kinds
 
     column = as_type(column, value_type(column.type))
     if kinds.is_integer(column.type):
         return numpy_array(column).astype(np.int64)
-    text = column.cast(pa.large_string()).fill_null("(missing)")
-    return np.asarray(text.to_pylist(), dtype=np.str_)
+    return label_array(column)
 
 
 def partition_pieces(pieces: Sequence[RowGroup], *, single: bool = False) -> list[Partition]:

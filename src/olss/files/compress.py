@@ -463,8 +463,10 @@ def _scan_inputs(job: Job, inputs: Sequence[str | Source], skip_bad: bool) -> In
             job.skipped.append(str(error))
             return None
 
+    own = job.path.stat().st_ino if job.path.exists() else 0
     for source in find(inputs):
-        if source.stream is None and _is_same_file(source.place, job.path):
+        # A look at every file takes its time when there are thousands.
+        if source.stream is None and source.inode == own and _is_same_file(source.place, job.path):
             continue
         if source.stream is not None and job.state.files and not source.stream.has_rows():
             continue

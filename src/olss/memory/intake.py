@@ -17,7 +17,7 @@ from olss.memory.rows import EXTRA, FILE_NAMES, REPLICATE, RESERVED, Array, RowS
 from olss.tables.class_labels import check_no_missing, is_class_target, target_numbers
 from olss.tables.frame_kind import FrameKind
 from olss.tables.frames import from_arrow, is_table, to_arrow
-from olss.tables.schema import as_numbers, conform, unify_schemas
+from olss.tables.schema import as_numbers, conform, numpy_array, unify_schemas
 from olss.util import checks
 from olss.util import sparse as sp
 
@@ -173,7 +173,7 @@ def is_missing(y: Array) -> NDArray[np.bool_]:
         import pyarrow.compute as pc
 
         flags = pc.is_null(y.column(0), nan_is_null=True)
-        return np.asarray(flags.to_numpy(zero_copy_only=False), dtype=bool)
+        return numpy_array(flags)
     values = to_numpy(y)
     if values.dtype.kind not in "fmM":
         return np.zeros(len(values), dtype=bool)

@@ -34,7 +34,7 @@ from olss.memory.holdout import is_held_out
 from olss.memory.policies import POLICIES, Policy
 from olss.memory.rows import EXTRA, FILE_NAMES, HOLDOUT, REPLICATE, Array, RowStore
 from olss.memory.state import State, restore_generator
-from olss.tables.schema import arrow_array, as_type
+from olss.tables.schema import arrow_array, as_type, dictionary_codes, numpy_array
 from olss.util import sparse as sp
 from olss.util.files import (
     CHECKSUM_BLANK,
@@ -283,7 +283,7 @@ def _restore_waiting(
     rows = rows.take(order)
     if numbers.num_rows != len(rows) or not np.array_equal(numbers["index"], rows["index"]):
         raise damaged(path, "waiting rows do not match the rows of the table")
-    rows = rows.with_columns({name: numbers[name].to_numpy() for name in CHANGED})
+    rows = rows.with_columns({name: numpy_array(numbers[name]) for name in CHANGED})
     held, drawn = content.held, content.held + content.candidates
     ends = drawn + np.cumsum([0, *content.batches], dtype=np.int64)
     if min(held, content.candidates, *content.batches) < 0 or ends[-1] != len(rows):
@@ -315,7 +315,8 @@ def _read_table(path: Path) -> tuple[Any, FileContent]:
         if has_checksum(path):
             verify_file(path)
         with path.open("rb") as file:
-            table = pq.read_table(file, partitioning=None, page_checksum_verification=True)
+            # `pq.read_table` would load pandas.
+            table = pq.ParquetFile(file, page_checksum_verification=True).read()
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, FormatError):
@@ -478,10 +479,11 @@ def _from_arrow(table: Any, name: str, kind: ColumnKind, device: Any) -> Array:
         return _numbered_sources(column)
     if column.null_count:
         raise ValueError("entries are missing")
-    values = _flat_values(column, shape)
+    flat = _flat_values(column, shape)
+    if library == "numpy" and dtype == "text":
+        return np.asarray(flat.to_pylist(), dtype=np.str_).reshape(len(column), *shape)
+    values = numpy_array(flat).reshape(len(column), *shape)
     if library == "numpy":
-        if dtype == "text":
-            return np.asarray(values.tolist(), dtype=np.str_).reshape(values.shape)
         if not TIMES.fullmatch(dtype):
             _checked_dtype(dtype, NUMBERS)
         return values.astype(dtype, copy=False)
@@ -497,29 +499,28 @@ def _checked_dtype(dtype: str, known: tuple[str, ...]) -> str:
     return dtype
 
 
-def _flat_values(column: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+def _flat_values(column: Any, shape: tuple[int, ...]) -> Any:
+    """Return the entries of rows of this shape as one Arrow array."""
     import pyarrow as pa
 
     if not shape:
-        plain: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-        return plain
+        return column
     if not pa.types.is_fixed_size_list(column.type) or column.type.list_size != np.prod(shape):
         raise ValueError(f"rows of shape {shape} in {column.type}")
     flat = column.flatten()
     if flat.null_count:
         raise ValueError("entries are missing")
-    values: NDArray[Any] = flat.to_numpy(zero_copy_only=False).reshape(len(column), *shape)
-    return values
+    return flat
 
 
 def _sparse_from_arrow(table: Any, name: str, dtype: str, shape: tuple[int, ...]) -> Any:
     places, values = (table[f"{name}_{part}"].combine_chunks() for part in ("places", "values"))
-    at = places.offsets.to_numpy()
-    if not np.array_equal(at, values.offsets.to_numpy()) or places.null_count:
+    at = numpy_array(places.offsets)
+    if not np.array_equal(at, numpy_array(values.offsets)) or places.null_count:
         raise ValueError("places and values of sparse rows that do not match")
     inside = slice(int(at[0]), int(at[-1]))
-    columns = places.values.to_numpy(zero_copy_only=False)[inside]
-    numbers = values.values.to_numpy(zero_copy_only=False)[inside].astype(dtype, copy=False)
+    columns = numpy_array(places.values)[inside]
+    numbers = numpy_array(values.values)[inside].astype(dtype, copy=False)
     matrix = sp.csr_array((numbers, columns, at - at[0]), shape=(len(places), *shape))
     matrix.check_format(full_check=True)
     return matrix
@@ -547,8 +548,7 @@ def _named_sources(source: NDArray[Any], state: State) -> Any:
 def _numbered_sources(column: Any) -> NDArray[Any]:
     if not hasattr(column, "indices"):
         raise ValueError(f"sources of type {column.type}")
-    codes: NDArray[Any] = column.indices.fill_null(-1).to_numpy().astype(np.int64)
-    return codes
+    return dictionary_codes(column)
 
 
 def _first_line(error: BaseException) -> str:

@@ -29,7 +29,7 @@ from olss.core.blocks import is_arrow, to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.rows import EXTRA, Floats, Indices, RowStore
 from olss.tables.class_labels import class_labels
-from olss.tables.schema import arrow_array, as_numbers
+from olss.tables.schema import arrow_array, as_numbers, dictionary_codes
 from olss.util import checks
 
 Counts: TypeAlias = dict[str, float]  # rows seen, by their weights, under the key of a stratum
@@ -368,7 +368,7 @@ def _code_arrow(column: Any, name: str) -> tuple[Indices, Sequence[Any]]:
     values = coded.dictionary
     if kinds.is_temporal(values.type):
         values = values.cast(pa.string())
-    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+    codes = dictionary_codes(coded) + 1
     return codes, [None, *values.to_pylist()]
 
 

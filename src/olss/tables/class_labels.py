@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from olss.core.blocks import is_arrow, to_numpy
 from olss.errors import DataError, InputError, OlssWarning
-from olss.tables.schema import as_numbers, is_number, is_text, numpy_array
+from olss.tables.schema import as_numbers, is_number, is_text, label_array, numpy_array
 
 FEW = 32
 MANY = 1000
@@ -171,7 +171,7 @@ def code_classes(y: Any) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
     values = coded.dictionary
     if not (is_number(values.type) or kinds.is_boolean(values.type)):
         values = values.cast(pa.large_string())
-    indices = np.asarray(coded.indices)
+    indices = numpy_array(coded.indices)
     counts = np.bincount(indices, minlength=1)
     used, codes = np.flatnonzero(counts), (np.cumsum(counts > 0) - 1)[indices]
     found = [values[int(k)].as_py() for k in used] if len(indices) else []
@@ -198,14 +198,10 @@ def target_numbers(parts: Sequence[Any]) -> NDArray[np.float64]:
 
 def _labels(column: Any) -> NDArray[Any]:
     """Return a column as an array that sorts: numbers, or text; gaps are a class of their own."""
-    import pyarrow as pa
     import pyarrow.types as kinds
 
     if kinds.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if is_number(column.type) and not column.null_count:
         return numpy_array(column)
-    text: NDArray[Any] = np.asarray(
-        column.cast(pa.large_string()).fill_null("(missing)").to_pylist(), dtype=np.str_
-    )
-    return text
+    return label_array(column)

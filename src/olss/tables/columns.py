@@ -300,7 +300,7 @@ class Date(Number):
         array = decode(array)
         ticks, gone = _ticks(array), None
         if array.null_count:
-            gone = array.is_null().to_numpy(zero_copy_only=False)
+            gone = numpy_array(array.is_null())
             ticks = ticks.fill_null(0)
         values = numpy_array(ticks).astype(np.int64)
         here, own = NANOSECONDS[_unit(array.type)], NANOSECONDS[self.unit]
@@ -419,7 +419,7 @@ def _flat(array: Any, k: int) -> NDArray[Any]:
     if not array.null_count:
         return items
     values: NDArray[Any] = np.zeros((len(array), k))
-    values[array.is_valid().to_numpy(zero_copy_only=False)] = items
+    values[numpy_array(array.is_valid())] = items
     return values
 
 

@@ -31,7 +31,7 @@ from olss.core.gram import COLUMN_LIMIT
 from olss.errors import DataError, InputError
 from olss.tables.columns import MAX_WIDTH, Column, Date, Floats, Number, Passthrough, Vector, decode
 from olss.tables.schema import value_type
-from olss.tables.text_columns import MAX_ONE_HOT, Hashed, OneHot, fit_category
+from olss.tables.text_columns import MAX_ONE_HOT, Hashed, OneHot, Text, fit_category
 from olss.util import checks
 
 LARGEST = 1e100  # beyond it, squares of values in units of a small scale may overflow
@@ -71,6 +71,11 @@ class TableEncoder:
     def is_indicator(self) -> NDArray[np.bool_]:
         """(width,) which numbers are 0 or 1 by construction."""
         return np.concatenate([np.zeros(0, bool), *(c.is_indicator for c in self.used)])
+
+    @property
+    def dependent(self) -> int:
+        """How many numbers depend on the others in any row: the indicators of a column sum to 1."""
+        return sum(isinstance(column, Text) for column in self.used)
 
     def owners(self) -> list[str]:
         """Return the name of the column behind each number."""

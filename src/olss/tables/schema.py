@@ -213,7 +213,8 @@ def numpy_array(array: Any) -> NDArray[Any]:
     """Convert an Arrow array or column to a (n,) NumPy array that must not be written to.
 
     Null becomes NaN, and integers with null become floats. `to_numpy` does the same, but imports
-    pandas wherever it is installed; here that happens only for other types than numbers.
+    pandas wherever it is installed; here that happens only for types other than numbers and
+    booleans.
 
     Examples
     --------
@@ -226,19 +227,44 @@ def numpy_array(array: Any) -> NDArray[Any]:
 
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
+    if kinds.is_boolean(array.type) and not array.null_count:
+        return _unpack_bits(array.buffers()[1], array)
     if not is_number(array.type):
         values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
         return values
     if not array.null_count:
         return np.from_dlpack(array)
     valid, numbers = array.buffers()
-    there = np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little").view(np.bool_)
-    there = there[array.offset : array.offset + len(array)]
+    there = _unpack_bits(valid, array)
     whole = pa.Array.from_buffers(array.type, len(array), [None, numbers], offset=array.offset)
     values = np.from_dlpack(whole)
     if kinds.is_integer(array.type):
         values = values.astype(np.float64)
     return np.where(there, values, np.nan)
+
+
+def label_array(column: Any) -> NDArray[np.str_]:
+    """Return a column as strings, "(missing)" where it is null."""
+    import pyarrow as pa
+
+    words = column.cast(pa.large_string()).to_pylist()
+    return np.asarray(["(missing)" if word is None else word for word in words], dtype=np.str_)
+
+
+def _unpack_bits(buffer: Any, array: Any) -> NDArray[np.bool_]:
+    """Return the bits of a buffer that belong to the entries of an array."""
+    bits = np.frombuffer(buffer, np.uint8) if len(array) else np.zeros(0, np.uint8)
+    flags = np.unpackbits(bits, count=array.offset + len(array), bitorder="little")
+    return flags[array.offset :].view(np.bool_)
+
+
+def dictionary_codes(array: Any) -> NDArray[np.int64]:
+    """Return the place of each value in a dictionary array's dictionary, -1 where it is missing.
+
+    `fill_null` does the same, but imports pandas wherever it is installed.
+    """
+    codes = numpy_array(array.indices)
+    return (np.nan_to_num(codes, nan=-1) if array.indices.null_count else codes).astype(np.int64)
 
 
 def take_rows(array: Any, rows: NDArray[np.int64]) -> Any:
@@ -394,11 +420,12 @@ def plain_table(table: Any) -> Any:
 def as_type(column: Any, kind: Any) -> Any:
     """Cast a column or an array, or raise `pyarrow.ArrowException` if a value would change."""
     import pyarrow as pa
-    import pyarrow.compute as pc
     import pyarrow.types as kinds
 
     if column.type == kind:
         return column
+    import pyarrow.compute as pc  # slow to load
+
     if isinstance(column, pa.ChunkedArray):
         chunks = [as_type(chunk, kind) for chunk in column.chunks]
         return pa.chunked_array(chunks, type=kind)

@@ -116,8 +116,14 @@ class TableRows(Blocks):
         self._encoded = encoder.encode(self._batch, find_nan=find_nan)
         self.name, self.rows, self.columns = place, self._batch.num_rows, encoder.width + 1
         self.dtype, self.weights = np.dtype(np.float64), weight
-        self.sparse = self.remote = self.integers = self.plain = False
+        self.sparse = self.remote = self.plain = False
         self.scale = self.noise = None
+        self.dependent = encoder.dependent
+
+    @property
+    def integers(self) -> bool:
+        """False: what is encoded are floats."""
+        return False
 
     def pieces(self, dtype: np.dtype[Any], size: int | None = None) -> list[slice]:
         """Return the slices of rows that are encoded at a time, whatever `size`."""
@@ -133,6 +139,12 @@ class TableRows(Blocks):
         wanted = self.pieces(dtype) if parts is None else parts
         for part, Z in _filled(self._encoder, self._encoded, wanted, dtype):
             yield part, Z.T if self.scale is None else Z.T * self.scale
+
+    def any_nonzero(self, columns: NDArray[np.intp]) -> bool:
+        """Return whether any of these columns has a non-zero value."""
+        numbers = np.append(~self._encoder.is_indicator, False)  # squares of 1 cannot underflow
+        columns = columns[numbers[columns]]
+        return len(columns) > 0 and super().any_nonzero(columns)
 
     def _block(self, part: slice, dtype: np.dtype[Any]) -> Any:
         ((_, block),) = self.read(dtype, [part])
