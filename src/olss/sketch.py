@@ -200,6 +200,10 @@ class Sketch(KeptRows):
         gradient of the new ones (`olss.core.gradient_trace`). `linear_model` then comes several
         times closer to the fit to all rows than the kept rows alone. It must be on before rows
         come.
+    near_duplicates : float, optional
+        Merge near-duplicates, such as embeddings of nearly the same text: a new row whose cosine
+        with a row held is at least this is not kept; the row held gets its weight. Rows of
+        different tasks, targets or strata are not merged.
     pad : tuple of int, optional
         Arrays: the largest row shape to come; smaller rows are zero-padded at the end of each
         dimension. Without it all rows must have one shape.
@@ -268,6 +272,7 @@ class Sketch(KeptRows):
         moments: bool | None = None,
         replicates: int = 0,
         glm: str | None = None,
+        near_duplicates: float | None = None,
         pad: tuple[int, ...] | None = None,
         pad_y: tuple[int, ...] | None = None,
         seed: int | np.random.Generator | None = None,

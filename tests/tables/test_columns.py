@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from olss.errors import DataError
 from olss.tables.columns import Column
 from olss.tables.encoder import KINDS, TableEncoder, fit_column, fit_encoder
 from olss.tables.scoring import blocks
@@ -262,3 +263,16 @@ def test_time_grows_with_the_number_of_columns_not_its_square():
 
     # Ten times the columns; what is quadratic would take a hundred times as long.
     assert seconds(10_000) < 40 * seconds(1_000)
+
+
+def test_lists_of_floats_of_one_length_are_vectors():
+    rows = [[1.0, 2.0], None, [3.0, 4.0]]
+    for kind in (pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.float64(), 2)):
+        found = numbers(pa.array(rows, kind))
+        np.testing.assert_allclose(found, numbers(pa.array(rows, pa.list_(pa.float64(), 2))))
+    assert (
+        fit_column("c", pa.chunked_array([[[1.0], [1.0, 2.0]]])).why == "lists of different lengths"
+    )
+    assert fit_column("c", pa.chunked_array([[[1, 2], [3, 4]]])).use == "passthrough"
+    with pytest.raises(DataError, match=r"'c'.*lists of 2 numbers.*one of 3"):
+        numbers(pa.array([[1.0, 2.0]]), pa.array([[1.0, 2.0, 3.0]]))

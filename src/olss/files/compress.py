@@ -518,7 +518,7 @@ def _fit_encoder(job: Job, found: Inputs) -> tuple[Job, ChunkContext, list[Parti
     if has_classes is None:
         has_classes = state.has_classes
     needs_moments = policy.leverage_scope is not None or engine.keeps_moments(config, state)
-    uses_features = policy.uses_features or needs_moments
+    uses_features = needs_moments or engine.needs_encoder(config, state)
     fits = encoder.plan is None and uses_features
     cuts = config.bins is not None and not state.seen
     if fits or cuts or (has_classes is None and job.target is not None):

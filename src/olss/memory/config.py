@@ -105,6 +105,10 @@ def _check_holdout(name: str, value: Any) -> float:
     return share
 
 
+def _check_cosine(name: str, value: Any) -> float:
+    return checks.number(name, value, above=0, maximum=1)
+
+
 def _check_shape(name: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise InputError(f"{name} must be the shape of a row, such as (28, 28), found {value!r}.")
@@ -234,6 +238,12 @@ class Config:
         "Follow the gradient of a logistic or poisson model of the target.",
         "KIND",
     )
+    near_duplicates: float | None = _setting(
+        None,
+        _check_cosine,
+        "Merge rows whose cosine with a row held is at least this, such as 0.95 of embeddings.",
+        "COS",
+    )
     pad: tuple[int, ...] | None = _setting(
         None, _check_shape, "Largest row shape of arrays; smaller rows are zero-padded."
     )
@@ -298,6 +308,8 @@ class Config:
             )
         if self.moments and self.features is not None:
             raise InputError("moments=True is not supported with features=.")
+        if self.near_duplicates is not None and self.window is not None:
+            raise InputError("near_duplicates is not supported with window=; use half_life=.")
         self._check_strata()
         self._check_sides()
         if self.glm is not None:

@@ -41,6 +41,7 @@ from olss.memory.intake import (
     read_weights,
 )
 from olss.memory.moments import SeenMoments
+from olss.memory.near_duplicates import merge_near_duplicates
 from olss.memory.policies import ThresholdPolicy, VarOptPolicy, Weighted, curve_places
 from olss.memory.pool import Choice, Pool, Scorer, strata_of
 from olss.memory.rows import EXTRA, ORIGIN, Array, Floats, Indices, RowStore, length_of, take
@@ -78,6 +79,7 @@ CANDIDATE_SHARE = 0.25
 # Rows that come a few at a time are buffered until there are so many, or so many bytes of them.
 BUFFER_ROWS = 1024
 BUFFER_BYTES = 16_000_000
+MOST_COMPARED = 8192  # new rows that are looked through for near-duplicates, or twice the size
 FALSE_ALARM_RATE = 1e-3  # of updates without a change that begin a task under task="auto"
 
 
@@ -228,6 +230,14 @@ def _draw(
     """Return the state with what the policy chooses; see `step`."""
     policy, held = config.policy, state.rows
     resets = policy.resets_priority and not keep_priorities
+    if config.near_duplicates is not None:
+        if len(new) > (most := max(2 * size, MOST_COMPARED)):  # comparing all would take too long
+            bare = config.replace(near_duplicates=None)
+            empty = state.replace(rows=RowStore())
+            new = step(
+                bare, empty, new, most, scorer=scorer, rng=rng, keep_priorities=keep_priorities
+            ).rows
+        held, new = merge_near_duplicates(config, state, held, new)
     total = len(held) + len(new)
     choice, threshold = Choice(np.arange(total)), None
     if total > size:
@@ -364,7 +374,11 @@ def keeps_moments(config: Config, state: State) -> bool:
 
 def needs_encoder(config: Config, state: State) -> bool:
     """Return whether rows are encoded at all."""
-    return config.policy.uses_features or keeps_moments(config, state)
+    return (
+        config.policy.uses_features
+        or config.near_duplicates is not None
+        or keeps_moments(config, state)
+    )
 
 
 def should_buffer(config: Config, state: State, new: RowStore) -> bool:

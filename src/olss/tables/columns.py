@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.errors import DataError
 from olss.tables.schema import numpy_array, value_type
 from olss.util import checks
 
@@ -322,7 +323,7 @@ class Date(Number):
 
 @dataclass(frozen=True)
 class Vector(Column):
-    """Lists of one fixed length, divided by a common scale; missing values count as 0."""
+    """Lists of one length, divided by a common scale; missing values count as 0."""
 
     scale: float
     length: int
@@ -330,19 +331,29 @@ class Vector(Column):
 
     @classmethod
     def fit(cls, name: str, column: Any) -> Self | str:
-        """Return the column if it holds lists of one fixed length, of numbers."""
+        """Return the column if it holds lists of numbers, or lists of floats of one length."""
+        import pyarrow.compute as pc
         import pyarrow.types as kinds
 
         kind = column.type
-        if not kinds.is_fixed_size_list(kind):
+        fixed = kinds.is_fixed_size_list(kind)
+        if not (fixed or kinds.is_list(kind) or kinds.is_large_list(kind)):
             return ""
-        if not (kinds.is_integer(kind.value_type) or kinds.is_floating(kind.value_type)):
+        is_float = kinds.is_floating(kind.value_type)
+        if not (is_float or (fixed and kinds.is_integer(kind.value_type))):
             return "lists of other than numbers"
-        if not kind.list_size:
+        lengths = (
+            [kind.list_size]
+            if fixed
+            else pc.unique(pc.list_value_length(column)).drop_null().to_pylist()
+        )
+        if len(lengths) > 1:
+            return "lists of different lengths"
+        if not lengths or not lengths[0]:
             return "lists of no numbers"
-        values = _flat(column.combine_chunks(), kind.list_size)
+        values = _flat(column.combine_chunks(), lengths[0])
         scale = spread(values[np.isfinite(values)])
-        return cls(name, str(kind), f"{kind.list_size} numbers", scale, kind.list_size)
+        return cls(name, str(kind), f"{lengths[0]} numbers", scale, lengths[0])
 
     @property
     def width(self) -> int:
@@ -356,6 +367,15 @@ class Vector(Column):
 
     def encode(self, array: Any, find_nan: bool) -> NDArray[Any]:
         """Return (n, length) numbers."""
+        import pyarrow.compute as pc
+
+        other = pc.not_equal(pc.list_value_length(array), self.length)
+        if pc.any(other).as_py():
+            found = len(array[pc.index(other, True).as_py()])
+            raise DataError(
+                f"column {self.name!r}: the first rows held lists of {self.length} numbers, found "
+                f"one of {found}. Start over without the column: exclude=[{self.name!r}]."
+            )
         values = _flat(array, self.length)
         if find_nan and values.dtype.kind == "f":
             return np.where(np.isnan(values), 0, values)
@@ -414,7 +434,7 @@ def _unit(kind: Any) -> Any:
 
 
 def _flat(array: Any, k: int) -> NDArray[Any]:
-    """Return an array of fixed-size lists as (n, k); a missing list is zeros."""
+    """Return an array of lists of k numbers as (n, k); a missing list is zeros."""
     items = _wide(numpy_array(array.flatten())).reshape(-1, k)
     if not array.null_count:
         return items
