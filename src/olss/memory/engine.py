@@ -234,9 +234,7 @@ def _draw(
         if len(new) > (most := max(2 * size, MOST_COMPARED)):  # comparing all would take too long
             bare = config.replace(near_duplicates=None)
             empty = state.replace(rows=RowStore())
-            new = step(
-                bare, empty, new, most, scorer=scorer, rng=rng, keep_priorities=keep_priorities
-            ).rows
+            new = _draw(bare, empty, new, most, scorer, rng, keep_priorities).rows
         held, new = merge_near_duplicates(config, state, held, new)
     total = len(held) + len(new)
     choice, threshold = Choice(np.arange(total)), None
