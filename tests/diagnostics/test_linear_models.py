@@ -171,6 +171,7 @@ def test_logistic_regression_is_close_to_that_of_all_rows(order):
     assert not model.exact
     assert log_loss(model, new[:, :4], new_late) < 1.1 * least
     assert "kept rows" in model.note
+    assert "glm='logistic' comes closer" in model.note
     assert model.deviance == pytest.approx(2 * least, rel=0.3)
     assert_allclose(model.to_sklearn().predict_proba(new[:9, :4]), model.predict_proba(new[:9, :4]))
 
@@ -337,6 +338,23 @@ def test_a_followed_gradient_brings_logistic_regression_to_that_of_all_rows(tmp_
     merged = olss.Sketch.load(tmp_path / "sketch.parquet").linear_model()
     assert "exact gradient" in merged.note
     assert log_loss(merged, new, new_late) < 1.005 * least
+
+
+def test_a_rare_class_that_comes_last_is_followed_at_once():
+    """All rows of a class of 0.5% are in the last of 40 updates."""
+    X, y, _ = rows(n=40_000)
+    new, new_y, _ = rows(seed=1, n=40_000)
+    least = np.quantile(y, 0.995)
+    rank = np.argsort(y, kind="stable")
+    X, rare, new, new_rare = X[rank, :4], y[rank] > least, new[:, :4], new_y > least
+    sketch = olss.Sketch(2_000, seed=0, glm="logistic")
+    for part in np.array_split(np.arange(len(X)), 40):
+        sketch.update(X[part], rare[part])
+    assert np.isfinite(state_of(sketch).trace.models[-1]).all()
+    model = sketch.linear_model()
+    assert "exact gradient" in model.note
+    full = LogisticRegression(tol=1e-8, max_iter=1_000).fit(X, rare)
+    assert log_loss(model, new, new_rare) < 1.1 * log_loss_of(full, new, new_rare)
 
 
 def test_the_followed_gradient_is_exact_where_the_models_were():

@@ -311,10 +311,10 @@ def fit_kept_rows(
     estimate of it; what is known of all rows makes it a better one:
 
     - with a `tilt`, the gradient of all rows where the model was when they came, less that of the
-      kept rows there, only what has changed since is left to be estimated by the kept rows;
-    - without, A' of the kept rows is regressed on (x, 1, y), by weighted least squares; sums of
-      what is linear in these, times (x, 1), are known from the moments, so that only the rest,
-      mostly smaller than A' - y, is estimated (a difference estimator, as for totals).
+      kept rows there, only what has changed since is left to be estimated;
+    - of what is left, A' - y or its change, the part linear in (x, 1, y) is found by a regression
+      on the kept rows. Its sums times (x, 1) are known from the moments, so that only the rest is
+      estimated (a difference estimator, as for totals).
 
     Both are a linear term beside the loss of the kept rows, with a multiple of their curvature for
     damping. The corrected fit is taken if its loss on the kept rows, which estimates that of all,
@@ -337,22 +337,19 @@ def fit_kept_rows(
     residuals : (n,) array, optional
         With a tilt, A' - y of the kept rows where the model was when they came.
     start : (d + 1,) array, optional
-        The last model, about which a tilted fit is damped.
+        The last model, where the corrected fit begins; by default the fit to the kept rows.
     """
     frame = _Frame.of(moments, penalty, intercept=True)
     local = frame.rows(rows)
     Z = np.column_stack([local.X, np.ones(len(local.X))])
     plain = minimize([local, frame.penalty], np.zeros(Z.shape[1]))
-    linear = np.zeros(Z.shape[1] + 1)
-    if tilt is not None:
-        found = plain if start is None else frame.to(start)
-        found = _tilted(local, frame, Z, frame.tilt(tilt), found)
-    else:
-        found = plain
-        for _ in range(2):
-            linear = _fit_slopes(local, Z, found)
-            c = _linear_part(moments, frame, local, Z, target, linear)
-            found = _tilted(local, frame, Z, c, found)
+    known = np.zeros(len(Z)) if residuals is None else residuals
+    traced = np.zeros(Z.shape[1]) if tilt is None else frame.tilt(tilt)
+    found = plain if start is None or not start.any() else frame.to(start)
+    for _ in range(2):
+        linear = _fit_slopes(local, Z, found, known)
+        c = traced + _linear_part(moments, frame, local, Z, target, linear)
+        found = _tilted(local, frame, Z, c, found)
     worth = float(local.weight.sum() ** 2 / (local.weight**2).sum())
     room = local.weight.sum() * Z.shape[1] / worth
     corrected = bool(np.isfinite(found).all() and local(found)[0] <= local(plain)[0] + room)
@@ -362,8 +359,7 @@ def fit_kept_rows(
     if sampled is not None:
         left = _link(Z @ best, local.family)[1] - local.y
         if corrected:
-            known = np.column_stack([Z, local.y]) @ linear if residuals is None else residuals
-            left = left - known
+            left = left - known - np.column_stack([Z, local.y]) @ linear
         left = Z * (left * np.sqrt(sampled))[:, None]
         hessian = hessian + left.T @ left
     inverse = _inverse(whole)
@@ -507,15 +503,13 @@ def _tilted(rows: RowTerm, frame: _Frame, Z: Floats, c: Floats, about: Floats) -
     return minimize([rows, LinearTerm(c), QuadraticTerm(J, about), frame.penalty], about)
 
 
-def _fit_slopes(rows: RowTerm, Z: Floats, b: Floats) -> Floats:
-    """Return the coefficients h of (x, 1, y) in a regression of A' - y on them."""
-    slope = _link(Z @ b, rows.family)[1]
+def _fit_slopes(rows: RowTerm, Z: Floats, b: Floats, known: Floats) -> Floats:
+    """Return the coefficients h of (x, 1, y) in a regression of A' - y - known on them."""
+    left = _link(Z @ b, rows.family)[1] - rows.y - known
     weighted = np.column_stack([Z, rows.y]) * rows.weight[:, None]
     ridge = 1e-3 * np.linalg.norm(weighted, axis=0)
-    left = np.vstack([weighted, np.diag(ridge)])
-    right = np.append(slope * rows.weight, np.zeros(weighted.shape[1]))
-    h = np.linalg.lstsq(left, right, rcond=None)[0]
-    h[-1] -= 1.0
+    right = np.append(left * rows.weight, np.zeros(weighted.shape[1]))
+    h = np.linalg.lstsq(np.vstack([weighted, np.diag(ridge)]), right, rcond=None)[0]
     return np.asarray(h, np.float64)
 
 

@@ -14,7 +14,7 @@ kept rows and fails on ordered streams.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -170,7 +170,7 @@ class GradientTrace:
         """
         first = int(blocks[0].index[0])
         trace = self
-        if not len(self.starts) or first - self.starts[-1] >= first / REFIT:
+        if self._has_no_model or first - self.starts[-1] >= first / REFIT:
             batch = GlmRows.concat([b.thinned(SAMPLE_ROWS // len(blocks) + 1) for b in blocks])
             tilts, about, coef = self.tilt(kept), self.last, np.full_like(self.gradient, np.nan)
             for k in self._problems():
@@ -188,7 +188,12 @@ class GradientTrace:
         added = sum((trace.gradient_of(block) for block in blocks), np.zeros_like(self.gradient))
         return replace(trace, gradient=self.gradient + added)
 
-    def _problems(self) -> Iterable[int]:
+    @property
+    def _has_no_model(self) -> bool:
+        """Whether none has been fitted, or none of some class."""
+        return not len(self.models) or bool(np.isnan(self.models[-1][self._problems()]).any())
+
+    def _problems(self) -> range:
         """Return the models to be fitted: of two classes the second; of one, none."""
         if self.family == "logistic" and len(self.classes) <= 2:
             return range(1, len(self.classes))

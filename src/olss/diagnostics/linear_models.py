@@ -513,6 +513,8 @@ def _fit_glm(
     )
     if 0 < done < len(fits):
         note += f"; {done} of {len(fits)} classes corrected by the {how} of all rows"
+    if known is None and design.column is None and config.glm != kind:
+        note += f"; a sketch with glm={kind!r} comes closer"
     deviance = _deviance(X @ coef + intercept, y, weight, kind)
     errors = (error[:-1], error[-1])
     return _model(
