@@ -342,6 +342,52 @@ def growth() -> list[Row]:
     return found
 
 
+def paths() -> dict[str, float]:
+    """Return seconds of calls that use threads, on the cores that this process may use."""
+    import numpy as np
+    from benchmarks.tables import mixed_frame
+
+    from olss import Sketch, compress, leverage_scores
+    from olss.tables.frames import to_arrow
+
+    rng = np.random.default_rng(0)
+    few, narrow, wide = (
+        rng.standard_normal(shape, dtype=np.float32)
+        for shape in ((1_000, 20), (100_000, 20), (20_000, 500))
+    )
+    table, _ = to_arrow(mixed_frame(50_000))
+    held = {
+        name: Sketch(5_000, seed=0).update(rows)
+        for name, rows in (("narrow", narrow), ("wide", wide), ("mixed", table))
+    }
+    with parquet(800_000, 20, 4) as folder:
+        into = folder.parent / "out.parquet"
+        settings: dict[str, Any] = {"into": into, "size": 5_000, "fresh": True}
+        return best_of(
+            {
+                "scores of 1,000 x 20": lambda: leverage_scores(few),
+                "scores of 20,000 x 500": lambda: leverage_scores(wide),
+                "update, 100,000 x 20": lambda: held["narrow"].copy().update(narrow),
+                "update, 20,000 x 500": lambda: held["wide"].copy().update(wide),
+                "update, mixed table": lambda: held["mixed"].copy().update(table),
+                "certificate, 500 columns": lambda: held["wide"].error(),
+                "compress, 800,000 x 20": lambda: compress(folder, **settings),
+            }
+        )
+
+
+def cores() -> list[Row]:
+    """Run the same calls on one core and on two (Linux): none may be slower on two."""
+    seconds = []
+    for allowed in ({0}, {0, 1}):
+        code = f"import os; os.sched_setaffinity(0, {allowed}); from benchmarks import goals; "
+        code += "import json; print(json.dumps(goals.paths()))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+        seconds.append(json.loads(done.stdout.splitlines()[-1]))
+    one, two = seconds
+    return [(f"{name}, one core by two", one[name] / two[name], ">=", 0.95) for name in one]
+
+
 MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "blocks": blocks,
     "update": update,
@@ -354,6 +400,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "learners": learners,
     "demo": demo,
     "growth": growth,
+    "cores": cores,
 }
 
 

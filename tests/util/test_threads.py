@@ -7,12 +7,14 @@ import sys
 import threading
 import time
 import timeit
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import scipy.linalg  # its BLAS is one of those that are looked at
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
+import olss
 from olss.util import threads
 from olss.util.threads import call_with_blas_threads, call_with_one_blas_thread, ordered_map
 
@@ -293,6 +295,41 @@ def test_a_signal_handler_that_raises_leaves_blas_as_it_was(work):
     taken = []
     ordered_map(PARTS, uneven, taken.append)
     assert taken == PARTS
+
+
+def test_public_calls_leave_thread_settings_as_they_were(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2_000, 20))
+    np.save(tmp_path / "good.npy", X)
+    (tmp_path / "bad.npy").write_bytes((tmp_path / "good.npy").read_bytes()[:9_000])
+    holed = X.copy()
+    holed[1_900, 3] = np.inf
+
+    def fail(pool, rng):
+        pool.leverage()
+        raise RuntimeError
+
+    def squeeze(name):
+        return olss.compress(tmp_path / name, into=tmp_path / "out.parquet", size=50, fresh=True)
+
+    def fit():
+        return olss.Sketch(50, seed=0).update(X, X[:, 0]).linear_model()
+
+    with threadpool_limits(2, user_api="blas"):
+        before = threadpool_info()
+        for call, error in (
+            (lambda: olss.leverage_scores(X), None),
+            (lambda: olss.leverage_scores(holed), olss.DataError),
+            (lambda: olss.Sketch(50, seed=0).update(X).error(), None),
+            (lambda: olss.Sketch(50, seed=0).update(holed), olss.DataError),
+            (lambda: olss.Sketch(50, policy=fail, seed=0).update(X), RuntimeError),
+            (fit, None),
+            (lambda: squeeze("good.npy"), None),
+            (lambda: squeeze("bad.npy"), olss.OlssError),
+        ):
+            with nullcontext() if error is None else pytest.raises(error):
+                call()
+            assert threadpool_info() == before
 
 
 def test_where_no_thread_can_be_started_the_caller_does_it_all(monkeypatch):
