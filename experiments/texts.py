@@ -52,46 +52,20 @@ def write_corpus(path: Path) -> None:
     pq.write_table(pa.table(columns), path)
 
 
-def merge_near_duplicates(
-    vectors: Floats, held: Floats, threshold: float = THRESHOLD
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the rows of a batch to ingest, how many texts each stands for, and its twin.
-
-    A text near an earlier one of the batch is counted with that one. The twin of a row is the kept
-    text it is near to, or -1.
-    """
-    leader = np.argmax(vectors @ vectors.T >= threshold, axis=1)  # the first that is near
-    rows, count = np.unique(leader, return_counts=True)
-    twin = np.full(len(rows), -1)
-    if len(held):
-        likeness = vectors[rows] @ held.T
-        twin = np.where(likeness.max(axis=1) >= threshold, likeness.argmax(axis=1), -1)
-    return rows, count, twin
-
-
 def keep(policy: str, size: int, seed: int, batches: Iterator[Any], merge: bool) -> Any:
-    """Return the kept vectors, sections and weights of the stream."""
+    """Return the kept vectors and sections of the stream."""
     settings: dict[str, Any] = {"policy": policy.partition("+")[0]}
     if policy.endswith("+strata"):
         settings["strata"] = "y"
+    if merge:
+        settings["near_duplicates"] = THRESHOLD
     sketch = olss.Sketch(size, seed=seed, **settings)
     for vectors, sections in batches:
-        count: Any = None
-        if merge:
-            held = sketch.X if len(sketch) else vectors[:0]
-            rows, count, twin = merge_near_duplicates(vectors, held)
-            vectors, sections = vectors[rows].copy(), sections[rows].copy()
-            old = twin >= 0
-            if old.any():  # one more of a kept text
-                vectors[old], sections[old] = held[twin[old]], sketch.y[twin[old]]
-        sketch.update(vectors, y=sections, weight=count)
-    kept, first, place = np.unique(sketch.X, axis=0, return_index=True, return_inverse=True)
-    if not merge:
-        return sketch.X, sketch.y, sketch.weight
-    return kept, sketch.y[first], np.bincount(place.reshape(-1), sketch.weight)
+        sketch.update(vectors, y=sections)
+    return sketch.X, sketch.y
 
 
-def measure(kept: Floats, sections: Any, weight: Any, X: Floats, y: Any) -> dict[str, float]:
+def measure(kept: Floats, sections: Any, X: Floats, y: Any) -> dict[str, float]:
     """Return how well kept texts cover and predict the held-out ones."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import balanced_accuracy_score

@@ -1,13 +1,18 @@
 """The script of docs/tutorials/every-night.md, run as cron would run it."""
 
 import json
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+
+from olss import compress
+from olss.tables.sources import Source
 
 PAGE = Path(__file__).parents[1] / "docs" / "tutorials" / "every-night.md"
 
@@ -26,7 +31,9 @@ def night(tmp_path):
             frame = pd.DataFrame(x, columns=list("abc")).assign(label=x[:, 0] > 0)
             frame.to_parquet(folder / f"{day}.parquet")
         command = ["bash", script, folder, tmp_path / "sketch.parquet"]
-        return subprocess.run(command, capture_output=True, text=True)
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = os.environ | {"PATH": path}
+        return subprocess.run(command, capture_output=True, text=True, env=environment)
 
     return run
 
@@ -53,3 +60,20 @@ def test_a_file_that_cannot_be_read_stops_the_job(night, tmp_path):
     assert failed.returncode == 1
     assert "as it was yesterday" in failed.stderr
     assert (tmp_path / "sketch.parquet").read_bytes() == before
+
+
+def test_only_new_files_of_a_folder_are_opened(tmp_path, monkeypatch):
+    opened, into, folder = [], tmp_path / "sketch.parquet", tmp_path / "incoming"
+    folder.mkdir()
+    fingerprint = Source.fingerprint
+    monkeypatch.setattr(
+        Source, "fingerprint", lambda self: opened.append(self.address) or fingerprint(self)
+    )
+    for day in range(30):
+        np.save(folder / f"{day:02}.npy", np.random.default_rng(day).standard_normal((50, 3)))
+    assert compress(folder, into=into, size=100, seed=0).new == 1_500
+    opened.clear()
+    np.save(folder / "30.npy", np.random.default_rng(30).standard_normal((50, 3)))
+    summary = compress(folder, into=into)
+    assert (summary.known, summary.new) == (30, 50)
+    assert opened == [str(folder / "30.npy")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -109,19 +111,51 @@ def test_what_cannot_be_written_or_read_is_told(bucket, days):
         Sketch.load(f"{bucket}/none.parquet")
 
 
-def test_a_bucket_without_permission_is_told(bucket, days, monkeypatch):
+@pytest.fixture
+def reader(endpoint, bucket, monkeypatch):
+    """Work as a user who may read the bucket and not write to it."""
+    import boto3
     import fsspec
-    from botocore.exceptions import ClientError
-    from s3fs import S3FileSystem
+    import requests
 
-    def refuse(self, method, *args, **kwargs):
-        answer = {"Error": {"Code": "AccessDenied", "Message": "Access Denied"}}
-        raise PermissionError("Access Denied") from ClientError(answer, method)
+    iam = boto3.client("iam", endpoint_url=endpoint)
+    iam.create_user(UserName="ada")
+    rule = {"Effect": "Allow", "Action": ["s3:GetObject", "s3:ListBucket"], "Resource": "*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [rule]})
+    iam.put_user_policy(UserName="ada", PolicyName="read", PolicyDocument=policy)
+    key = iam.create_access_key(UserName="ada")["AccessKey"]
 
-    monkeypatch.setattr(S3FileSystem, "call_s3", refuse)
-    assert fsspec.filesystem("s3") is not None
-    with pytest.raises(OlssError, match=r"s3://.*small\.parquet.*Access Denied"):
-        compress(days[0], into=f"{bucket}/small.parquet", size=5)
+    def become_reader():
+        requests.post(f"{endpoint}/moto-api/reset-auth", data="0")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+        fsspec.filesystem("s3").clear_instance_cache()
+
+    yield become_reader
+    requests.post(f"{endpoint}/moto-api/reset-auth", data="inf")
+    fsspec.filesystem("s3").clear_instance_cache()
+
+
+def test_a_bucket_without_permission_is_told(bucket, reader, days, monkeypatch):
+    import fsspec
+
+    address = f"{bucket}/small.parquet"
+    compress(days[0], into=address, size=50, seed=0)
+    reader()
+    assert Sketch.load(address).seen == 500
+    for write in (
+        lambda: compress(days[1], into=address),
+        lambda: compress(days[1], into=f"{bucket}/new.parquet", size=5),
+        lambda: Sketch.load(address).save(address),
+    ):
+        with pytest.raises(OlssError, match=r"s3://.*\.parquet.*Access ?Denied"):
+            write()
+    assert Sketch.load(address).seen == 500
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    fsspec.filesystem("s3").clear_instance_cache()
+    with pytest.raises(OlssError, match=r"s3://.*small\.parquet.*the store refused") as error:
+        compress(days[1], into=address)
+    assert "wrong" not in str(error.value)
 
 
 def test_the_commands_take_addresses(bucket, days):
