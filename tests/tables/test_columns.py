@@ -157,7 +157,7 @@ def test_what_cannot_be_scored_says_why():
         "view": ("passthrough", "neither number, date nor text"),
         "struct": ("passthrough", "neither number, date nor text"),
         "interval": ("passthrough", "neither number, date nor text"),
-        "names": ("passthrough", "lists of other than numbers"),
+        "names": ("passthrough", "lists of string"),
     }
 
 

@@ -200,6 +200,7 @@ def test_passwords_appear_nowhere(server, tmp_path, capfd, caplog):
         ("selec", "syntax"),
         ("select id, 1 / (id - 2900) as x from orders order by id", "division by zero"),
         ("select id, x::numeric from orders", "column 'x' has the type numeric.*Cast it"),
+        ("select id, interval '1 day' as y from orders", "column 'y' has the type interval.*Cast"),
     ],
 )
 def test_a_query_that_fails_leaves_the_file_as_it_was(server, query, words, tmp_path):

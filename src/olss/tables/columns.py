@@ -341,7 +341,7 @@ class Vector(Column):
             return ""
         is_float = kinds.is_floating(kind.value_type)
         if not (is_float or (fixed and kinds.is_integer(kind.value_type))):
-            return "lists of other than numbers"
+            return f"lists of {kind.value_type}"
         lengths = (
             [kind.list_size]
             if fixed

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -31,6 +31,8 @@ FILE_KINDS = {
 }
 SERVERS = {"postgresql": "postgresql", "postgres": "postgresql"}
 BATCH_ROWS = 65_536
+CONNECT_SECONDS = 30  # unless the address or PGCONNECT_TIMEOUT says otherwise
+Read = Callable[[str], Any]  # returns the result of a query as a reader of record batches
 SECRETS = ("password", "sslpassword", "passfile")  # parameters that may stand in an address
 
 
@@ -129,11 +131,11 @@ def open_query(
         if position.before is not None:
             column = position.column.replace('"', '""')
             text += f' where "{column}" > {_literal(position.before)}'
-    with _explain(place), closing(CONNECTORS[kind](os.fspath(address))) as connection:
+    with _explain(place), OPEN[kind](os.fspath(address)) as read:
 
         def start() -> Iterator[Any]:
             with _explain(place):
-                reader = connection.read(text)
+                reader = read(text)
                 _check_types(reader.schema, place)
                 if position is not None:
                     checks.column("since", position.column, reader.schema.names)
@@ -149,67 +151,52 @@ def open_query(
         yield Source(name, "stream", 0, stream=stream)
 
 
-class AdbcConnection:
-    """A transaction that only reads, through an ADBC driver."""
+@contextmanager
+def _open_adbc(module: str, package: str, address: str, begin: str) -> Iterator[Read]:
+    """Begin a transaction that only reads, through an ADBC driver."""
+    driver = _load(module, package)
+    with driver.connect(address, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute(begin)
 
-    def __init__(self, module: str, package: str, address: str, begin: str) -> None:
-        self._connection = _load(module, package).connect(address, autocommit=True)
-        self._cursor = self._connection.cursor()
-        try:
-            self._cursor.execute(begin)
-        except BaseException:
-            self.close()
-            raise
+        def read(query: str) -> Any:
+            cursor.execute(query)
+            return cursor.fetch_record_batch()
 
-    def read(self, query: str) -> Any:
-        """Return the result of a query as a reader of record batches."""
-        self._cursor.execute(query)
-        return self._cursor.fetch_record_batch()
-
-    def close(self) -> None:
-        """End the transaction and disconnect."""
-        self._cursor.close()
-        self._connection.close()
+        yield read
 
 
-class DuckDBConnection:
-    """A transaction that only reads a DuckDB file."""
-
-    def __init__(self, path: str) -> None:
-        self._connection = _load("duckdb", "duckdb").connect(path, read_only=True)
-        self._connection.begin()
-
-    def read(self, query: str) -> Any:
-        """Return the result of a query as a reader of record batches."""
-        relation = self._connection.sql(query)
-        if relation is None:
-            raise InputError("query returns no rows; it must be a select.")
-        name = "to_arrow_reader" if hasattr(relation, "to_arrow_reader") else "fetch_arrow_reader"
-        return getattr(relation, name)(BATCH_ROWS)
-
-    def close(self) -> None:
-        """End the transaction and disconnect."""
-        self._connection.close()
-
-
-def _connect_postgresql(address: str) -> AdbcConnection:
+def _open_postgresql(address: str) -> AbstractContextManager[Read]:
+    if "connect_timeout" not in address and "PGCONNECT_TIMEOUT" not in os.environ:
+        address += f"{'&' if '?' in address else '?'}connect_timeout={CONNECT_SECONDS}"
     begin = "begin isolation level repeatable read read only"
     package = "adbc-driver-postgresql"
-    return AdbcConnection("adbc_driver_postgresql.dbapi", package, address, begin)
+    return _open_adbc("adbc_driver_postgresql.dbapi", package, address, begin)
 
 
-def _connect_sqlite(path: str) -> AdbcConnection:
+def _open_sqlite(path: str) -> AbstractContextManager[Read]:
     if not Path(path).is_file():  # the driver reports a lack of memory
         raise FileNotFoundError(2, "there is no database", path)
     address = f"file:{quote(path)}?mode=ro"
-    return AdbcConnection("adbc_driver_sqlite.dbapi", "adbc-driver-sqlite", address, "begin")
+    return _open_adbc("adbc_driver_sqlite.dbapi", "adbc-driver-sqlite", address, "begin")
 
 
-CONNECTORS: dict[str, Callable[[str], AdbcConnection | DuckDBConnection]] = {
-    "postgresql": _connect_postgresql,
-    "sqlite": _connect_sqlite,
-    "duckdb": DuckDBConnection,
-}
+@contextmanager
+def _open_duckdb(path: str) -> Iterator[Read]:
+    """Begin a transaction that only reads a DuckDB file."""
+    with _load("duckdb", "duckdb").connect(path, read_only=True) as connection:
+        connection.begin()
+
+        def read(query: str) -> Any:
+            found = connection.sql(query)
+            if found is None:
+                raise InputError("query returns no rows; it must be a select.")
+            is_new = hasattr(found, "to_arrow_reader")
+            return (found.to_arrow_reader if is_new else found.fetch_arrow_reader)(BATCH_ROWS)
+
+        yield read
+
+
+OPEN = {"postgresql": _open_postgresql, "sqlite": _open_sqlite, "duckdb": _open_duckdb}
 
 
 def _load(module: str, package: str) -> Any:
@@ -227,13 +214,17 @@ def _literal(value: Any) -> str:
 
 
 def _check_types(schema: Any, place: str) -> None:
+    """Raise `DataError` with the first column of a type that cannot be read or kept."""
+    import pyarrow.types as kinds
+
     for field in schema:
         unknown = re.search(r"arrow\.opaque\[.*?type_name=(\w+)", str(field.type))
-        if unknown is not None:
+        if unknown is not None or kinds.is_interval(field.type):
+            name = "interval" if unknown is None else unknown[1]
             raise DataError(
-                f"{place}: column {field.name!r} has the type {unknown[1]}, which the driver does "
-                f"not convert. Cast it in the query, as in {field.name}::float8 or "
-                f"{field.name}::text, or leave it out."
+                f"{place}: column {field.name!r} has the type {name}, which is not supported. Cast "
+                f"it in the query, as in {field.name}::float8 or {field.name}::text, or leave it "
+                "out."
             )
 
 
