@@ -22,6 +22,7 @@ try:
         clone,
     )
     from sklearn.dummy import DummyClassifier
+    from sklearn.model_selection import ParameterGrid
     from sklearn.utils import _safe_indexing, check_random_state, get_tags
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets, type_of_target
@@ -36,11 +37,16 @@ try:
         check_rows,
         check_weight,
         fit_arguments,
+        fit_power,
         last_step,
+        log_loss,
         name_target,
+        raise_to_power,
+        rows_of,
         rows_to_fit,
         rows_to_predict,
         to_labels,
+        validation_arguments,
     )
 except ModuleNotFoundError as error:
     raise MissingExtraError("scikit-learn", "sklearn", "olss.adapters.sklearn") from error
@@ -52,12 +58,12 @@ T = TypeVar("T")
 # Settings that are handed to the sketch as they are.
 SETTINGS = (
     "policy", "scores", "half_life", "window", "time", "columns", "exclude", "intercept",
-    "new_columns", "strata", "strata_share", "min_rows", "bins",
+    "new_columns", "strata", "strata_share", "min_rows", "bins", "holdout", "group",
 )  # fmt: skip
 # Attributes that `fit` deletes; those about the columns are set again by the first rows.
 LEARNED = (
-    "sketch_", "estimator_", "classes_", "_fitted_labels", "_ratio", "_target", "_open",
-    "_weighted",
+    "sketch_", "estimator_", "classes_", "best_params_", "_fitted_labels", "_ratio", "_power",
+    "_target", "_open", "_weighted",
 )  # fmt: skip
 
 
@@ -85,6 +91,10 @@ class _Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         strata_share: float = 0.5,
         min_rows: int = 0,
         bins: Any = None,
+        holdout: float | None = None,
+        group: str | None = None,
+        early_stopping: bool = False,
+        param_grid: Any = None,
         use_weights: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -103,6 +113,10 @@ class _Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.strata_share = strata_share
         self.min_rows = min_rows
         self.bins = bins
+        self.holdout = holdout
+        self.group = group
+        self.early_stopping = early_stopping
+        self.param_grid = param_grid
         self.use_weights = use_weights
         self.random_state = random_state
 
@@ -191,18 +205,60 @@ class _Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self._refit()
 
     def _refit(self) -> None:
-        """Fit a fresh clone of the estimator on the rows of the sketch, if there are any."""
-        self.__dict__.pop("estimator_", None)
-        if len(self.sketch_):
-            rows = rows_to_fit(self, self.sketch_)
-            self.estimator_ = self._fit_clone(
-                rows, np.array(self.sketch_.y), np.array(self.sketch_.weight)
-            )
+        """Fit a fresh clone of the estimator on the rows of the sketch, if there are any.
 
-    def _fit_clone(self, X: Any, y: Array, weight: Array) -> Any:
-        estimator = clone(self.estimator)
+        With a grid of settings, that of the least loss on the hold-out.
+        """
+        for name in ("estimator_", "best_params_"):
+            self.__dict__.pop(name, None)
+        if not len(self.sketch_):
+            return
+        rows = rows_to_fit(self, self.sketch_)
+        y, weight = np.array(self.sketch_.y), np.array(self.sketch_.weight)
+        out = self._held_out()
+        grid = [{}] if self.param_grid is None else list(ParameterGrid(self.param_grid))
+        best: tuple[float, dict[str, Any]] | None = None
+        for params in grid:
+            estimator = clone(self.estimator).set_params(**params)
+            self.estimator_ = self._fit_clone(estimator, rows, y, weight, out)
+            if self.param_grid is None:
+                return
+            loss = np.inf if out is None else self._loss(*out)
+            if best is None or loss < best[0]:
+                self.best_params_ = params
+                best = loss, dict(self.__dict__)
+        if best is not None:
+            self.__dict__ = best[1]
+
+    def _held_out(self) -> tuple[Any, Array, Array] | None:
+        """Return the rows of the hold-out, their targets and weights, if it has a use and rows."""
+        wanted = {"early_stopping": self.early_stopping, "param_grid": self.param_grid is not None}
+        wanted["calibrate"] = getattr(self, "calibrate", False)
+        for name, is_wanted in wanted.items():
+            if is_wanted and self.holdout is None:
+                raise InputError(f"{name} needs rows to judge by: set holdout=0.2.")
+        if not any(wanted.values()) or not len(self.sketch_.holdout):
+            return None
+        out = self.sketch_.holdout
+        return rows_of(out), np.array(out.y), out.weight
+
+    def _loss(self, X: Any, y: Array, weight: Array) -> float:
+        """Return the mean loss of the fitted estimator on rows held out."""
+        raise NotImplementedError
+
+    def _fit_clone(
+        self,
+        estimator: Any,
+        X: Any,
+        y: Array,
+        weight: Array,
+        out: tuple[Any, Array, Array] | None,
+    ) -> Any:
         weighted = self.use_weights or self._weighted
-        return estimator.fit(X, y, **(fit_arguments(estimator, weight) if weighted else {}))
+        arguments = fit_arguments(estimator, weight) if weighted else {}
+        if self.early_stopping and out is not None:
+            arguments |= validation_arguments(estimator, *out)
+        return estimator.fit(X, y, **arguments)
 
     def _check_kind(self) -> None:
         found = get_tags(self.estimator).estimator_type
@@ -277,6 +333,17 @@ class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
         rows.
     strata, strata_share, min_rows, bins :
         Classes or groups that keep their share of the rows, as for `Sketch`: ``strata="y"``.
+    holdout, group :
+        A share of the rows to which no model is fitted, as for `Sketch`. The next three use it on
+        request; a score by the same rows, ``sketch_.evaluate(model, "roc_auc")``, is then somewhat
+        too good.
+    early_stopping : bool
+        Whether `fit` of the estimator gets the hold-out to stop by: as ``X_val`` or ``eval_set``,
+        as HistGradientBoosting, LightGBM and XGBoost take it. How soon it stops is a setting of
+        the estimator.
+    param_grid : dict of str to list, or list of these, optional
+        Settings of the estimator to choose from at each refit, by log loss on the hold-out, or
+        by errors without probabilities; as for scikit-learn's `ParameterGrid`.
     use_weights : bool
         Whether to fit with sample weights: the number of rows that each kept row stands for. All
         steps of a pipeline that take weights get them. Rows that come with a `sample_weight` are
@@ -289,6 +356,9 @@ class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
         `predict` returns the class of the largest such probability. If False, or for estimators
         without probabilities, both are those of the wrapped estimator. Its ``class_weight`` is
         taken into account; weights of classes by other names are not.
+    calibrate : bool
+        Whether probabilities, after that correction, are raised to the power that has the least
+        log loss on the hold-out and scaled to sum to one (temperature scaling; Guo et al. 2017).
 
     Attributes
     ----------
@@ -296,6 +366,8 @@ class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
         As last refitted. While the sketch holds a single class, a `DummyClassifier`.
     sketch_ : Sketch
         The rows kept; its `y` holds the labels.
+    best_params_ : dict
+        With `param_grid`, the settings chosen last.
     classes_ : array
         Those given to the first `partial_fit`, or else all seen so far.
     n_features_in_, feature_names_in_ :
@@ -353,9 +425,14 @@ class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
         strata_share: float = 0.5,
         min_rows: int = 0,
         bins: Any = None,
+        holdout: float | None = None,
+        group: str | None = None,
+        early_stopping: bool = False,
+        param_grid: Any = None,
         use_weights: bool = False,
         random_state: Any = None,
         correct_priors: bool = True,
+        calibrate: bool = False,
     ) -> None:
         super().__init__(
             estimator,
@@ -373,10 +450,15 @@ class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
             strata_share=strata_share,
             min_rows=min_rows,
             bins=bins,
+            holdout=holdout,
+            group=group,
+            early_stopping=early_stopping,
+            param_grid=param_grid,
             use_weights=use_weights,
             random_state=random_state,
         )
         self.correct_priors = correct_priors
+        self.calibrate = calibrate
 
     def partial_fit(
         self,
@@ -446,7 +528,9 @@ class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
         """
         proba = np.asarray(self._fitted().predict_proba(rows_to_predict(self, X)))
         if self._corrects():
-            proba = apply_priors(proba, self._ratio).astype(proba.dtype, copy=False)
+            ratio = self._ratio if self.correct_priors else np.ones(len(self._ratio))
+            corrected = raise_to_power(apply_priors(proba, ratio), self._power)
+            proba = corrected.astype(proba.dtype, copy=False)
         return self._spread(proba, 0.0)
 
     @available_if(_has("predict_log_proba"))  # type: ignore[untyped-decorator]
@@ -501,34 +585,59 @@ class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
         return wide
 
     def _corrects(self) -> bool:
-        """Return whether classes were not as frequent in the fit as in everything seen."""
+        """Return whether probabilities are not as the estimator gives them."""
         self._fitted()
-        has_proba = hasattr(self.estimator_, "predict_proba")
-        return bool(
-            self.correct_priors and has_proba and not np.allclose(self._ratio, 1, atol=1e-9)
-        )
+        shifts = self.correct_priors and not np.allclose(self._ratio, 1, atol=1e-9)
+        return hasattr(self.estimator_, "predict_proba") and bool(shifts or self._power != 1)
 
-    def _fitted_shares(self, counts: Array) -> Array:
-        """Return what each class counted in the fit, with the estimator's class weights."""
-        given = getattr(last_step(self.estimator), "class_weight", None)
-        if isinstance(given, str):  # balanced
-            return np.ones(len(counts))
-        if isinstance(given, Mapping):
-            weights = [float(given.get(code, 1.0)) for code in range(len(counts))]
-            return np.asarray(counts * np.array(weights))
-        return counts
-
-    def _fit_clone(self, X: Any, y: Array, weight: Array) -> Any:
+    def _fit_clone(
+        self,
+        estimator: Any,
+        X: Any,
+        y: Array,
+        weight: Array,
+        out: tuple[Any, Array, Array] | None,
+    ) -> Any:
         # Predictions stay those of this fit, whatever the sketch holds later.
         self._fitted_labels, codes = np.unique(y, return_inverse=True)
+        self._power = 1.0
         weighted = self.use_weights or self._weighted
         counts = np.bincount(codes, weight if weighted else None).astype(np.float64)
         self._ratio = prior_ratio(
-            state_of(self.sketch_), self._fitted_labels, self._fitted_shares(counts)
+            state_of(self.sketch_), self._fitted_labels, _fitted_shares(estimator, counts)
         )
         if len(self._fitted_labels) == 1:
             return DummyClassifier().fit(X, codes)
-        return super()._fit_clone(X, codes, weight)
+        stop = None
+        if out is not None:
+            known = np.flatnonzero(np.isin(out[1], self._fitted_labels))
+            codes_out = np.searchsorted(self._fitted_labels, out[1][known])
+            # Classes count as in the rows fitted, for which probabilities are right uncorrected.
+            stop = _safe_indexing(out[0], known), codes_out, out[2][known] / self._ratio[codes_out]
+        self.estimator_ = super()._fit_clone(estimator, X, codes, weight, stop)
+        if self.calibrate and out is not None and hasattr(self.estimator_, "predict_proba"):
+            self._power = fit_power(self.predict_proba(out[0]), self._places(out[1]), out[2])
+        return self.estimator_
+
+    def _places(self, y: Array) -> Array:
+        """Return the place of each label among `classes_`."""
+        return np.asarray(np.searchsorted(self.classes_, y))
+
+    def _loss(self, X: Any, y: Array, weight: Array) -> float:
+        if not hasattr(self.estimator_, "predict_proba"):
+            return float(np.average(self.predict(X) != y, weights=weight))
+        return log_loss(self.predict_proba(X), self._places(y), weight)
+
+
+def _fitted_shares(estimator: Any, counts: Array) -> Array:
+    """Return what each class counted in the fit, with the estimator's class weights."""
+    given = getattr(last_step(estimator), "class_weight", None)
+    if isinstance(given, str):  # balanced
+        return np.ones(len(counts))
+    if isinstance(given, Mapping):
+        weights = [float(given.get(code, 1.0)) for code in range(len(counts))]
+        return np.asarray(counts * np.array(weights))
+    return counts
 
 
 class ContinualRegressor(RegressorMixin, _Continual):  # type: ignore[misc]
@@ -542,8 +651,9 @@ class ContinualRegressor(RegressorMixin, _Continual):  # type: ignore[misc]
     estimator : regressor
         Cloned, never changed.
     size, policy, scores, half_life, window, time, columns, exclude, intercept, new_columns, \
-strata, strata_share, min_rows, bins, use_weights, random_state :
-        As for `ContinualClassifier`.
+strata, strata_share, min_rows, bins, holdout, group, early_stopping, param_grid, use_weights, \
+random_state :
+        As for `ContinualClassifier`; settings are judged by squared error.
 
     Attributes
     ----------
@@ -602,6 +712,10 @@ strata, strata_share, min_rows, bins, use_weights, random_state :
         y = np.asarray(target, dtype=np.float64)
         batch = Batch(rows, y, check_weight(sample_weight, y), task, extra, self._target)
         self._update(batch.without_zero_weights())
+
+    def _loss(self, X: Any, y: Array, weight: Array) -> float:
+        off = np.asarray(self.predict(X)) - y
+        return float(np.average((off**2).reshape(len(off), -1).sum(axis=1), weights=weight))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -29,6 +29,7 @@ from sklearn.utils.validation import (
 
 from olss.core.blocks import dense_array, to_numpy
 from olss.errors import DataError, InputError
+from olss.memory.kept_rows import KeptRows
 from olss.sketch import Sketch
 from olss.tables.frames import is_table
 
@@ -167,6 +168,54 @@ def rows_to_fit(model: Any, sketch: Sketch) -> Any:
     if not is_frame(X):
         return _as_matrix(X.copy())
     return validate_data(model, X, reset=True, skip_check_array=True)  # frames are copies
+
+
+def rows_of(kept: KeptRows) -> Any:
+    """Return rows kept as an estimator takes them."""
+    X = kept.X
+    return X if is_frame(X) else _as_matrix(X.copy())
+
+
+def log_loss(proba: Array, places: Array, weight: Array) -> float:
+    """Return the weighted mean of -log of the probability of each row's class."""
+    found = np.clip(proba[np.arange(len(proba)), places], 1e-12, 1)
+    return float(np.average(-np.log(found), weights=weight))
+
+
+def raise_to_power(proba: Array, power: float) -> Array:
+    """Return probabilities raised to a power and scaled to sum to one."""
+    if power == 1:
+        return proba
+    raised = (proba / proba.max(axis=1, keepdims=True)) ** power
+    return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+
+
+def fit_power(proba: Array, places: Array, weight: Array) -> float:
+    """Return the power, from 1/20 to 20, of the least log loss."""
+    from scipy.optimize import minimize_scalar
+
+    def loss(log_power: float) -> float:
+        return log_loss(raise_to_power(proba, float(np.exp(log_power))), places, weight)
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-3, 3), method="bounded").x))
+
+
+def validation_arguments(estimator: Any, X: Any, y: Array, weight: Array) -> dict[str, Any]:
+    """Return the arguments that hand rows to stop by to `fit`, whatever it calls them."""
+    known = inspect.signature(estimator.fit).parameters
+    quiet = {"verbose": False} if "verbose" in known else {}
+    for names, values in (
+        (("X_val", "y_val", "sample_weight_val"), (X, y, weight)),
+        (("eval_X", "eval_y", "eval_sample_weight"), (X, y, [weight])),
+        (("eval_set", "eval_sample_weight"), ([(X, y)], [weight])),
+        (("eval_set", "sample_weight_eval_set"), ([(X, y)], [weight])),
+    ):
+        if set(names) <= set(known):
+            return dict(zip(names, values, strict=True)) | quiet
+    raise InputError(
+        "early_stopping needs an estimator whose fit takes rows to stop by, X_val or eval_set with "
+        f"their weights, found {type(estimator).__name__}."
+    )
 
 
 def check_weight(sample_weight: Any, y: Array) -> Array | None:
