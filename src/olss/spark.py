@@ -13,23 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from olss.errors import DataError, InputError
-from olss.files.chunks import (
-    ChunkContext,
-    ChunkSample,
-    ChunkStats,
-    Partition,
-    accumulate_partition,
-    fold,
-    merge_samples,
-    sample_partition,
-)
+from olss.files.chunks import ChunkContext, Merge, Partition, fold
 from olss.files.compress import SAMPLE_ROWS, Inputs, Ticker, create_job, sample_inputs
-from olss.memory.encoder import SeenScorer
 from olss.memory.rows import ORIGIN, RowStore
 from olss.sketch import Sketch, create_sketch
 from olss.tables.readers import BLOCK_ROWS, RowGroup, conform_batch
@@ -42,7 +32,8 @@ GROUP = 32  # partitions whose results are merged before they are sent to the dr
 RESULT = "number long, value binary"
 SOURCE = Source("spark", "spark", 0, given=True)
 
-Merge = Callable[[tuple[int, ...], Any, Any], Any]
+Join = Callable[[tuple[int, ...], Any, Any], Any]
+R = TypeVar("R")
 
 
 def sketch(
@@ -138,37 +129,27 @@ class _SparkEngine:
     def __init__(self, df: Any) -> None:
         self._df = df
 
-    def accumulate(self, context: ChunkContext, partitions: Sequence[Partition]) -> ChunkStats:
-        """Return counts, moments and the latest time of all partitions."""
-
-        def merge(_: tuple[int, ...], a: ChunkStats, b: ChunkStats) -> ChunkStats:
-            return a.then(b, context.config)
-
-        found: ChunkStats = self._reduce(partial(accumulate_partition, context), merge)
-        return found
-
-    def sample(
-        self, context: ChunkContext, scorer: SeenScorer | None, partitions: Sequence[Partition]
-    ) -> ChunkSample:
-        """Return rows sampled from all partitions."""
-        found: ChunkSample = self._reduce(
-            partial(sample_partition, context, scorer), partial(merge_samples, context, scorer)
-        )
-        return found
-
-    def _reduce(self, work: Callable[[Partition], Any], merge: Merge) -> Any:
-        """Return what `work` finds in each partition, merged in the order of partitions."""
-        results = self._df.mapInArrow(partial(_run, work), RESULT)
+    def reduce(
+        self,
+        work: Callable[..., R],
+        merge: Merge[R],
+        context: ChunkContext,
+        partitions: Sequence[Partition],
+    ) -> R:
+        """Return what `work` finds in each partition, merged; the partitions are Spark's own."""
+        results = self._df.mapInArrow(partial(_run, partial(work, context)), RESULT)
+        join: Join = partial(merge, context)
         if self._df.rdd.getNumPartitions() > GROUP:
             from pyspark.sql import functions
 
             group = functions.floor(functions.col("number") / GROUP)
             # Spark looks at the signature: a partial function would not do.
-            results = results.groupBy(group).applyInArrow(lambda t: _merge_group(merge, t), RESULT)
+            results = results.groupBy(group).applyInArrow(lambda t: _merge_group(join, t), RESULT)
         values = _values(results.toArrow())
         if not values:
             raise DataError("df has no partitions, and so no rows.")
-        return fold(values, lambda place, a, b: merge((1, *place), a, b))
+        found: R = fold(values, lambda place, a, b: join((1, *place), a, b))
+        return found
 
 
 def _run(work: Callable[[Partition], Any], batches: Iterator[Any]) -> Iterator[Any]:
@@ -182,10 +163,10 @@ def _run(work: Callable[[Partition], Any], batches: Iterator[Any]) -> Iterator[A
     yield from _result(number, found).to_batches()
 
 
-def _merge_group(merge: Merge, table: Any) -> Any:
+def _merge_group(join: Join, table: Any) -> Any:
     """Merge the results of a group of partitions; on an executor."""
     first = min(table.column("number").to_pylist())
-    merged = fold(_values(table), lambda place, a, b: merge((0, first, *place), a, b))
+    merged = fold(_values(table), lambda place, a, b: join((0, first, *place), a, b))
     return _result(first, merged)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +86,6 @@ class ChunkContext:
         Schema of the input.
     config : Config
         Settings of the sketch; its size is a number.
-    encoder : Encoder
     target, task : str or None
         The target column, and the one with the task; without, each file is a task.
     has_classes : bool
@@ -107,6 +106,8 @@ class ChunkContext:
         Whether rows are scored against what has been seen so far, instead of everything.
     known : SeenMoments or None
         With `one_pass`, the moments of what was seen before this run.
+    scorer : SeenScorer or None
+        Leverage scores in everything, after a first pass.
     """
 
     schema: Any
@@ -123,6 +124,12 @@ class ChunkContext:
     strata: Strata = field(default_factory=Strata)
     one_pass: bool = False
     known: SeenMoments | None = None
+    scorer: SeenScorer | None = None
+
+    @property
+    def uses_matrices(self) -> bool:
+        """Whether BLAS is needed."""
+        return self.needs_moments or self.scorer is not None
 
     @property
     def size(self) -> int:
@@ -135,24 +142,34 @@ class ChunkContext:
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=place))
 
     def resample(
-        self, held: RowStore, new: RowStore, scorer: SeenScorer | None, rng: np.random.Generator
+        self,
+        held: RowStore,
+        new: RowStore,
+        rng: np.random.Generator,
+        moments: SeenMoments | None = None,
     ) -> RowStore:
         """Return what the policy keeps of rows sampled so far and new ones.
 
-        Priorities are those of this run: all were computed from the same moments.
+        Priorities stay what they are in this run, where all were computed from the same moments;
+        in a single pass they are computed anew, from the moments of what has been read.
         """
         return engine.step(
             self.config,
-            self.create_state(held),
+            self.create_state(held, moments),
             new,
             self.size,
-            scorer=scorer,
+            scorer=self.scorer,
             rng=rng,
-            keep_priorities=True,
+            keep_priorities=moments is None,
         ).rows
 
     def create_state(self, rows: RowStore, moments: SeenMoments | None = None) -> State:
-        """Return the state of a sketch that holds rows of this run, with these moments."""
+        """Return the state of a sketch that holds rows of this run.
+
+        Its moments are those given, of this run, and of what was seen before it.
+        """
+        if moments is not None and self.known is not None:
+            moments = self.known.merge(moments)
         return State(
             {},
             rows=rows,
@@ -162,9 +179,8 @@ class ChunkContext:
             strata=self.strata,
         )
 
-    def merge_known(self, moments: SeenMoments) -> SeenMoments:
-        """Return moments of this run with those of what was seen before it."""
-        return moments if self.known is None else self.known.merge(moments)
+
+Merge: TypeAlias = Callable[[ChunkContext, tuple[int, ...], R, R], R]
 
 
 @dataclass(frozen=True)
@@ -173,7 +189,6 @@ class Chunk:
 
     Attributes
     ----------
-    piece : RowGroup
     table : pyarrow.Table
     rows : (n,) int array
         Their numbers in the file.
@@ -190,6 +205,10 @@ class Chunk:
     def place(self) -> str:
         """File and rows, for messages."""
         return f"{self.piece.place}, rows {self.rows[0]:,} to {self.rows[-1]:,}"
+
+    def target(self, context: ChunkContext) -> Any:
+        """Return the target as a table of one column; None without one."""
+        return None if context.target is None else self.table.select([context.target])
 
     def index(self, context: ChunkContext) -> Indices:
         """Return the positions of the rows in the stream."""
@@ -236,7 +255,6 @@ class ChunkStats:
     ----------
     rows : dict of int to int
         How many rows each piece has.
-    moments : SeenMoments or None
     now : float
         The latest time, or how many rows there are.
     window : WindowMoments or None
@@ -304,6 +322,13 @@ class ChunkSample:
     def stats(self) -> ChunkStats:
         """What is known of these rows after a single pass."""
         return ChunkStats(self.rows, self.moments, float(sum(self.rows.values())))
+
+
+def merge_stats(
+    context: ChunkContext, place: tuple[int, ...], a: ChunkStats, b: ChunkStats
+) -> ChunkStats:
+    """Return what is known of two partitions."""
+    return a.then(b, context.config)
 
 
 def accumulate_partition(
@@ -381,16 +406,11 @@ def _split_target(context: ChunkContext, table: Any) -> tuple[Any, Any]:
 
 
 def sample_partition(
-    context: ChunkContext,
-    scorer: SeenScorer | None,
-    partition: Partition,
-    tick: Tick | None = None,
+    context: ChunkContext, partition: Partition, tick: Tick | None = None
 ) -> ChunkSample:
     """Return rows sampled from a partition."""
     rng, rows = context.rng(partition.number), dict[int, int]()
-    sampler: _OnePassSampler | _ChunkSampler = _ChunkSampler(context, scorer, rng)
-    if context.one_pass:
-        sampler = _OnePassSampler(context, rng)
+    sampler = _OnePassSampler(context, rng) if context.one_pass else _ChunkSampler(context, rng)
     for piece in partition.pieces:
         for chunk in read_chunks(context, piece, None, tick):
             _check_chunk(context, chunk)
@@ -401,93 +421,42 @@ def sample_partition(
 
 
 def merge_samples(
-    context: ChunkContext,
-    scorer: SeenScorer | None,
-    place: tuple[int, ...],
-    a: ChunkSample,
-    b: ChunkSample,
+    context: ChunkContext, place: tuple[int, ...], a: ChunkSample, b: ChunkSample
 ) -> ChunkSample:
     """Return rows sampled from what was sampled of two partitions."""
     classes = add_class_counts(a.classes, b.classes)
-    rows, moments, rng = a.rows | b.rows, None, context.rng(*place)
+    rows, moments = a.rows | b.rows, None
     if a.moments is not None and b.moments is not None:
         moments = a.moments.merge(b.moments)
     if a.kept is None or b.kept is None:
         return ChunkSample(rows, a.kept or b.kept, classes, moments)
-    if moments is None:
-        return ChunkSample(rows, context.resample(a.kept, b.kept, scorer, rng), classes)
-    state = context.create_state(a.kept, context.merge_known(moments))
-    both = engine.step(context.config, state, b.kept, context.size, rng=rng)
-    return ChunkSample(rows, both.rows, classes, moments)
-
-
-class _OnePassSampler:
-    """Samples from chunks as they come, scored against what has been seen so far.
-
-    It is what updates of a sketch with the same chunks would do, and holds at most about twice as
-    many rows as stay. Scores need a factor of the Gram matrix, so chunks of wide rows are gathered
-    until that is worth it.
-    """
-
-    def __init__(self, context: ChunkContext, rng: np.random.Generator) -> None:
-        self._context = context
-        self._state = context.create_state(RowStore()).replace(
-            generator=dict(rng.bit_generator.state)
-        )
-        self._pending: list[RowStore] = []
-        self.moments = SeenMoments()
-        self.classes: Counts | None = {} if context.has_classes else None
-
-    def offer(self, chunk: Chunk) -> None:
-        """Ingest a chunk."""
-        context, n = self._context, len(chunk.rows)
-        self.moments = _add_moments(context, chunk, self.moments, np.ones(n))
-        if context.target is not None:
-            y = chunk.table.select([context.target])
-            self.classes = _count_classes(self.classes, y, np.ones(n))
-        self._pending.append(_to_store(context, chunk, np.arange(n), np.ones(n)))
-        if sum(map(len, self._pending)) >= self.moments.columns:
-            self._apply()
-
-    def finish(self) -> RowStore:
-        """Return the rows kept."""
-        if self._pending:
-            self._apply()
-        return engine.flush(self._context.config, self._state).rows
-
-    def _apply(self) -> None:
-        context, new = self._context, RowStore.concat(self._pending)
-        state = self._state.replace(moments=context.merge_known(self.moments))
-        self._state, self._pending = engine.offer(context.config, state, new, context.size, 1.0), []
+    kept = context.resample(a.kept, b.kept, context.rng(*place), moments)
+    return ChunkSample(rows, kept, classes, moments)
 
 
 class _ChunkSampler:
     """Samples from chunks as they come, holding at most about twice as many rows as stay."""
 
-    def __init__(
-        self, context: ChunkContext, scorer: SeenScorer | None, rng: np.random.Generator
-    ) -> None:
-        self._context, self._scorer, self._rng = context, scorer, rng
+    moments: SeenMoments | None = None
+
+    def __init__(self, context: ChunkContext, rng: np.random.Generator) -> None:
+        self._context, self._rng = context, rng
         self._held = RowStore()
         self._pending: list[RowStore] = []
         self._threshold: float | None = None
         self.classes: Counts | None = {} if context.has_classes else None
-        self.moments = None
 
     def offer(self, chunk: Chunk) -> None:
         """Ingest a chunk."""
         context, policy, n = self._context, self._context.config.policy, len(chunk.rows)
         needs_rows = context.config.forgets or context.config.holdout is not None
         if not isinstance(policy, ThresholdPolicy) or needs_rows:
-            store = _to_store(context, chunk, np.arange(n), np.ones(n))
-            store = decay_new(context.config, store, context.now)
-            self.classes = _count_classes(self.classes, store.get("y"), store["initial_weight"])
+            store = decay_new(context.config, _to_store(context, chunk), context.now)
+            self._count_classes(store.get("y"), store["initial_weight"])
             self._enqueue(store)
             return
-        if context.target is not None:
-            y = chunk.table.select([context.target])
-            self.classes = _count_classes(self.classes, y, np.ones(n))
-        candidates = _Candidates(context, self._scorer, chunk)
+        self._count_classes(chunk.target(context), np.ones(n))
+        candidates = _Candidates(context, chunk)
         priority = policy.priorities(candidates, self._rng)
         chosen, weight = np.arange(n), np.ones(n)
         if self._threshold is not None:
@@ -509,6 +478,10 @@ class _ChunkSampler:
         self._flush()
         return self._held
 
+    def _count_classes(self, y: Any, weight: Floats) -> None:
+        if self.classes is not None and y is not None and len(weight):
+            self.classes = add_class_counts(self.classes, count_rows(class_keys(y), weight))
+
     def _enqueue(self, store: RowStore) -> None:
         self._pending.append(store)
         if sum(map(len, self._pending)) >= self._context.size:
@@ -520,9 +493,47 @@ class _ChunkSampler:
         context, policy = self._context, self._context.config.policy
         new, self._pending = RowStore.concat(self._pending), []
         overflows = len(self._held) + len(new) > context.size
-        self._held = kept = context.resample(self._held, new, self._scorer, self._rng)
+        self._held = kept = context.resample(self._held, new, self._rng)
         if overflows and isinstance(policy, ThresholdPolicy):
             self._threshold = policy.threshold(kept["weight"], kept["priority"])
+
+
+class _OnePassSampler(_ChunkSampler):
+    """Samples from chunks as they come, scored against what has been seen so far.
+
+    It is what updates of a sketch with the same chunks would do. Scores need a factor of the Gram
+    matrix, so chunks of wide rows are gathered until that is worth it.
+    """
+
+    moments: SeenMoments
+
+    def __init__(self, context: ChunkContext, rng: np.random.Generator) -> None:
+        super().__init__(context, rng)
+        self.moments = SeenMoments()
+        generator = dict(rng.bit_generator.state)
+        self._state = context.create_state(RowStore()).replace(generator=generator)
+
+    def offer(self, chunk: Chunk) -> None:
+        """Ingest a chunk."""
+        ones = np.ones(len(chunk.rows))
+        self.moments = _add_moments(self._context, chunk, self.moments, ones)
+        self._count_classes(chunk.target(self._context), ones)
+        self._pending.append(_to_store(self._context, chunk))
+        if sum(map(len, self._pending)) >= self.moments.columns:
+            self._flush()
+
+    def finish(self) -> RowStore:
+        """Return the rows kept."""
+        self._flush()
+        return engine.flush(self._context.config, self._state).rows
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        context, new = self._context, RowStore.concat(self._pending)
+        known = context.create_state(RowStore(), self.moments).moments
+        state = self._state.replace(moments=known)
+        self._state, self._pending = engine.offer(context.config, state, new, context.size, 1.0), []
 
 
 @dataclass(frozen=True)
@@ -530,7 +541,6 @@ class _Candidates:
     """The rows of a chunk, for their priorities; a `olss.memory.pool.Candidates`."""
 
     context: ChunkContext
-    scorer: SeenScorer | None
     chunk: Chunk
 
     def __len__(self) -> int:
@@ -542,13 +552,11 @@ class _Candidates:
 
     @property
     def dimension(self) -> float:
-        assert self.scorer is not None
-        return self.scorer.dimension
+        return self._scorer.dimension
 
     @property
     def total(self) -> float:
-        assert self.scorer is not None
-        return self.scorer.total
+        return self._scorer.total
 
     @property
     def target(self) -> None:
@@ -573,13 +581,26 @@ class _Candidates:
 
     @cached_property
     def _scored(self) -> tuple[Floats, Floats | None]:
-        assert self.scorer is not None
         chunk = self.chunk
-        return self.scorer(chunk.table, chunk.piece.place, int(chunk.rows[0]))
+        return self._scorer(chunk.table, chunk.piece.place, int(chunk.rows[0]))
+
+    @property
+    def _scorer(self) -> SeenScorer:
+        assert self.context.scorer is not None
+        return self.context.scorer
 
 
-def _to_store(context: ChunkContext, chunk: Chunk, chosen: Indices, weight: Floats) -> RowStore:
-    """Return some rows of a chunk as a sketch holds them; their task is their file for now."""
+def _to_store(
+    context: ChunkContext,
+    chunk: Chunk,
+    chosen: Indices | None = None,
+    weight: Floats | None = None,
+) -> RowStore:
+    """Return rows of a chunk as a sketch holds them: all, of weight 1, or those chosen.
+
+    Where no column holds the task, it is the file for now.
+    """
+    chosen = np.arange(len(chunk.rows)) if chosen is None else chosen
     n, table = len(chosen), chunk.table
     if n < len(chunk.rows):
         table = take(table, chosen)
@@ -591,7 +612,7 @@ def _to_store(context: ChunkContext, chunk: Chunk, chosen: Indices, weight: Floa
         columns
         | {
             "task": task,
-            "weight": weight,
+            "weight": np.ones(n) if weight is None else weight,
             "initial_weight": np.ones(n),
             "index": chunk.index(context)[chosen],
             "priority": np.full(n, np.nan),
@@ -637,13 +658,6 @@ def _to_strata(context: ChunkContext, table: Any) -> Indices | None:
         codes = dictionary_codes(coded) + 1
         strata = codes if strata is None else strata * (codes.max() + 1) + codes
     return strata
-
-
-def _count_classes(classes: Counts | None, y: Any, weight: Floats) -> Counts | None:
-    """Return counts of classes with those of some rows added; None stays None."""
-    if classes is None or y is None or not len(weight):
-        return classes
-    return add_class_counts(classes, count_rows(class_keys(y), weight))
 
 
 def _check_chunk(context: ChunkContext, chunk: Chunk) -> None:

@@ -26,12 +26,16 @@ from olss.files.chunks import (
     ChunkSample,
     ChunkStats,
     Partition,
+    accumulate_partition,
+    merge_samples,
+    merge_stats,
     partition_pieces,
+    sample_partition,
 )
 from olss.files.engines import Engine, create_engine
 from olss.memory import engine, sketch_file
 from olss.memory.config import Config, settings
-from olss.memory.encoder import NOTHING_TO_SCORE, Encoder, SeenScorer
+from olss.memory.encoder import NOTHING_TO_SCORE, Encoder
 from olss.memory.history import History, record_batches
 from olss.memory.holdout import training_rows
 from olss.memory.intake import TableKind, conform_store, read_tasks
@@ -119,7 +123,6 @@ class Job:
 
     Attributes
     ----------
-    path : Path
     config, state : Config, State
     target, task : str or None
         Columns.
@@ -308,19 +311,20 @@ def sample_inputs(
     ticker.expect(found.bytes, passes=2 if two_passes else 1)
     log.info("%d pieces of input, %s bytes", len(found.pieces), f"{found.bytes:,}")
     if context.one_pass:
-        sample = runner.sample(context, None, partitions)
-        job, _, scorer = _use_stats(job, context, found, sample.stats)
+        sample = runner.reduce(sample_partition, merge_samples, context, partitions)
+        job, known = _use_stats(job, context, found, sample.stats)
+        context = replace(context, scorer=known.scorer)
     else:
-        stats = _count_rows(found)
+        stats = ChunkStats({piece.number: piece.rows or 0 for piece in found.pieces}, None, 0.0)
         if two_passes:
-            stats = runner.accumulate(context, partitions)
-        job, context, scorer = _use_stats(job, context, found, stats)
-        sample = runner.sample(context, scorer, partitions)
+            stats = runner.reduce(accumulate_partition, merge_stats, context, partitions)
+        job, context = _use_stats(job, context, found, stats)
+        sample = runner.reduce(sample_partition, merge_samples, context, partitions)
         if two_passes and sum(stats.rows.values()) != sum(sample.rows.values()):
             raise DataError(INPUTS_CHANGED)
     for source, _ in found.sources:
         source.check_unchanged()
-    return _merge_sample(job, context, found, scorer, sample)
+    return _merge_sample(job, context, found, sample)
 
 
 @contextmanager
@@ -586,18 +590,13 @@ def _score_as_read(job: Job, context: ChunkContext) -> ChunkContext:
     return replace(context, one_pass=True, known=job.state.moments)
 
 
-def _count_rows(found: Inputs) -> ChunkStats:
-    """Return the rows of the pieces as far as they are known before they are read."""
-    return ChunkStats({piece.number: piece.rows or 0 for piece in found.pieces}, None, 0.0)
-
-
 def _use_stats(
     job: Job, context: ChunkContext, found: Inputs, stats: ChunkStats
-) -> tuple[Job, ChunkContext, SeenScorer | None]:
-    """Return the state with the moments and the time of everything, and scores by them."""
+) -> tuple[Job, ChunkContext]:
+    """Return the state with the moments and the time of everything, and the context to sample."""
     config, state, encoder = job.config, job.state, context.encoder
     if not (context.needs_moments or config.forgets or config.strata is not None):
-        return job, context, None
+        return job, context
     now = state.seen + sum(stats.rows.values()) if config.time is None else stats.now
     if config.time is not None and state.seen and stats.now < state.now:
         raise DataError(
@@ -636,17 +635,11 @@ def _use_stats(
     # With a window, strata go by everything in the files.
     known_strata = strata if strata.counts is not None else replace(strata, counts=stats.strata)
     starts = _count_before(stats.rows) if found.ordered else None
-    context = replace(context, starts=starts, now=float(now), strata=known_strata)
-    return replace(job, state=state), context, scorer
+    context = replace(context, starts=starts, now=float(now), strata=known_strata, scorer=scorer)
+    return replace(job, state=state), context
 
 
-def _merge_sample(
-    job: Job,
-    context: ChunkContext,
-    found: Inputs,
-    scorer: SeenScorer | None,
-    sample: ChunkSample,
-) -> State:
+def _merge_sample(job: Job, context: ChunkContext, found: Inputs, sample: ChunkSample) -> State:
     """Return the state with what the policy keeps of the rows held and of those sampled."""
     config = job.config
     if sample.kept is None:
@@ -675,7 +668,7 @@ def _merge_sample(
         history=_record_files(config, context, state.history, rows, kept),
         class_counts=classes,
     )
-    state = engine.step(config, state, kept, context.size, scorer=scorer)
+    state = engine.step(config, state, kept, context.size, scorer=context.scorer)
     state = state.replace(seen=state.seen + new)
     if state.seen <= context.size:
         job.note(f"size is {context.size:,}, so all {state.seen:,} rows seen are kept")

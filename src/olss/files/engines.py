@@ -14,18 +14,7 @@ from typing import Any, Protocol, TypeVar
 from warnings import warn
 
 from olss.errors import OlssWarning
-from olss.files.chunks import (
-    ChunkContext,
-    ChunkSample,
-    ChunkStats,
-    Partition,
-    Tick,
-    accumulate_partition,
-    fold,
-    merge_samples,
-    sample_partition,
-)
-from olss.memory.encoder import SeenScorer
+from olss.files.chunks import ChunkContext, Merge, Partition, Tick, fold
 from olss.util.dask import ClusterWatch, connect, import_distributed
 from olss.util.threads import call_with_one_blas_thread
 
@@ -37,13 +26,18 @@ THREADS = 4
 class Engine(Protocol):
     """Processes all partitions."""
 
-    def accumulate(self, context: ChunkContext, partitions: Sequence[Partition]) -> ChunkStats:
-        """Return counts, moments and the latest time of all partitions."""
+    def reduce(
+        self,
+        work: Callable[..., R],
+        merge: Merge[R],
+        context: ChunkContext,
+        partitions: Sequence[Partition],
+    ) -> R:
+        """Return what `work` finds in each partition, merged two by two in their order.
 
-    def sample(
-        self, context: ChunkContext, scorer: SeenScorer | None, partitions: Sequence[Partition]
-    ) -> ChunkSample:
-        """Return rows sampled from all partitions."""
+        `work` gets the context, a partition, and perhaps a function to report bytes done to;
+        `merge` gets the context, and the place of the merge in the tree for its random numbers.
+        """
 
 
 def create_engine(
@@ -60,7 +54,6 @@ class ThreadEngine:
 
     Parameters
     ----------
-    threads : int
     tick : function of bytes done, called from all threads
     """
 
@@ -70,29 +63,22 @@ class ThreadEngine:
         self._lock = Lock()
         self._stopped = False
 
-    def accumulate(self, context: ChunkContext, partitions: Sequence[Partition]) -> ChunkStats:
-        """Return counts, moments and the latest time of all partitions."""
+    def reduce(
+        self,
+        work: Callable[..., R],
+        merge: Merge[R],
+        context: ChunkContext,
+        partitions: Sequence[Partition],
+    ) -> R:
+        """Return what `work` finds in each partition, merged; see `Engine`."""
 
-        def fold_partitions() -> ChunkStats:
-            stats = self._map(lambda p: accumulate_partition(context, p, self._tick), partitions)
-            return fold(stats, lambda _, a, b: a.then(b, context.config))
+        def fold_partitions() -> R:
+            found = self._map(lambda partition: work(context, partition, self._tick), partitions)
+            return fold(found, partial(merge, context))
 
+        if not context.uses_matrices:
+            return fold_partitions()  # BLAS need not be loaded
         # The threads share the cores: each uses one.
-        return call_with_one_blas_thread(fold_partitions, most=1)
-
-    def sample(
-        self, context: ChunkContext, scorer: SeenScorer | None, partitions: Sequence[Partition]
-    ) -> ChunkSample:
-        """Return rows sampled from all partitions."""
-
-        def fold_partitions() -> ChunkSample:
-            samples = self._map(
-                lambda p: sample_partition(context, scorer, p, self._tick), partitions
-            )
-            return fold(samples, lambda place, a, b: merge_samples(context, scorer, place, a, b))
-
-        if scorer is None and not context.needs_moments:
-            return fold_partitions()  # no matrices: BLAS need not be loaded
         return call_with_one_blas_thread(fold_partitions, most=1)
 
     def _map(
@@ -157,35 +143,25 @@ class DaskEngine:
             client.submit(_load, workers=[worker], pure=False) for worker in client.nthreads()
         ]
 
-    def accumulate(self, context: ChunkContext, partitions: Sequence[Partition]) -> ChunkStats:
-        """Return counts, moments and the latest time of all partitions."""
-        shared = self._share(context)
-        leaves = (self._submit(p, accumulate_partition, shared, p) for p in partitions)
-        root = fold(leaves, lambda _, a, b: self._client.submit(_then, shared, a, b, pure=False))
-        stats: ChunkStats = self._watch.result(root)
-        return stats
+    def reduce(
+        self,
+        work: Callable[..., R],
+        merge: Merge[R],
+        context: ChunkContext,
+        partitions: Sequence[Partition],
+    ) -> R:
+        """Return what `work` finds in each partition, merged; see `Engine`."""
+        submit = partial(self._client.submit, pure=False)
+        shared = submit(_itself, context)  # a task's result is made again if its holders die
 
-    def sample(
-        self, context: ChunkContext, scorer: SeenScorer | None, partitions: Sequence[Partition]
-    ) -> ChunkSample:
-        """Return rows sampled from all partitions."""
-        shared = self._share((context, scorer))
-        leaves = (self._submit(p, _sample_partition, shared, p) for p in partitions)
-        root = fold(
-            leaves,
-            lambda place, a, b: self._client.submit(_merge, shared, place, a, b, pure=False),
-        )
-        sample: ChunkSample = self._watch.result(root)
-        return sample
+        def start(partition: Partition) -> Any:
+            future = submit(work, shared, partition)
+            future.add_done_callback(lambda done: self._tick(done, partition.bytes))
+            return future
 
-    def _share(self, value: Any) -> Any:
-        """Send a value once. As the result of a task, it is made again if its holders die."""
-        return self._client.submit(_itself, value, pure=False)
-
-    def _submit(self, partition: Partition, function: Any, *args: Any) -> Any:
-        future = self._client.submit(function, *args, pure=False)
-        future.add_done_callback(lambda done: self._tick(done, partition.bytes))
-        return future
+        root = fold(map(start, partitions), lambda place, a, b: submit(merge, shared, place, a, b))
+        result: R = self._watch.result(root)
+        return result
 
     def _tick(self, done: Any, size: int) -> None:
         if done.status == "finished":
@@ -200,25 +176,6 @@ def _load() -> None:
 
 def _itself(value: Any) -> Any:
     return value
-
-
-def _then(context: ChunkContext, a: ChunkStats, b: ChunkStats) -> ChunkStats:
-    return a.then(b, context.config)
-
-
-def _sample_partition(
-    shared: tuple[ChunkContext, SeenScorer | None], partition: Partition
-) -> ChunkSample:
-    return sample_partition(*shared, partition)
-
-
-def _merge(
-    shared: tuple[ChunkContext, SeenScorer | None],
-    place: tuple[int, int],
-    a: ChunkSample,
-    b: ChunkSample,
-) -> ChunkSample:
-    return merge_samples(*shared, place, a, b)
 
 
 def _count_cores() -> int:

@@ -51,7 +51,6 @@ class Inspection:
     Attributes
     ----------
     path : Path, or str for an address
-    sketch : Sketch
     description : Description
         Rows per task and class, and weights.
     columns : list of (name, use, reason)
