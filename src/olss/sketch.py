@@ -1173,7 +1173,7 @@ class Sketch(KeptRows):
 
         It is the share of remembered rows that are less novel than this row, by ridge leverage
         against the sketch's weighted Gram matrix, each remembered row being judged by the others
-        (see `olss.core.novelty`). Rows like those remembered have values uniform in [0, 1]: one
+        (see `olss.memory.novelty`). Rows like those remembered have values uniform in [0, 1]: one
         in a hundred is above 0.99. With m rows remembered, the values are right to about 1/sqrt(m).
         That holds under ``"weighted"`` and ``"reservoir"``, whose inclusion probabilities are
         known; other policies raise `InputError`.

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from olss.core.novelty import standardized_difference
 from olss.core.sampling import inclusion_probabilities, pivotal_sample
 from olss.diagnostics import drift as module
 from olss.diagnostics.drift import drift
 from olss.errors import InputError
+from olss.memory.novelty import standardized_difference
 from olss.memory.policies import POLICIES, Choice
 from olss.sketch import Sketch
 

@@ -7,9 +7,14 @@ import pandas as pd
 import pytest
 
 from olss import Sketch
-from olss.core.novelty import compare_numbers, standardized_difference
 from olss.files import compress, inspect
-from olss.memory.history import FIRST, History, stratified_sample
+from olss.memory.novelty import (
+    FIRST,
+    History,
+    compare_numbers,
+    standardized_difference,
+    stratified_sample,
+)
 from olss.util.serialize import to_json
 
 

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from scipy.stats import betabinom, kstest
 
-from olss.core.novelty import NoveltyScorer, _beta_binomial_tail
 from olss.errors import InputError
+from olss.memory.novelty import NoveltyScorer, _beta_binomial_tail
 from olss.sketch import Sketch
 
 

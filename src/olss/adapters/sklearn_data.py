@@ -27,7 +27,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from olss.core.blocks import dense_array, to_numpy
+from olss.core.blocks import dense_array, is_sparse, to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.kept_rows import KeptRows
 from olss.sketch import Sketch
@@ -295,7 +295,7 @@ def _to_array(values: Any) -> Any:
 
 def _as_matrix(X: Any) -> Any:
     """Return sparse arrays as matrices, since LightGBM does not know SciPy's arrays."""
-    return sp.csr_matrix(X) if sp.issparse(X) else X
+    return sp.csr_matrix(X) if is_sparse(X) else X
 
 
 def accepts_sparse(estimator: Any) -> bool:

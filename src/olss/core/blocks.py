@@ -8,6 +8,7 @@ shape and dtype, stay here. Nothing is copied as a whole.
 from __future__ import annotations
 
 import ctypes
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -57,6 +58,12 @@ def is_arrow(column: object) -> bool:
     return type(column).__module__.startswith("pyarrow")
 
 
+def is_sparse(array: object) -> bool:
+    """Return whether an array is one of SciPy's sparse ones, without importing them."""
+    loaded = sys.modules.get("scipy.sparse")
+    return loaded is not None and bool(loaded.issparse(array))
+
+
 def dense_array(values: Any, name: str) -> Any:
     """Return an array of its own library, or else NumPy's, or raise `DataError`.
 
@@ -104,7 +111,7 @@ class Blocks:
 
     def __init__(self, source: Any, weights: Any = None, *, name: str = "A") -> None:
         self.name = name
-        self.sparse = sp.issparse(source)
+        self.sparse = is_sparse(source)
         source = source.tocsr() if self.sparse else dense_array(source, name)
         self.source = source
         # A tensor on another device is processed there.
@@ -356,8 +363,8 @@ class _Narrow(Blocks):
 
     def _block(self, part: slice, dtype: np.dtype[Any]) -> Any:
         block = self._wide._block(part, np.dtype(np.float64))
-        product = (block if sp.issparse(block) else to_numpy(block)) @ self._S
-        dense = product.toarray() if sp.issparse(product) else product
+        product = (block if is_sparse(block) else to_numpy(block)) @ self._S
+        dense = product.toarray() if is_sparse(product) else product
         if self.scale is not None:
             dense = dense * self.scale
         return np.ascontiguousarray(dense, dtype=dtype)
@@ -442,7 +449,7 @@ def multiply_blocks(
 
 def matmul(block: Any, right: NDArray[Any]) -> Any:
     """Return block @ right, computed on the block's device."""
-    if sp.issparse(block) or isinstance(block, np.ndarray):
+    if is_sparse(block) or isinstance(block, np.ndarray):
         return block @ right
     xp = array_namespace(block)
     return block @ xp.asarray(right, dtype=block.dtype, device=device_of(block))

@@ -20,7 +20,7 @@ from array_api_compat import array_namespace
 from array_api_compat import device as device_of
 from numpy.typing import NDArray
 
-from olss.core.blocks import Blocks, matmul, squared_norms, to_numpy
+from olss.core.blocks import Blocks, is_sparse, matmul, squared_norms, to_numpy
 from olss.errors import DataError, InputError
 from olss.util import checks, lapack, linalg
 from olss.util import sparse as sp
@@ -224,20 +224,20 @@ def _cross(block: Any, beside: Any, w: Floats | None) -> NDArray[Any]:
     """Return sum w x v' of one block."""
     if w is not None:
         beside = beside * w[:, None]
-    if sp.issparse(beside):
-        rows = block if sp.issparse(block) else to_numpy(block)
+    if is_sparse(beside):
+        rows = block if is_sparse(block) else to_numpy(block)
         product = sp.csr_array(beside.T, dtype=block.dtype) @ rows
-        return np.asarray(product.toarray() if sp.issparse(product) else product).T
+        return np.asarray(product.toarray() if is_sparse(product) else product).T
     if isinstance(block, np.ndarray):
         return np.asarray(block.T @ beside.astype(block.dtype, copy=False))
-    if sp.issparse(block):
+    if is_sparse(block):
         return np.asarray(block.T @ beside)
     return to_numpy(matmul(block.T, beside.astype(np.float64)))
 
 
 def _scale_rows(block: Any, factors: NDArray[Any]) -> Any:
     """Multiply the rows of a sparse or on-device block by `factors`."""
-    if sp.issparse(block):
+    if is_sparse(block):
         return sp.diags(factors.astype(block.dtype)) @ block
     xp = array_namespace(block)
     return block * xp.asarray(factors, dtype=block.dtype, device=device_of(block))[:, None]
@@ -245,7 +245,7 @@ def _scale_rows(block: Any, factors: NDArray[Any]) -> Any:
 
 def _square(block: Any) -> Floats:
     product = block.T @ block
-    dense = product.toarray() if sp.issparse(product) else to_numpy(product)
+    dense = product.toarray() if is_sparse(product) else to_numpy(product)
     lower: Floats = np.tril(dense).astype(np.float64)
     return lower + np.tril(lower, -1).T
 

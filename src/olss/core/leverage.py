@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from olss.core.blocks import (
     Blocks,
+    is_sparse,
     matmul,
     project_columns,
     squared_norms,
@@ -32,7 +33,6 @@ from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule, factor_gram, gram_of
 from olss.core.qr import equilibrate, is_null_vector, preconditioned_scores, sparse_sketch
 from olss.errors import DataError, InputError, OlssWarning
 from olss.util import checks, lapack
-from olss.util import sparse as sp
 from olss.util.threads import call_with_one_blas_thread, ordered_map
 
 __all__ = [
@@ -343,7 +343,7 @@ def _row_products(parts: list[Blocks]) -> Floats:
             for q, b in zip(parts, starts, strict=False):
                 for j, y in q.read(wide):
                     product = x @ y.T
-                    dense = product.toarray() if sp.issparse(product) else to_numpy(product)
+                    dense = product.toarray() if is_sparse(product) else to_numpy(product)
                     K[a + i.start : a + i.stop, b + j.start : b + j.stop] = dense
     return K
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from olss.core.blocks import BLOCK_BYTES
+from olss.core.blocks import BLOCK_BYTES, is_sparse
 from olss.errors import DataError, InputError
 from olss.util import sparse as sp
 
@@ -376,7 +376,7 @@ class Moments:
         if X.ndim != 2 or X.shape[1] != self.columns:
             raise DataError(f"X must have {self.columns} columns, found shape {X.shape}.")
         y = np.zeros((len(X), 0)) if y is None else y
-        if not sp.issparse(y):
+        if not is_sparse(y):
             y = np.asarray(y, np.float64)
             y = y[:, None] if y.ndim == 1 else y
         if y.shape != (len(X), self.targets):
@@ -405,7 +405,7 @@ def _target_block(
     """Return the step from the mean `before`, the mean, products with centred x, own products."""
     Z = Z[:-1]
     total = w.sum()
-    if sp.issparse(y):  # one-hot: counts are exact, and the sum of w Z is zero
+    if is_sparse(y):  # one-hot: counts are exact, and the sum of w Z is zero
         weighted = sp.csr_array(y * w[:, None])
         sums = np.asarray(weighted.sum(axis=0), np.float64).ravel()
         cross = np.asarray((weighted.T @ Z), np.float64).T

@@ -304,6 +304,37 @@ def sort_line(
     return line
 
 
+def draw_cells(
+    tasks: NDArray[np.int64] | None, strata: NDArray[np.int64] | None
+) -> NDArray[np.int64] | None:
+    """Return what a draw keeps apart, if anything, given numbers of tasks and classes, and strata.
+
+    Rows of a cell compete with each other first, then with those of the next cell; so strata come
+    first.
+    """
+    if tasks is None or strata is None:
+        return strata if tasks is None else tasks
+    return combine_codes(strata, tasks)
+
+
+def combine_codes(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of each pair of codes, ordered by the first, then the second."""
+    return code_values(a * (int(b.max(initial=0)) + 1) + b)
+
+
+def code_values(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the place of each value among the distinct ones, in their order."""
+    if len(values) and values.dtype.kind in "iu" and np.can_cast(values.dtype, np.int64):
+        least, most = int(values.min()), int(values.max())
+        if most - least < 4 * len(values):  # a table of all possible values, instead of sorting
+            at = values.astype(np.int64) - least
+            there = np.zeros(most - least + 1, dtype=np.int64)
+            there[at] = 1
+            return np.asarray((np.cumsum(there) - 1)[at])
+    codes: NDArray[np.int64] = np.unique(values, return_inverse=True)[1]
+    return codes
+
+
 def principal_directions(
     gram: NDArray[np.float64], total: NDArray[np.float64] | None, weight: float, count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

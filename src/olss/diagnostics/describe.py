@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.blocks import to_numpy
+from olss.core.blocks import is_sparse, to_numpy
 from olss.core.frequent_directions import DirectionsFactor
 from olss.core.gram import Factor
 from olss.core.leverage import Projected
@@ -22,7 +22,6 @@ from olss.memory.engine import target_kind
 from olss.memory.rows import take
 from olss.memory.state import State
 from olss.tables.columns import Passthrough
-from olss.util import sparse as sp
 from olss.util.text import align_columns, escape_html, format_bytes, html_bar, html_table
 
 if TYPE_CHECKING:
@@ -315,7 +314,7 @@ def find_unusual_rows(config: Config, state: State, most: int = 10) -> list[Unus
         leverage, _ = scorer(state.rows["X"])
     top = np.argsort(-leverage, kind="stable")[:most]
     encoded = state.encoder.encode(take(state.rows["X"], top))
-    Z = encoded.toarray() if sp.issparse(encoded) else to_numpy(encoded)
+    Z = encoded.toarray() if is_sparse(encoded) else to_numpy(encoded)
     Z = Z.reshape(len(top), -1).astype(np.float64)
     parts = Z * _solve(scorer.factor, Z)
     names = _column_names(state, Z.shape[1])

@@ -8,7 +8,7 @@ included (Fisher 1935; Lehmann & Romano 2005, theorem 15.2.1). Thinning costs so
 that. Columns are replaced by their ranks among both lots of rows. Of each column the mean rank and
 the mean rank of the distance from the middle are compared, a shift and a change of spread, as
 z-values; the largest of these and their sum of squares count. Changes that no single column shows,
-of correlations for instance, are seen by the novelty of rows (`olss.core.novelty`): its mean rank,
+of correlations for instance, show in the novelty of rows (`olss.memory.novelty`): its mean rank,
 and how many rows are in its highest twentieth. So that new rows and those they are compared with
 stand to the Gram matrix alike, half of the thinned rows are compared and the Gram matrix is that
 of the other rows. Among statistics of the same permutations, the smallest p-value is judged by its
@@ -19,7 +19,7 @@ columns and that of novelty are joined by Bonferroni's rule.
 Mahalanobis distance, without what chance alone gives (Del Giudice 2009).
 
 **Is it larger than usual?** Rows that come in the order of time are never exchangeable, and every
-batch differs a little from those before. `olss.memory.history` has how much.
+batch differs a little from those before. `olss.memory.novelty` has how much.
 """
 
 from __future__ import annotations
@@ -32,18 +32,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import to_numpy
-from olss.core.novelty import (
-    TAIL,
-    NoveltyScorer,
-    compare_numbers,
-    standardized_difference,
-)
 from olss.core.sampling import inclusion_probabilities, pivotal_sample
 from olss.errors import InputError
 from olss.memory import engine
 from olss.memory.config import Config
 from olss.memory.encoder import NOTHING_TO_SCORE, Encoder
-from olss.memory.history import FEWEST_ROWS, History, comparable_columns, sample_encoded
+from olss.memory.novelty import (
+    FEWEST_ROWS,
+    TAIL,
+    History,
+    NoveltyScorer,
+    comparable_columns,
+    compare_numbers,
+    sample_encoded,
+    standardized_difference,
+)
 from olss.memory.rows import Array, length_of, take
 from olss.memory.state import State
 from olss.util import checks

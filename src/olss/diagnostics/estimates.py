@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olss.core.blocks import is_arrow, to_numpy
+from olss.core.blocks import is_arrow, is_sparse, to_numpy
 from olss.core.estimation import Calibration, GroupEstimates, PostStratification, WeightedSample
 from olss.diagnostics.select import known_count, known_counts, known_stratum_counts
 from olss.errors import InputError
@@ -24,7 +24,6 @@ from olss.memory.config import Config
 from olss.memory.state import State
 from olss.memory.strata import value_key
 from olss.util import checks
-from olss.util import sparse as sp
 from olss.util.text import align_columns
 
 __all__ = ["Estimate", "Estimates", "TypicalError"]
@@ -435,7 +434,7 @@ def _numeric_columns(state: State) -> Iterator[Floats]:
 
         names = [c.name for c in plan.used if c.use == "number"] if plan else X.schema.names
         columns = (as_numbers(X.column(name)) for name in _spaced(names))
-    elif X.ndim == 2 and not sp.issparse(X):
+    elif X.ndim == 2 and not is_sparse(X):
         numbers = to_numpy(X)
         columns = (numbers[:, j].astype(np.float64) for j in _spaced(range(X.shape[1])))
     else:

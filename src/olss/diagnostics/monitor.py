@@ -32,14 +32,14 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.blocks import is_arrow, to_numpy
-from olss.core.novelty import CLIP
+from olss.core.blocks import is_arrow, is_sparse, to_numpy
 from olss.diagnostics.drift import find_left_out, thin
 from olss.errors import FormatError, InputError
 from olss.memory import engine
 from olss.memory.config import Config
 from olss.memory.encoder import NOTHING_TO_SCORE, Encoder
 from olss.memory.intake import TableKind, read_array, read_table
+from olss.memory.novelty import CLIP
 from olss.memory.rows import Array, RowStore, length_of, take
 from olss.memory.state import State, create_generator, restore_generator
 from olss.tables.frame_kind import FrameKind
@@ -329,7 +329,7 @@ def create_monitor(config: Config, state: State, alpha: float, seed: int | None)
     if config.features is not None:
         raise InputError("monitor is not supported with features=, which may change over time.")
     held = state.rows
-    if sp.issparse(held["X"]):
+    if is_sparse(held["X"]):
         raise InputError("monitor needs dense rows or tables, found sparse rows.")
     encoder = replace(engine.comparison_encoder(config, state), features=None)
     if encoder.has_no_features:

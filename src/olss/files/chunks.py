@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from olss.core.sampling import draw_cells
 from olss.errors import DataError
 from olss.memory import engine
 from olss.memory.config import Config
@@ -34,7 +35,6 @@ from olss.memory.strata import (
     add_counts,
     class_keys,
     count_rows,
-    draw_cells,
     scale_counts,
     stratum_keys,
     stratum_shares,

@@ -36,10 +36,10 @@ from olss.files.engines import Engine, create_engine
 from olss.memory import engine, sketch_file
 from olss.memory.config import Config, settings
 from olss.memory.encoder import NOTHING_TO_SCORE, Encoder
-from olss.memory.history import History, record_batches
 from olss.memory.holdout import training_rows
 from olss.memory.intake import TableKind, conform_store, read_tasks
 from olss.memory.moments import SeenMoments
+from olss.memory.novelty import History, record_batches
 from olss.memory.policies import ThresholdPolicy, resolve_policy
 from olss.memory.rows import EXTRA, FILE_NAMES, HOLDOUT, ORIGIN, REPLICATE, RowStore
 from olss.memory.state import (

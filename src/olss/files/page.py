@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import olss
-from olss.core.blocks import to_numpy
+from olss.core.blocks import is_sparse, to_numpy
 from olss.diagnostics.describe import along_stream, find_largest, short_names
 from olss.errors import InputError
 from olss.files.inspect import (
@@ -28,7 +28,6 @@ from olss.files.inspect import (
     why_unknown,
 )
 from olss.sketch import Sketch, config_of, state_of
-from olss.util import sparse as sp
 from olss.util.files import write_atomic
 from olss.util.text import escape_controls, format_bytes, format_duration
 
@@ -307,7 +306,7 @@ def _numeric(sketch: Sketch) -> list[tuple[str, Any]]:
     state = state_of(sketch)
     if state.table is None:
         X, y = state.rows["X"], state.rows.get("y")
-        few = X.ndim == 2 and not sp.issparse(X) and X.shape[1] <= ESTIMATES
+        few = X.ndim == 2 and not is_sparse(X) and X.shape[1] <= ESTIMATES
         names = [(f"column {j}", _column_function(j)) for j in range(X.shape[1] if few else 0)]
         is_number = y is not None and y.ndim == 1 and to_numpy(y[:1]).dtype.kind in "biuf"
         return [*names, ("y", "y")] if is_number else names

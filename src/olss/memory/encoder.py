@@ -15,7 +15,7 @@ import numpy as np
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.core.blocks import Blocks, is_arrow, matmul, to_numpy
+from olss.core.blocks import Blocks, is_arrow, is_sparse, matmul, to_numpy
 from olss.core.frequent_directions import SketchedGram
 from olss.core.gradient_trace import GlmRows
 from olss.core.sampling import principal_directions
@@ -35,7 +35,6 @@ from olss.tables.scoring import (
     row_map,
     variable,
 )
-from olss.util import sparse as sp
 
 FEATURE_BLOCK = 4096  # rows a feature map gets at a time
 SAMPLE_ROWS = 16_384  # to which column kinds and medians are fitted
@@ -103,7 +102,7 @@ class Encoder:
                     stacklevel=2,
                 )
             return found
-        if self.gaps is None and not sp.issparse(new) and _has_gaps(new):
+        if self.gaps is None and not is_sparse(new) and _has_gaps(new):
             if held is None:
                 return replace(self, gaps=MissingIndicator.fit(to_numpy(new)))
             # Without indicator columns: the first rows were scored without them.

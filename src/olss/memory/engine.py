@@ -17,11 +17,10 @@ import numpy as np
 from olss.core.estimation import local_blocks
 from olss.core.estimation import replicate_weights as core_replicates
 from olss.core.gradient_trace import MOST_MODELS, GradientTrace
-from olss.core.novelty import NoveltyScorer
+from olss.core.sampling import draw_cells
 from olss.errors import InputError, OlssWarning
 from olss.memory.config import Config
 from olss.memory.encoder import Encoder, all_glm_rows, glm_rows, read_target
-from olss.memory.history import record_batches
 from olss.memory.holdout import (
     is_held_out,
     judge_config,
@@ -42,6 +41,7 @@ from olss.memory.intake import (
 )
 from olss.memory.moments import SeenMoments
 from olss.memory.near_duplicates import merge_near_duplicates
+from olss.memory.novelty import NoveltyScorer, record_batches
 from olss.memory.policies import ThresholdPolicy, VarOptPolicy, Weighted, curve_places
 from olss.memory.pool import Choice, Pool, Scorer, strata_of
 from olss.memory.rows import EXTRA, ORIGIN, Array, Floats, Indices, RowStore, length_of, take
@@ -62,7 +62,6 @@ from olss.memory.strata import (
     add_class_counts,
     class_keys,
     count_rows,
-    draw_cells,
     keys_of,
     merge_strata,
     rows_column,

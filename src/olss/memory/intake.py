@@ -10,7 +10,7 @@ import numpy as np
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.core.blocks import Blocks, check_weights, dense_array, is_arrow, to_numpy
+from olss.core.blocks import Blocks, check_weights, dense_array, is_arrow, is_sparse, to_numpy
 from olss.errors import DataError, InputError
 from olss.memory.config import Config
 from olss.memory.rows import EXTRA, FILE_NAMES, REPLICATE, RESERVED, Array, RowStore, take
@@ -232,7 +232,7 @@ def _check_presence(name: str, before: bool, now: bool) -> None:
 
 
 def _to_array(name: str, value: Any) -> Array:
-    if sp.issparse(value) and name == "X":
+    if is_sparse(value) and name == "X":
         return sp.csr_array(value)
     array = dense_array(value, _label(name))
     if is_torch_array(array):
@@ -293,7 +293,7 @@ def _match(name: str, new: Array, held: Array) -> Array:
 def _library(array: Array) -> str:
     if is_arrow(array):
         return "a table"
-    if sp.issparse(array):
+    if is_sparse(array):
         return "sparse rows"
     return "a torch tensor" if is_torch_array(array) else "a NumPy array"
 
@@ -304,7 +304,7 @@ def _label(name: str) -> str:
 
 def _check_no_infinity(X: Array) -> None:
     """Raise `DataError` naming row and column of an infinite value; NaN is a missing value."""
-    if sp.issparse(X):
+    if is_sparse(X):
         _check_finite("X", X)
         return
     if not (X.is_floating_point() if is_torch_array(X) else X.dtype.kind == "f"):
@@ -326,7 +326,7 @@ def _check_no_infinity(X: Array) -> None:
 
 def _check_finite(name: str, array: Array) -> None:
     is_float = array.is_floating_point() if is_torch_array(array) else array.dtype.kind == "f"
-    if is_float and not sp.issparse(array):
+    if is_float and not is_sparse(array):
         array = array.reshape(len(array), -1)
     if is_float and array.shape[1]:
         Blocks(array, name=name).check_finite()

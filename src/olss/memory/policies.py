@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from olss.core.kernels import REFERENCES, herding_order
 from olss.core.residual_scores import rank_classes, residual_scores
 from olss.core.sampling import (
+    draw_cells,
     hilbert_places,
     inclusion_probabilities,
     pivotal_sample,
@@ -43,7 +44,7 @@ from olss.core.sampling import (
 from olss.errors import InputError, OlssWarning
 from olss.memory.pool import Candidates, Choice, Pool
 from olss.memory.rows import Floats, Indices
-from olss.memory.strata import StratumShares, draw_cells
+from olss.memory.strata import StratumShares
 from olss.util import checks
 
 __all__ = [

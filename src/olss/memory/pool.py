@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from olss.core.blocks import Blocks, is_arrow, to_numpy
 from olss.core.leverage import pool_scores
+from olss.core.sampling import code_values
 from olss.errors import InputError
 from olss.memory.rows import EXTRA, Array, Floats, Indices, RowStore, length_of, take
-from olss.memory.strata import StratumShares, code_values
+from olss.memory.strata import StratumShares
 from olss.tables.class_labels import class_labels, target_numbers
 
 TABLE_BLOCK = 16_384  # rows of a table encoded at a time
@@ -147,6 +148,7 @@ class Pool:
         self._encode = encode
         self._scores = scores
         self._scorer = scorer
+        self._scored: list[tuple[Floats, Floats | None]] = []
         self._has_classes = has_classes
         self._shares = shares
         self._rng = rng
@@ -230,19 +232,18 @@ class Pool:
         """
         if self._scorer is None:
             return self._own_leverage
+        if not self._scored:
+            for part in self._parts:
+                if len(part):
+                    self._scored.append(self._scorer(part["X"]))
         return np.concatenate([scores for scores, _ in self._scored])
 
     @property
     def coordinates(self) -> Floats | None:
         """(n, k) coordinates along a few principal directions of everything, if known."""
-        if self._scorer is None or any(found is None for _, found in self._scored):
-            return None
-        return np.concatenate([found for _, found in self._scored if found is not None])
-
-    @cached_property
-    def _scored(self) -> list[tuple[Floats, Floats | None]]:
-        assert self._scorer is not None
-        return [self._scorer(part["X"]) for part in self._parts if len(part)]
+        self.scores()
+        found = [coordinates for _, coordinates in self._scored if coordinates is not None]
+        return np.concatenate(found) if found else None
 
     @cached_property
     def _own_leverage(self) -> Floats:

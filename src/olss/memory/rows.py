@@ -13,7 +13,7 @@ import numpy as np
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.core.blocks import is_arrow
+from olss.core.blocks import is_arrow, is_sparse
 from olss.tables.schema import take_rows
 from olss.util import sparse as sp
 from olss.util.threads import ordered_map
@@ -122,7 +122,7 @@ class RowStore:
         for column in self._columns.values():
             if is_arrow(column):
                 _wipe_table(column)
-            elif sp.issparse(column):
+            elif is_sparse(column):
                 stored = np.zeros(column.shape[0], dtype=bool)
                 stored[rows] = True
                 column.data[np.repeat(stored, np.diff(column.indptr))] = 0
@@ -155,7 +155,7 @@ def read_only(column: Array) -> Array:
     """Return a read-only view of an array; a copy of a tensor, which cannot be read-only."""
     if is_torch_array(column):
         return column.clone()
-    if sp.issparse(column):
+    if is_sparse(column):
         parts = [read_only(part) for part in (column.data, column.indices, column.indptr)]
         return sp.csr_array(tuple(parts), shape=column.shape, copy=False)
     view = column.view()
@@ -171,7 +171,7 @@ def _take_concat(columns: Sequence[Array], rows: Sequence[Indices]) -> Array:
 
         tables = [_take_table(c, at) for c, at in zip(columns, rows, strict=True)]
         return pa.concat_tables(tables).combine_chunks()
-    if sp.issparse(first):
+    if is_sparse(first):
         return sp.csr_array(sp.vstack([c[at] for c, at in zip(columns, rows, strict=True)]))
     shape = (sum(map(len, rows)), *first.shape[1:])
     result: Array
@@ -229,7 +229,7 @@ def _torch_indices(indices: Indices, like: Any) -> Any:
 
 
 def _nbytes(column: Array) -> int:
-    if sp.issparse(column):
+    if is_sparse(column):
         return int(column.data.nbytes + column.indices.nbytes + column.indptr.nbytes)
     return int(column.nbytes)
 

@@ -26,7 +26,7 @@ import numpy as np
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from olss.core.blocks import is_arrow, to_numpy
+from olss.core.blocks import is_arrow, is_sparse, to_numpy
 from olss.errors import DataError, FormatError, InputError, OlssError
 from olss.memory.config import Config
 from olss.memory.engine import replicate_weights
@@ -431,7 +431,7 @@ def _kinds_of(rows: RowStore) -> dict[str, ColumnKind]:
 def _kind(column: Array) -> ColumnKind:
     if is_arrow(column):
         return ColumnKind("table", schema=column.schema)
-    if sp.issparse(column):
+    if is_sparse(column):
         return ColumnKind("sparse", str(column.dtype), column.shape[1:])
     dtype = "text" if _is_text(column) else str(column.dtype).removeprefix("torch.")
     library: Any = "torch" if is_torch_array(column) else "numpy"
@@ -450,7 +450,7 @@ def _to_arrow(name: str, column: Array, state: State) -> dict[str, Any]:
     if name == "source":
         return {FILE_NAMES[name]: _named_sources(column, state)}
     name = _file_name(name)
-    if sp.issparse(column):
+    if is_sparse(column):
         at = arrow_array(column.indptr.astype(np.int64))
         return {
             f"{name}_places": pa.LargeListArray.from_arrays(at, arrow_array(column.indices)),

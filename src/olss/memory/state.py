@@ -19,9 +19,9 @@ from olss.core.gradient_trace import GradientTrace
 from olss.errors import DataError, InputError
 from olss.memory.config import Config
 from olss.memory.encoder import Encoder
-from olss.memory.history import History
 from olss.memory.intake import TableKind
 from olss.memory.moments import SeenMoments
+from olss.memory.novelty import History
 from olss.memory.rows import EXTRA, Floats, RowStore
 from olss.memory.strata import Counts, Strata, scale_counts
 from olss.memory.window_moments import WindowMoments

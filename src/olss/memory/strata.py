@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import is_arrow, to_numpy
+from olss.core.sampling import code_values, combine_codes
 from olss.errors import DataError, InputError
 from olss.memory.rows import EXTRA, Floats, Indices, RowStore
 from olss.tables.class_labels import class_labels
@@ -301,35 +302,6 @@ def value_key(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, bool | int | float | str) else str(value)
-
-
-def draw_cells(tasks: Indices | None, strata: Indices | None) -> Indices | None:
-    """Return what a draw keeps apart, if anything, given numbers of tasks and classes, and strata.
-
-    Rows of a cell compete with each other first, then with those of the next cell; so strata come
-    first.
-    """
-    if tasks is None or strata is None:
-        return strata if tasks is None else tasks
-    return combine_codes(strata, tasks)
-
-
-def combine_codes(a: Indices, b: Indices) -> Indices:
-    """Return the number of each pair of codes, ordered by the first, then the second."""
-    return code_values(a * (int(b.max(initial=0)) + 1) + b)
-
-
-def code_values(values: NDArray[Any]) -> Indices:
-    """Return the place of each value among the distinct ones, in their order."""
-    if len(values) and values.dtype.kind in "iu" and np.can_cast(values.dtype, np.int64):
-        least, most = int(values.min()), int(values.max())
-        if most - least < 4 * len(values):  # a table of all possible values, instead of sorting
-            at = values.astype(np.int64) - least
-            there = np.zeros(most - least + 1, dtype=np.int64)
-            there[at] = 1
-            return np.asarray((np.cumsum(there) - 1)[at])
-    codes: Indices = np.unique(values, return_inverse=True)[1]
-    return codes
 
 
 def _code(column: Any, name: str, *, real: bool = False) -> tuple[Indices, list[Any]]:

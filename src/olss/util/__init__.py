@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -27,15 +26,6 @@ class LazyModule:
         return value
 
 
-class LazySparse(LazyModule):
-    """`scipy.sparse`, which need not be loaded to tell that an array is not sparse."""
-
-    def issparse(self, array: object) -> bool:
-        """Return whether an array is sparse."""
-        loaded = sys.modules.get(self._name)
-        return loaded is not None and bool(loaded.issparse(array))
-
-
 # NumPy is not needed to show help. SciPy takes longer to load than NumPy, and commands that need
 # no scores never use it.
 if TYPE_CHECKING:
@@ -48,7 +38,7 @@ if TYPE_CHECKING:
     from scipy.linalg import lapack as lapack
 else:
     numpy = LazyModule("numpy")
-    sparse = LazySparse("scipy.sparse")
+    sparse = LazyModule("scipy.sparse")
     linalg = LazyModule("scipy.linalg")
     lapack = LazyModule("scipy.linalg.lapack")
     blas = LazyModule("scipy.linalg.blas")
