@@ -68,18 +68,6 @@ def test_a_column_of_gaps_alone_counts_as_zero():
     assert gaps.transform(np.array([[np.nan], [2.0]])).tolist() == [[0, 1], [2, 0]]
 
 
-@pytest.mark.parametrize("value", [np.inf, -np.inf])
-def test_infinity_is_named_with_row_and_column(value):
-    A = gappy()
-    gaps = MissingIndicator.fit(A)
-    A[7, 2] = value
-    with pytest.raises(DataError, match="X holds an infinite value in row 107, column 2"):
-        gaps.transform(A, start=100)
-    cube = A[:, :4].reshape(-1, 2, 2)
-    with pytest.raises(DataError, match=r"row 7, column \(1, 0\)"):
-        MissingIndicator.fit(gappy().reshape(-1, 2, 2)).transform(cube)
-
-
 def test_large_sums_are_no_infinite_values():
     A = np.full((10, 2), np.finfo(np.float64).max)
     np.testing.assert_array_equal(MissingIndicator.fit(A).transform(A), A)

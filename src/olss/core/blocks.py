@@ -277,19 +277,20 @@ class Blocks:
                 total = sum(work(iter(pieces)))
         return bool(np.isfinite(total))
 
-    def check_finite(self) -> None:
-        """Raise `DataError` naming the first row that holds a NaN or an infinity."""
+    def check_finite(self, *, allow_nan: bool = False) -> None:
+        """Raise `DataError` naming row and column of the first infinity or, unless allowed, NaN."""
         for part, block in self.read(self.dtype):
             values = block.data if self.sparse else to_numpy(block)
-            if np.isfinite(values).all():
+            if np.isfinite(values).all() or (allow_nan and not np.isinf(values).any()):
                 continue
             dense = block.toarray() if self.sparse else values
-            row = int(np.flatnonzero(~np.isfinite(dense).all(axis=1))[0]) + part.start
-            bad = dense[row - part.start]
-            what = "NaN" if np.isnan(bad).any() else "an infinite value"
+            row, column = np.argwhere(np.isinf(dense) if allow_nan else ~np.isfinite(dense))[0]
+            what = "NaN" if np.isnan(dense[row, column]) else "an infinite value"
+            at = np.unravel_index(column, tuple(self.source.shape[1:]))
             raise DataError(
-                f"{self.name} must be finite, found {what} in row {row}. "
-                "Drop or fill such rows first."
+                f"{self.name} must be finite, found {what} in row {part.start + row}, column "
+                f"{', '.join(map(str, at))}. "
+                + ("NaN counts as missing." if allow_nan else "Drop or fill such rows first.")
             )
 
 
@@ -368,6 +369,10 @@ class _Narrow(Blocks):
         if self.scale is not None:
             dense = dense * self.scale
         return np.ascontiguousarray(dense, dtype=dtype)
+
+    def check_finite(self, *, allow_nan: bool = False) -> None:
+        """Raise `DataError` naming row and column before the projection."""
+        self._wide.check_finite(allow_nan=allow_nan)
 
 
 def project_columns(parts: list[Blocks], columns: int) -> list[Blocks]:

@@ -267,12 +267,6 @@ class Encoder:
         directions = self.directions(moments) if spread else None
         return SeenScorer(self, factor, float(factor.dimension), moments.weight, directions)
 
-    def score_table(
-        self, table: Array, factor: Any, V: Floats | None, place: str, start: int
-    ) -> tuple[Floats, Floats]:
-        """Return the scores of the rows of a table by a factor, and their products with V."""
-        return leverage_and_products(self._plan(), table, factor, V, place, start)
-
     def directions(self, moments: SeenMoments) -> Directions | None:
         """Return the directions along which a sample is spread; None where there are none.
 
@@ -331,7 +325,7 @@ class SeenScorer:
     """Leverage scores in everything seen; a `olss.memory.pool.Scorer`."""
 
     encoder: Encoder
-    factor: Callable[[Any], Floats]
+    factor: Any
     dimension: float
     total: float
     directions: Directions | None
@@ -344,8 +338,9 @@ class SeenScorer:
         if not is_arrow(rows):
             scores = self.factor(self.encoder.encode(rows))
             return scores, None if known is None else self.encoder.project(rows, known)
-        V = None if known is None else known.matrix
-        scores, products = self.encoder.score_table(rows, self.factor, V, place, start)
+        plan, V = self.encoder.plan, None if known is None else known.matrix
+        assert plan is not None
+        scores, products = leverage_and_products(plan, rows, self.factor, V, place, start)
         return scores, None if known is None else products - known.mean
 
 
@@ -453,32 +448,22 @@ class MissingIndicator:
         """Numbers per row that are scored, d + k."""
         return len(self.fill) + len(self.marked)
 
-    def transform(self, rows: NDArray[Any], *, place: str = "X", start: int = 0) -> NDArray[Any]:
+    def transform(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return rows, (n, ...), as (n, d + k) numbers; the same array if there is nothing to do.
 
-        Raises `DataError` that names row and column of an infinite value; `start` is the index of
-        the first row.
+        Infinite values were refused when the rows came (`olss.memory.intake`).
         """
         A = rows.reshape(len(rows), -1)
         if A.shape[1] != self.columns:
             raise DataError(
-                f"{place} must have {self.columns:,} numbers per row, as before, found "
-                f"{A.shape[1]:,}."
+                f"X must have {self.columns:,} numbers per row, as before, found {A.shape[1]:,}."
             )
-        with np.errstate(over="ignore", invalid="ignore"):
-            clean = A.dtype.kind != "f" or np.isfinite(np.sum(A, dtype=np.float64))
-        if clean:
-            return A if not len(self.marked) else self._append(A, np.zeros(A.shape, bool))
-        gone = np.isnan(A)
-        infinite = np.isinf(A)
-        if infinite.any():
-            row, column = divmod(int(infinite.argmax()), A.shape[1])
-            raise DataError(
-                f"{place} holds an infinite value in row {start + row}, column "
-                f"{self._name(column, rows.shape[1:])}. Repair it, or make it NaN, which counts as "
-                "missing."
-            )
-        return self._append(np.where(gone, self.fill.astype(A.dtype), A), gone)
+        gone = np.isnan(A) if A.dtype.kind == "f" else np.zeros(A.shape, bool)
+        if gone.any():
+            A = np.where(gone, self.fill.astype(A.dtype), A)
+        if not len(self.marked):
+            return A
+        return np.concatenate([A, gone[:, self.marked].astype(A.dtype)], axis=1)
 
     def map_from(self, other: MissingIndicator | None) -> Floats:
         """Return A with z = A z' for the numbers z' of another fit."""
@@ -490,14 +475,3 @@ class MissingIndicator:
             A[column, d + place] = self.fill[column] - other.fill[column]
             A[d:, d + place] = self.marked == column
         return A
-
-    def _append(self, A: NDArray[Any], gone: NDArray[np.bool_]) -> NDArray[Any]:
-        if not len(self.marked):
-            return A
-        return np.concatenate([A, gone[:, self.marked].astype(A.dtype)], axis=1)
-
-    @staticmethod
-    def _name(column: int, shape: tuple[int, ...]) -> str:
-        if len(shape) < 2:
-            return str(column)
-        return str(tuple(int(i) for i in np.unravel_index(column, shape)))

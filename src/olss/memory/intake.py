@@ -96,7 +96,7 @@ def read_array(X: Any, *, held: RowStore, pad: Shape | None) -> Array:
     Blocks(X, name="X")  # raises if shape or dtype are wrong
     if "X" in held:
         X = _match("X", X, held["X"])
-    _check_no_infinity(X)
+    _check_finite("X", X, allow_nan=True)
     return X
 
 
@@ -302,34 +302,15 @@ def _label(name: str) -> str:
     return f"extra[{name.removeprefix(EXTRA)!r}]" if name.startswith(EXTRA) else name
 
 
-def _check_no_infinity(X: Array) -> None:
-    """Raise `DataError` naming row and column of an infinite value; NaN is a missing value."""
-    if is_sparse(X):
-        _check_finite("X", X)
+def _check_finite(name: str, array: Array, *, allow_nan: bool = False) -> None:
+    """Raise `DataError` if an array of floats holds an infinity or, unless allowed, NaN."""
+    if not (array.is_floating_point() if is_torch_array(array) else array.dtype.kind == "f"):
         return
-    if not (X.is_floating_point() if is_torch_array(X) else X.dtype.kind == "f"):
-        return
-    blocks = Blocks(X, name="X")
-    if blocks.has_finite_sum():
-        return
-    for part, block in blocks.read(blocks.dtype):
-        values = to_numpy(block)
-        if not np.isinf(values).any():
-            continue
-        row, column = (int(at[0]) for at in np.nonzero(np.isinf(values)))
-        place = ", ".join(str(int(k)) for k in np.unravel_index(column, tuple(X.shape[1:])))
-        raise DataError(
-            f"X holds an infinite value in row {part.start + row}, column {place}. Replace it, "
-            "for example by NaN, which counts as missing."
-        )
-
-
-def _check_finite(name: str, array: Array) -> None:
-    is_float = array.is_floating_point() if is_torch_array(array) else array.dtype.kind == "f"
-    if is_float and not is_sparse(array):
-        array = array.reshape(len(array), -1)
-    if is_float and array.shape[1]:
-        Blocks(array, name=name).check_finite()
+    rows = array if is_sparse(array) or array.ndim > 1 else array.reshape(-1, 1)
+    if 0 not in rows.shape:
+        blocks = Blocks(rows, name=name)
+        if not blocks.has_finite_sum():
+            blocks.check_finite(allow_nan=allow_nan and not blocks.sparse)
 
 
 def _check_target(config: Config, columns: Mapping[str, Array]) -> None:

@@ -116,12 +116,10 @@ class Passthrough(Column):
 
     @property
     def width(self) -> int:
-        """Zero."""
         return 0
 
     @classmethod
     def fits_float32(cls, kind: Any) -> bool:
-        """Return True: nothing is scored."""
         return True
 
     def encode(self, array: Any, find_nan: bool) -> None:
@@ -179,34 +177,28 @@ class Number(Column):
 
     @property
     def width(self) -> int:
-        """One, and one more for the indicator of missing values."""
         return 1 + self.missing
 
     @property
     def labels(self) -> list[str]:
-        """The column and its indicator."""
         return [self.name, f"{self.name} is missing"][: self.width]
 
     @property
     def offset(self) -> Floats:
-        """The shift in units of the scale, and nothing for the indicator."""
         offset = np.zeros(self.width)
         offset[0] = self.shift / self.scale
         return offset
 
     @property
     def scales(self) -> Floats:
-        """The scale, and one for the indicator."""
         return np.array([self.scale, 1.0])[: self.width]
 
     @property
     def is_indicator(self) -> NDArray[np.bool_]:
-        """All but the first."""
         return np.arange(self.width) > 0
 
     @classmethod
     def fits_float32(cls, kind: Any) -> bool:
-        """Whether the type has at most 24 significant bits."""
         import pyarrow.types as kinds
 
         is_small = kinds.is_float16(kind) or kinds.is_float32(kind) or kinds.is_boolean(kind)
@@ -221,7 +213,6 @@ class Number(Column):
         return fill_missing(values, self.shift)
 
     def fill(self, encoded: Any, part: slice, out: NDArray[Any]) -> None:
-        """Write z and the indicator."""
         self._write(encoded, part, out, self.shift)
 
     def _write(self, encoded: Any, part: slice, out: NDArray[Any], shift: float) -> None:
@@ -232,7 +223,6 @@ class Number(Column):
             out[1] = 0 if gone is None else gone[part]
 
     def row_beyond(self, encoded: Any, limit: float = np.inf) -> int | None:
-        """Return the first row with an absolute value of at least `limit`, or None."""
         return first_beyond(encoded[0], limit)
 
     def map_from(self, other: Column) -> Floats | None:
@@ -282,18 +272,15 @@ class Date(Number):
 
     @property
     def offset(self) -> Floats:
-        """Zero: dates have no natural origin."""
         return np.zeros(self.width)
 
     @property
     def scales(self) -> Floats:
-        """The scale in days, and one for the indicator."""
         days = self.scale * NANOSECONDS[self.unit] / NANOSECONDS["D"]
         return np.array([days, 1.0])[: self.width]
 
     @classmethod
     def fits_float32(cls, kind: Any) -> bool:
-        """Return False: ticks need more than 24 bits."""
         return False
 
     def encode(self, array: Any, find_nan: bool) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
@@ -313,7 +300,6 @@ class Date(Number):
         return values, gone
 
     def fill(self, encoded: Any, part: slice, out: NDArray[Any]) -> None:
-        """Write z and the indicator."""
         self._write(encoded, part, out, 0.0)
 
     def _tick_of(self, other: Number) -> float:
@@ -357,12 +343,10 @@ class Vector(Column):
 
     @property
     def width(self) -> int:
-        """The length of the lists."""
         return self.length
 
     @classmethod
     def fits_float32(cls, kind: Any) -> bool:
-        """Whether float32 holds its items."""
         return Number.fits_float32(kind.value_type)
 
     def encode(self, array: Any, find_nan: bool) -> NDArray[Any]:
@@ -383,11 +367,9 @@ class Vector(Column):
 
     @property
     def scales(self) -> Floats:
-        """The common scale."""
         return np.full(self.width, self.scale)
 
     def fill(self, encoded: Any, part: slice, out: NDArray[Any]) -> None:
-        """Write the numbers divided by the scale."""
         np.multiply(encoded[part].T, 1 / self.scale, out=out, casting="unsafe")
 
     def map_from(self, other: Column) -> Floats | None:
@@ -397,7 +379,6 @@ class Vector(Column):
         return np.eye(self.length, self.length + 1) * (other.scale / self.scale)
 
     def row_beyond(self, encoded: Any, limit: float = np.inf) -> int | None:
-        """Return the first row with an absolute value of at least `limit`, or None."""
         return first_beyond(encoded, limit)
 
 

@@ -150,23 +150,12 @@ class TableRows(Blocks):
         ((_, block),) = self.read(dtype, [part])
         return block
 
-    def check_finite(self) -> None:
+    def check_finite(self, *, allow_nan: bool = False) -> None:
         """Raise `DataError` with the first value that is infinite or too large to square."""
         with np.errstate(over="ignore", invalid="ignore"):
             if all(np.isfinite(np.vdot(Z, Z)) for _, Z in self.read(self.dtype)):
                 return
         raise self._encoder.explain_not_finite(self._batch, self.name, self._start)
-
-
-def leverage(
-    encoder: TableEncoder,
-    table: Any,
-    factor: Factor | Projected,
-    place: str = "rows",
-    start: int = 0,
-) -> Floats:
-    """Return the leverage score of each row of a table from a factor of rows z."""
-    return leverage_and_products(encoder, table, factor, None, place, start)[0]
 
 
 def leverage_and_products(

@@ -24,10 +24,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from olss.errors import DataError, FormatError, InputError, MissingExtraError
+from olss.errors import DataError, FormatError, InputError
 from olss.tables.frames import is_table, to_arrow
 from olss.tables.schema import conform, unify_schemas
 from olss.util.files import ARRAY_FILE_ERRORS
+from olss.util.object_storage import file_system
 
 FORMATS = {
     ".parquet": "parquet",
@@ -82,7 +83,7 @@ def _local(item: str) -> Iterator[Source]:
 
 def _remote(item: str) -> Iterator[Source]:
     with named(item):
-        fs, path = _file_system(item)
+        fs, path = file_system(item)
         if has_magic(path):
             paths = sorted(fs.glob(path))
         elif fs.isdir(path):
@@ -93,15 +94,6 @@ def _remote(item: str) -> Iterator[Source]:
             raise InputError(f"{item}: no file found. {_kinds()}")
         for found in paths:
             yield Source(fs.unstrip_protocol(found), _format(found), int(fs.info(found)["size"]))
-
-
-def _file_system(item: str) -> tuple[Any, str]:
-    fsspec = fsspec_module()
-    try:
-        fs, path = fsspec.core.url_to_fs(item)
-    except (ImportError, ValueError) as error:  # a further package is needed; no such protocol
-        raise InputError(f"{item}: cannot be opened ({error}).") from error
-    return fs, path
 
 
 def _wanted(path: Path) -> bool:
@@ -234,12 +226,15 @@ class Source:
 
     def open(self) -> Any:
         """Open for reading bytes."""
-        return open_address(self.place)
+        if "://" not in self.place:
+            return Path(self.place).open("rb")
+        fs, path = file_system(self.place)
+        return fs.open(path, "rb")
 
     def fingerprint(self) -> str:
         """Return a digest of all bytes; for a remote file, of its server's metadata."""
         if "://" in self.address:
-            fs, path = fsspec_module().core.url_to_fs(self.address)
+            fs, path = file_system(self.address)
             return f"remote {fs.ukey(path)}"
         # A CRC of every block and a digest of these: a third of the time of a digest of all bytes,
         # and no block can change unnoticed but by intent.
@@ -273,22 +268,6 @@ class Source:
                 f"{self.address} changed while it was read, so nothing was written. Run the same "
                 "command again when the file is complete."
             )
-
-
-def open_address(address: str) -> Any:
-    """Open a local file or an fsspec address for reading bytes."""
-    if "://" in address:
-        return fsspec_module().open(address, "rb").open()
-    return Path(address).open("rb")
-
-
-def fsspec_module() -> Any:
-    """Return fsspec, or raise `MissingExtraError`."""
-    try:
-        import fsspec
-    except ImportError as error:
-        raise MissingExtraError("fsspec", "dask", "reading from a URL") from error
-    return fsspec
 
 
 @contextmanager

@@ -57,7 +57,6 @@ class Text(Column):
         return numbers
 
     def fill(self, encoded: Any, part: slice, out: NDArray[Any]) -> None:
-        """Write zeros and ones."""
         codes = encoded[part]
         out[:] = 0
         out[codes, np.arange(len(codes))] = 1
@@ -83,12 +82,10 @@ class OneHot(Text):
 
     @property
     def width(self) -> int:
-        """One for each value and one for others."""
         return len(self.values) + 1
 
     @property
     def labels(self) -> list[str]:
-        """The column and each of its values."""
         return [f"{self.name} = {value!r}" for value in self.values] + [f"{self.name}, others"]
 
     def places(self, labels: Sequence[str | None]) -> list[int]:
@@ -115,12 +112,10 @@ class Hashed(Text):
 
     @property
     def width(self) -> int:
-        """The number of buckets."""
         return self.buckets
 
     @property
     def labels(self) -> list[str]:
-        """The column and the number of each bucket."""
         return [f"{self.name}, hash {i}" for i in range(self.buckets)]
 
     def map_from(self, other: Column) -> Floats | None:

@@ -51,7 +51,7 @@ def local_copy(address: str, *, changes: bool = True) -> Iterator[Path]:
             "because other stores offer no way to notice a second writer. Write a local file and "
             "copy it."
         )
-    fs, path = _file_system(address)
+    fs, path = file_system(address)
     with tempfile.TemporaryDirectory(prefix="olss-") as folder:
         local = Path(folder) / Path(path).name
         tag = _download(fs, path, local, address)
@@ -74,7 +74,7 @@ def local_copy(address: str, *, changes: bool = True) -> Iterator[Path]:
 
 def put(address: str, local: Path) -> None:
     """Replace an object by the content of a file, whatever it held before."""
-    fs, path = _file_system(address)
+    fs, path = file_system(address)
     _upload(fs, path, local, address, None, conditional=False)
 
 
@@ -108,16 +108,17 @@ def _state(path: Path) -> tuple[int, ...] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _file_system(address: str) -> tuple[Any, str]:
+def file_system(address: str) -> tuple[Any, str]:
+    """Return the fsspec file system of an address, and the path in it."""
     try:
         import fsspec
     except ImportError as error:
-        raise MissingExtraError("s3fs", "s3", "object storage") from error
+        raise MissingExtraError("fsspec", "s3", "reading from an address") from error
     try:
         return fsspec.core.url_to_fs(address)  # type: ignore[no-any-return]
-    except ImportError as error:
-        raise MissingExtraError("s3fs", "s3", "object storage") from error
-    except ValueError as error:
+    except (ImportError, ValueError) as error:  # a further package is needed; no such protocol
+        if isinstance(error, ImportError) and address.startswith(("s3:", "s3a:")):
+            raise MissingExtraError("s3fs", "s3", "object storage") from error
         raise InputError(f"{address}: cannot be opened ({error}).") from error
 
 
