@@ -206,10 +206,6 @@ class Chunk:
         """File and rows, for messages."""
         return f"{self.piece.place}, rows {self.rows[0]:,} to {self.rows[-1]:,}"
 
-    def target(self, context: ChunkContext) -> Any:
-        """Return the target as a table of one column; None without one."""
-        return None if context.target is None else self.table.select([context.target])
-
     def index(self, context: ChunkContext) -> Indices:
         """Return the positions of the rows in the stream."""
         number = self.piece.number
@@ -455,7 +451,7 @@ class _ChunkSampler:
             self._count_classes(store.get("y"), store["initial_weight"])
             self._enqueue(store)
             return
-        self._count_classes(chunk.target(context), np.ones(n))
+        self._count_classes(_split_target(context, chunk.table)[1], np.ones(n))
         candidates = _Candidates(context, chunk)
         priority = policy.priorities(candidates, self._rng)
         chosen, weight = np.arange(n), np.ones(n)
@@ -517,7 +513,7 @@ class _OnePassSampler(_ChunkSampler):
         """Ingest a chunk."""
         ones = np.ones(len(chunk.rows))
         self.moments = _add_moments(self._context, chunk, self.moments, ones)
-        self._count_classes(chunk.target(self._context), ones)
+        self._count_classes(_split_target(self._context, chunk.table)[1], ones)
         self._pending.append(_to_store(self._context, chunk))
         if sum(map(len, self._pending)) >= self.moments.columns:
             self._flush()

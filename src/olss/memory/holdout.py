@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 from olss.core.blocks import Blocks, is_arrow, to_numpy
 from olss.core.estimation import DAMPING, LEAST_FACTOR
+from olss.core.sampling import code_values, combine_codes
 from olss.errors import InputError
 from olss.memory.config import Config
 from olss.memory.policies import Reservoir
 from olss.memory.rows import Floats, Indices, RowStore
 from olss.memory.state import State
-from olss.memory.strata import code_values, combine_codes, rows_column, scale_counts
+from olss.memory.strata import rows_column, scale_counts
 from olss.tables.schema import arrow_array, numpy_array, value_type
 
 Hashes = NDArray[np.uint64]

@@ -6,11 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import is_arrow, to_numpy
+from olss.core.sampling import code_values
 from olss.memory.config import Config
 from olss.memory.encoder import Encoder
 from olss.memory.rows import Array, Indices, RowStore
 from olss.memory.state import State
-from olss.memory.strata import code_values, keys_of
+from olss.memory.strata import keys_of
 from olss.tables.class_labels import class_labels
 
 COMPARISONS = 1 << 22  # cosines held in memory at a time
