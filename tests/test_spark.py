@@ -258,3 +258,12 @@ def test_what_cannot_be_done_is_said(spark):
         olss.spark.sketch(df, 0)
     with pytest.raises(olss.DataError, match="no rows"):
         olss.spark.sketch(df.limit(0), 10)
+
+
+def test_errors_of_executors_are_our_own_in_one_line(spark):
+    frame = rows(300)
+    frame.loc[200, "price"] = np.nan
+    df = spark.createDataFrame(frame).coalesce(1)
+    with pytest.raises(olss.DataError, match=r"partition 0.*'price'.*missing") as error:
+        olss.spark.sketch(df, 10, target="price", policy="reservoir")
+    assert "\n" not in str(error.value)

@@ -9,7 +9,9 @@ numbers alone. A task that is retried, or run twice by speculation, therefore ch
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -81,15 +83,28 @@ def sketch(
         )
     if config.forgets and config.time is None:
         raise InputError("half_life and window count rows, and a DataFrame has no order: set time.")
-    schema = df.limit(0).toArrow().schema
-    sample = _Piece.of(0, _read_sample(df))
-    found = Inputs(schema, ((SOURCE, ""),), (sample,), ordered=False)
-    state = sample_inputs(job, found, _SparkEngine(df), Ticker(None))
+    with _explain():
+        schema = df.limit(0).toArrow().schema
+        sample = _Piece.of(0, _read_sample(df))
+        found = Inputs(schema, ((SOURCE, ""),), (sample,), ordered=False)
+        state = sample_inputs(job, found, _SparkEngine(df), Ticker(None))
     rows = RowStore({name: state.rows[name] for name in state.rows if name not in ORIGIN})
     if task is None:
         rows = rows.with_columns({"task": np.zeros(len(rows), dtype=np.int64)})
         state = state.replace(task=0)
     return create_sketch(config, state.replace(rows=rows, files=(), runs=0))
+
+
+@contextmanager
+def _explain() -> Iterator[None]:
+    """Raise an error of ours from an executor, which Spark wraps in its own, as `DataError`."""
+    try:
+        yield
+    except Exception as error:
+        ours = re.search(r"^olss\.errors\.\w+: (.+)", str(error), re.MULTILINE)
+        if ours is None:
+            raise
+        raise DataError(ours[1]) from error
 
 
 @dataclass(frozen=True)

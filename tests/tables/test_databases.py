@@ -214,6 +214,18 @@ def test_a_query_that_fails_leaves_the_file_as_it_was(server, query, words, tmp_
     assert out.read_bytes() == before
 
 
+def test_arrays_of_numbers_are_vectors(server, tmp_path):
+    fill_postgresql(server, rows())
+    query = "select id, array[x, x * x]::real[] as vector from orders"
+    summary = compress(
+        server, query=query, into=tmp_path / "out.parquet", size=50, exclude=["id"], seed=0
+    )
+    assert summary.columns == [
+        ("id", "passthrough", "not asked for"),
+        ("vector", "vector", "2 numbers"),
+    ]
+
+
 def test_a_connection_lost_in_the_second_pass_leaves_nothing(server, tmp_path):
     import adbc_driver_postgresql.dbapi as driver
 
