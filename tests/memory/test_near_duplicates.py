@@ -6,8 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 import olss
+from olss.cli import app
 from olss.memory.near_duplicates import find_leaders
 
 KINDS, DIMENSION, ROWS = 300, 16, 3_000
@@ -145,6 +147,10 @@ def test_files_of_embeddings(stream, passes, tmp_path):
     assert largest_cosine(np.stack(sketch.X["vector"].to_numpy())) < 0.97
     assert len(set(sketch.X["kind"].to_pylist())) == 60
     assert abs(sketch.weight.sum() / ROWS - 1) < 0.25
+    command = ["compress", str(tmp_path / "texts.parquet"), "--into", str(tmp_path / "b.parquet")]
+    command += ["--size", "60", "--columns", "vector", "--near-duplicates", "0.97", "--seed", "0"]
+    assert CliRunner().invoke(app, [*command, "--passes", str(passes)]).exit_code == 0
+    assert np.array_equal(olss.Sketch.load(tmp_path / "b.parquet").index, sketch.index)
     frame = olss.Sketch(60, "reservoir", columns=["vector"], near_duplicates=0.97, seed=0)
     frame.update(table)
     assert len(set(frame.X["kind"].to_pylist())) == 60

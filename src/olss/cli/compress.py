@@ -142,7 +142,8 @@ def _compress(
     """
     from olss.files.compress import compress
 
-    for name in ("scores", "half_life", "window", "strata_share", "min_rows", "bins"):
+    numbers = ("scores", "half_life", "window", "strata_share", "min_rows", "bins", "holdout")
+    for name in (*numbers, "near_duplicates"):
         settings[name] = _parse_number(settings[name])
     settings["columns"] = _parse_columns(settings["columns"])
     for name in ("exclude", "strata"):
