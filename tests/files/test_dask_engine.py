@@ -12,10 +12,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LinearRegression
 
 import olss.files.chunks
 from olss.errors import InputError
 from olss.files import compress, inspect
+from olss.sketch import Sketch
 
 distributed = pytest.importorskip("distributed")
 
@@ -68,6 +71,29 @@ def test_a_cluster_draws_the_rows_of_one_machine(data, cluster, tmp_path, policy
             )
     pd.testing.assert_frame_equal(rows(here), rows(there), rtol=1e-9)
     assert inspect(there).description.seen == 140_000
+
+
+def test_models_of_a_cluster_run_equal_scikit_learn_on_all_rows(data, cluster, tmp_path):
+    """Two runs on a cluster, the second with the files of the first ignored."""
+    out = tmp_path / "out.parquet"
+    for files in ("part[012].parquet", "part*.parquet"):
+        compress(
+            f"{data}/{files}",
+            into=out,
+            size=100,
+            target="f",
+            scheduler=cluster.scheduler_address,
+        )
+    frame = pd.concat(pd.read_parquet(path) for path in sorted(data.glob("*.parquet")))
+    X, y, sketch = frame[list("abcde")].to_numpy(), frame["f"].to_numpy(), Sketch.load(out)
+    full, model = LinearRegression().fit(X, y), sketch.linear_model(kind="least-squares")
+    np.testing.assert_allclose(model.coef[:, 0], full.coef_, rtol=1e-8)
+    np.testing.assert_allclose(model.intercept[0], full.intercept_, rtol=1e-8)
+    assert model.r2 == pytest.approx(full.score(X, y), rel=1e-8)
+    components = sketch.moments.pca(2)
+    pca = PCA(2).fit(X)
+    np.testing.assert_allclose(components.variance, pca.explained_variance_, rtol=1e-8)
+    np.testing.assert_allclose(abs(components.components), abs(pca.components_), rtol=1e-6)
 
 
 def test_a_worker_that_dies_changes_nothing(data, cluster, tmp_path):
