@@ -190,7 +190,8 @@ class Sketch(KeptRows):
         pandas frames: whether to keep the index, as columns.
     moments : bool, optional
         Whether to keep the Gram matrix of everything seen, which `error` needs. By default it is
-        kept where the policy scores by it: ``"weighted"`` without a feature map.
+        kept where the policy scores by it: ``"weighted"`` without a feature map. With one, ``True``
+        declares that the map is frozen: certificate and exact models are then of its features.
     replicates : int
         How many columns of replicate weights, ``olss_rep_001`` and so on, `save` writes beside the
         rows, for standard errors in other programs; see `replicate_weights`.
@@ -384,11 +385,19 @@ class Sketch(KeptRows):
 
     @property
     def features(self) -> Callable[[Array], Array] | None:
-        """The feature map; may be set, to continue a loaded sketch with a custom one."""
+        """The feature map; may be set, to continue a loaded sketch with a custom one.
+
+        With ``moments=True`` it must be the function that the sketch began with.
+        """
         return self._config.features
 
     @features.setter
     def features(self, features: Callable[[Array], Array] | None) -> None:
+        if self._config.moments and self.seen and (features is None) != (self.features is None):
+            raise InputError(
+                "features cannot be set or removed once moments are kept of other columns; begin a "
+                "new sketch."
+            )
         self._reconfigure(
             self._config.replace(features=features),
             lambda state: state.replace(encoder=replace(state.encoder, features=features)),
@@ -834,8 +843,8 @@ class Sketch(KeptRows):
         if state.moments is None:
             raise InputError(
                 "error needs the moments of everything seen, which this sketch does not know: it "
-                "keeps none (create it with moments=True; not supported with features=), or was "
-                "merged with a sketch that encoded its columns differently."
+                "keeps none (create it with moments=True; with features=, that says the map never "
+                "changes), or was merged with a sketch that encoded its columns differently."
             )
         up_to_scale = not self.policy.mergeable
         X, weight, encoder = state.rows["X"], state.rows["weight"], state.encoder

@@ -304,6 +304,32 @@ def test_the_certificate_covers_the_target():
     assert 1 <= ratio <= (1 + e) / (1 - e)
 
 
+def test_models_of_frozen_features(tmp_path):
+    X, y, _ = rows()
+    W = np.random.default_rng(4).standard_normal((D, 40))
+
+    def features(X):
+        return np.maximum(X @ W, 0.0)
+
+    Z = features(X)
+    sketch = sketch_of(X, y, features=features, moments=True)
+    full = LinearRegression().fit(Z, y)
+    model = sketch.linear_model(kind="least-squares")
+    assert_allclose(model.predict(X[:99]), full.predict(Z[:99]), rtol=1e-8)
+    assert sketch.error().directions == 40
+    sketch.save(tmp_path / "sketch.parquet")
+    loaded = olss.Sketch.load(tmp_path / "sketch.parquet", features=features)
+    assert_allclose(loaded.update(X, y).linear_model().r2, model.r2, rtol=1e-4)
+    with pytest.raises(InputError, match="features"):
+        loaded.features = None
+    late = sketch_of(
+        X, y > 60, size=1_000, batches=10, merged=False, features=features, moments=True
+    )
+    assert (late.linear_model().predict(X) == (y > 60)).mean() > 0.9
+    with pytest.raises(InputError, match="moments"):
+        olss.Sketch(50, features=features).update(X, y).linear_model()
+
+
 def test_a_model_prints_and_becomes_json():
     X, y, _ = rows(n=500)
     model = olss.Sketch(50, seed=0).update(X, y).linear_model()

@@ -146,7 +146,6 @@ def test_files_obey_it_too(policy, tmp_path, monkeypatch):
         ({"half_life": 9, "policy": "balanced"}, "half_life"),
         ({"time": "day"}, "give one of them"),
         ({"window": 0}, "window"),
-        ({"features": abs, "moments": True}, "moments"),
     ],
 )
 def test_what_cannot_be_is_said(options, says):

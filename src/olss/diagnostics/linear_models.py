@@ -326,8 +326,8 @@ def describe_design(
     if seen is None:
         raise InputError(
             "linear models and moments need the moments of everything seen, which this sketch does "
-            "not know: it keeps none (create it with moments=True; not supported with features=), "
-            "or was merged with a sketch that encoded its columns differently."
+            "not know: it keeps none (create it with moments=True; with features=, that says the "
+            "map never changes), or was merged with a sketch that encoded its columns differently."
         )
     if seen.total is None:
         raise InputError(

@@ -224,7 +224,7 @@ class Config:
     moments: bool | None = _setting(
         None,
         checks.boolean,
-        "Keep the Gram matrix of everything seen, which the certificate needs.",
+        "Keep the moments of everything seen, which the certificate and exact models need.",
     )
     replicates: int = _setting(
         0,
@@ -306,16 +306,16 @@ class Config:
                 "replicates needs known inclusion probabilities, which policy "
                 f"{self.policy.name!r} does not have; use 'weighted' or 'reservoir'."
             )
-        if self.moments and self.features is not None:
-            raise InputError("moments=True is not supported with features=.")
         if self.near_duplicates is not None and self.window is not None:
             raise InputError("near_duplicates is not supported with window=; use half_life=.")
         self._check_strata()
         self._check_sides()
         if self.glm is not None:
-            if self.features is not None or self.window is not None or self.moments is False:
+            changes = self.features is not None and not self.moments
+            if changes or self.window is not None or self.moments is False:
                 raise InputError(
-                    f"glm={self.glm!r} is not supported with features=, window= or moments=False."
+                    f"glm={self.glm!r} is not supported with window= or moments=False, and with "
+                    "features= needs moments=True: a map that never changes."
                 )
             if not self.policy.mergeable:
                 raise InputError(

@@ -358,11 +358,11 @@ def shrink(config: Config, state: State) -> State:
 def keeps_moments(config: Config, state: State) -> bool:
     """Return whether a sketch keeps the moments of everything seen.
 
-    It does where its policy scores by them, or on request; but not of a feature map, which may
-    change.
+    It does where its policy scores by them, or on request; of a feature map on request only,
+    because it may change.
     """
     if config.features is not None:
-        return False
+        return bool(config.moments)
     if config.moments is None:
         wanted = config.policy.leverage_scope == "seen" or config.glm is not None
         return state.moments is not None or wanted
