@@ -327,7 +327,7 @@ def _check_shape(source: Any, name: str) -> None:
 
 def _work_dtype(source: Any, name: str) -> type:
     """Return float32 for dtypes that it holds well enough, else float64."""
-    found = _float_for(source.dtype)
+    found = _float_for(type(source.dtype), source.dtype)
     if found is None:
         raise DataError(
             f"{name} must hold real numbers, found dtype {source.dtype}. "
@@ -337,8 +337,11 @@ def _work_dtype(source: Any, name: str) -> type:
 
 
 @cache  # the name of a dtype takes as long as a sum of a thousand numbers
-def _float_for(dtype: Any) -> type | None:
-    """Return the float type for numbers of this dtype, of any library; None if there is none."""
+def _float_for(library: type, dtype: Any) -> type | None:
+    """Return the float type for numbers of this dtype, of any library; None if there is none.
+
+    Dtypes of different libraries must not be compared, so their type comes first in the key.
+    """
     name = str(dtype).rpartition(".")[2]
     if name in ("float32", "float16", "bfloat16", "uint8", "int8", "int16", "uint16", "bool"):
         return np.float32
