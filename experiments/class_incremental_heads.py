@@ -1,4 +1,6 @@
-"""One net and memory under every head, on validation rows of the first tasks.
+"""One net and buffer under many heads, on validation rows of the first tasks.
+
+Only the nearest mean, the discriminant and the product are in olss; the other heads are defined here.
 
     python experiments/class_incremental_heads.py
     python experiments/class_incremental_heads.py --tasks 6 --rows 1250 --epochs 2 \
@@ -20,23 +22,107 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn import functional
 
 from olss.learn import heads, recipe
-from olss.learn.heads import Head
-from olss.learn.model import score_answers
+from olss.learn.heads import Discriminant, FittedHead, Head, NearestMean, Product
+from olss.learn.model import Model, score_answers
 from olss.streams import incremental
 
 
-def by_leverage(name: str, power: float) -> Head:
+class Linear(FittedHead):
+    """A head that is linear in features of length one."""
+
+    def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
+        return functional.normalize(hidden) @ self.weight.T + self.bias
+
+
+class Ridge(Linear):
+    """Ridge regression of class indicators, as a multiple of the mean square of the features."""
+
+    ridge = 0.1
+
+    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
+        weight = heads.class_weights(labels)[:, None]
+        unit = functional.normalize(hidden)
+        targets = functional.one_hot(labels, model.out).to(unit)
+        center, share = (weight * unit).sum(0), (weight * targets).sum(0)
+        H = unit - center
+        gram = H.T @ (weight * H)
+        gram.diagonal().add_(self.ridge * gram.diagonal().mean() + 1e-12)
+        self.weight = torch.linalg.solve(gram, H.T @ (weight * (targets - share))).T
+        self.bias = share - self.weight @ center
+
+
+class Logistic(Linear):
+    """Logistic regression with a small penalty, by L-BFGS."""
+
+    decay = 1e-4
+
+    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
+        absent = torch.bincount(labels, minlength=model.out) == 0
+        unit, rows = functional.normalize(hidden), heads.class_weights(labels)
+        weight = unit.new_zeros((model.out, unit.shape[1])).requires_grad_()
+        bias = unit.new_zeros(model.out).requires_grad_()
+
+        def loss() -> Tensor:
+            scores = (unit @ weight.T + bias).masked_fill(absent, -torch.inf)
+            losses = functional.cross_entropy(scores, labels, reduction="none")
+            return (rows * losses).sum() + 0.5 * self.decay * weight.square().sum()
+
+        heads.minimize(loss, [weight, bias])
+        self.weight, self.bias = weight.detach(), bias.detach()
+
+
+class WeightAligned(FittedHead):
+    """The net with the weights of new classes made as long as the old ones (Zhao et al. 2020)."""
+
+    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
+        layer = model.net[-1]
+        norms = layer.weight.detach()[: model.out].double().norm(dim=1)
+        new = model.mask.table[-1]
+        old = model.mask.seen & ~new
+        self.factor, self.bias = torch.ones_like(norms), layer.bias.detach()[: model.out].double()
+        if old.any():
+            self.factor[new] = norms[old].mean() / norms[new].mean()
+
+    def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
+        return (outputs - self.bias) * self.factor + self.bias
+
+
+class BiasCorrected(FittedHead):
+    """The net with a scale and a bias for new classes, fitted on the buffer (Wu et al. 2019)."""
+
+    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
+        self.new = model.mask.table[-1]
+        fitted = torch.tensor([1.0, 0.0], dtype=outputs.dtype)
+        if (model.mask.seen & ~self.new).any():
+            rows = heads.class_weights(labels)
+
+            def loss() -> Tensor:
+                scores = model.mask.apply(self.correct(outputs, fitted), None)
+                losses = functional.cross_entropy(scores, labels, reduction="none")
+                return (rows * losses).sum()
+
+            heads.minimize(loss, [fitted.requires_grad_()])
+        self.scale_bias = fitted.detach()
+
+    def correct(self, outputs: Tensor, scale_bias: Tensor) -> Tensor:
+        return torch.where(self.new, outputs * scale_bias[0] + scale_bias[1], outputs)
+
+    def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
+        return self.correct(outputs, self.scale_bias)
+
+
+def by_leverage(kind: type[Head], power: float) -> Head:
     """Return a head whose rows count by a power of their leverage among remembered features.
 
     Classes go on counting alike.
     """
 
-    class Weighted(heads.HEADS[name]):  # type: ignore[misc]
+    class Weighted(kind):  # type: ignore[misc]
         def learn(self, model: object, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
-            rows = normalize(hidden)
+            rows = functional.normalize(hidden)
             gram = rows.T @ rows
             gram.diagonal().add_(1e-3 * gram.diagonal().mean())
             weight = (rows * torch.linalg.solve(gram, rows.T).T).sum(1) ** power
@@ -48,15 +134,21 @@ def by_leverage(name: str, power: float) -> Head:
     return Weighted()
 
 
-COMPARED = {name: heads.HEADS[name]() for name in ("seen", "nearest-mean", "ridge", "discriminant")}
-COMPARED |= {name: heads.HEADS[name]() for name in ("logistic", "weight-aligned", "bias-corrected")}
-COMPARED["discriminant 0.3"] = heads.HEADS["discriminant"](shrinkage=0.3)
-COMPARED["product"] = heads.HEADS["product"]()
-COMPARED["discriminant, stages"] = heads.HEADS["discriminant"](head_layers="stages")
-COMPARED["product, stages"] = heads.HEADS["product"](head_layers="stages")
-COMPARED |= {
-    f"{name}, leverage^{power}": by_leverage(name, power)
-    for name in ("ridge", "discriminant", "logistic")
+COMPARED = {
+    "seen": Head(),
+    "nearest-mean": NearestMean(),
+    "ridge": Ridge(),
+    "discriminant": Discriminant(),
+    "logistic": Logistic(),
+    "weight-aligned": WeightAligned(),
+    "bias-corrected": BiasCorrected(),
+    "discriminant 0.3": Discriminant(shrinkage=0.3),
+    "product": Product(),
+    "discriminant, stages": Discriminant(head_layers="stages"),
+    "product, stages": Product(head_layers="stages"),
+} | {
+    f"{kind.__name__.lower()}, leverage^{power}": by_leverage(kind, power)
+    for kind in (Ridge, Discriminant, Logistic)
     for power in (1, -1)
 }
 

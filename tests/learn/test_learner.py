@@ -536,15 +536,6 @@ def test_nets_of_ones_own_get_images_as_they_are_in_memory():
     assert learner.predict(images.X).shape == (40,)
 
 
-def test_weight_aligning_refuses_nets_that_change_what_their_last_layer_gives():
-    tasks = class_stream(2)
-    ends = nn.Sequential(nn.Linear(tasks[0].X.shape[1], 4), nn.LogSoftmax(1))
-    learner = recipe("er", net=ends, size=20, head="weight-aligned")
-    learner.start(range(4))
-    with pytest.raises(InputError, match="head='weight-aligned'"):
-        learner.fit_task(tasks[0])
-
-
 def test_distillation_beside_er_ace_counts_as_asked():
     """The labels' two means count 1 each, and distillation alpha, in a mean of all."""
     learner = recipe("er-ace+der++", net="mlp-16", batch=20, size=40, alpha=0.5)

@@ -9,19 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from olss.errors import InputError
 from olss.learn.model import COMPETING, Model
-from olss.learn.nets import last_linear
 from olss.learn.training import Examples
 from olss.util import checks
 
-__all__ = [
-    "HEADS", "BiasCorrected", "Discriminant", "FittedHead", "Head", "Logistic", "NearestMean",
-    "Product", "Ridge", "WeightAligned",
-]  # fmt: skip
+__all__ = ["HEADS", "Discriminant", "FittedHead", "Head", "NearestMean", "Product"]
 
 FOLDS = 5
 
@@ -64,13 +59,13 @@ class FittedHead(Head):
     """
 
     needs_buffer = True
+    answered_by = "a fitted head"  # for `protocol`
     labels: Tensor | None = None
 
     def __init__(self, head_layers: str = "last") -> None:
         super().__init__("seen")
         self.layers = checks.choice("head_layers", head_layers, ("last", "stages"))
-        kind = (type(self).__doc__ or "").split(".")[0].split(" (")[0].lower()
-        self.protocol = f"{self.protocol}, answered by {kind}"
+        self.protocol = f"{self.protocol}, answered by {self.answered_by}"
 
     def fit(self, model: Model, held: Examples | None) -> None:
         """Fit the head to the rows of the buffer as the net sees them."""
@@ -127,11 +122,10 @@ def minimize(loss: Callable[[], Tensor], values: list[Tensor], steps: int = 200)
         optimizer.step(closure)  # type: ignore[no-untyped-call]
 
 
-# ---------------------------------------------------------------------- on the net's features
-
-
 class NearestMean(FittedHead):
     """The nearest mean of remembered rows (Rebuffi et al. 2017)."""
+
+    answered_by = "the nearest mean of remembered rows"
 
     def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
         """Store the features."""
@@ -143,48 +137,7 @@ class NearestMean(FittedHead):
         return nearest_mean(hidden, self.remembered, self.labels, self.classes)
 
 
-class _Linear(FittedHead):
-    """Linear in features of length one."""
-
-    weight: Tensor
-    bias: Tensor
-
-    def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
-        """Return ``W h + b``."""
-        return functional.normalize(hidden) @ self.weight.T + self.bias
-
-
-class Ridge(_Linear):
-    """Ridge regression on remembered rows.
-
-    Regresses class indicators on features of length one, with an intercept:
-    ``W = Y' D H (H' D H + lambda I)^-1``, H centered, D giving each class the same weight. It
-    uses the buffer's Gram matrix in feature space, like leverage.
-
-    Parameters
-    ----------
-    ridge : float
-        lambda, as a multiple of the mean of the diagonal of ``H' D H``.
-    """
-
-    def __init__(self, ridge: float = 0.1, head_layers: str = "last") -> None:
-        super().__init__(head_layers)
-        self.ridge = checks.number("ridge", ridge, above=0)
-
-    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
-        """Solve for the weights."""
-        weight = class_weights(labels)[:, None]
-        unit = functional.normalize(hidden)
-        targets = functional.one_hot(labels, model.out).to(unit)
-        center, share = (weight * unit).sum(0), (weight * targets).sum(0)
-        H = unit - center
-        gram = H.T @ (weight * H)
-        gram.diagonal().add_(self.ridge * gram.diagonal().mean() + 1e-12)
-        self.weight = torch.linalg.solve(gram, H.T @ (weight * (targets - share))).T
-        self.bias = share - self.weight @ center
-
-
-class Discriminant(_Linear):
+class Discriminant(FittedHead):
     """The linear discriminant of remembered rows.
 
     Classes are modeled as Gaussian with their own means and one covariance S, shrunk:
@@ -197,6 +150,8 @@ class Discriminant(_Linear):
         From 0, the covariance as it is, to 1, the nearest mean.
     """
 
+    answered_by = "the linear discriminant of remembered rows"
+
     def __init__(self, shrinkage: float = 0.1, head_layers: str = "last") -> None:
         super().__init__(head_layers)
         self.shrinkage = checks.fraction("shrinkage", shrinkage)
@@ -204,6 +159,10 @@ class Discriminant(_Linear):
     def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
         """Compute the means and the covariance around them."""
         self.weight, self.bias = self._solve(functional.normalize(hidden), labels, model.out)
+
+    def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
+        """Return ``W h + b`` for features h scaled to length one."""
+        return functional.normalize(hidden) @ self.weight.T + self.bias
 
     def _solve(self, unit: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
         """Return the weights (c, k) and biases (c,) for features of length one."""
@@ -230,6 +189,8 @@ class Product(Discriminant):
     with few the net.
     """
 
+    answered_by = f"the product of the net's softmax and {Discriminant.answered_by}"
+
     def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
         """Fit the discriminant and its sharpness."""
         super().learn(model, hidden, outputs, labels)
@@ -248,33 +209,6 @@ class Product(Discriminant):
     def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
         """Return ``z + sharpness d``."""
         return outputs + self.sharpness * super().scores(hidden, outputs)
-
-
-class Logistic(_Linear):
-    """Logistic regression on remembered rows.
-
-    Minimizes the mean cross-entropy, each class counting alike, plus
-    ``logistic_decay / 2 |W|^2`` over features of length one; convex, solved by L-BFGS.
-    """
-
-    def __init__(self, logistic_decay: float = 1e-4, head_layers: str = "last") -> None:
-        super().__init__(head_layers)
-        self.decay = checks.number("logistic_decay", logistic_decay, above=0)
-
-    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
-        """Solve for the weights."""
-        absent = torch.bincount(labels, minlength=model.out) == 0
-        unit, rows = functional.normalize(hidden), class_weights(labels)
-        weight = unit.new_zeros((model.out, unit.shape[1])).requires_grad_()
-        bias = unit.new_zeros(model.out).requires_grad_()
-
-        def loss() -> Tensor:
-            scores = (unit @ weight.T + bias).masked_fill(absent, -torch.inf)
-            losses = functional.cross_entropy(scores, labels, reduction="none")
-            return (rows * losses).sum() + 0.5 * self.decay * weight.square().sum()
-
-        minimize(loss, [weight, bias])
-        self.weight, self.bias = weight.detach(), bias.detach()
 
 
 def nearest_mean(features: Tensor, remembered: Tensor, labels: Tensor, classes: int) -> Tensor:
@@ -320,89 +254,9 @@ def _rank_in_class(labels: Tensor) -> Tensor:
     return rank
 
 
-# ---------------------------------------------------------------------- on the net's outputs
-
-
-class WeightAligned(FittedHead):
-    """The net with the weights of new classes made as long as the old ones (Zhao et al. 2020).
-
-    The outputs of the newest task's classes are scaled by the mean norm of the old classes'
-    weights in the last layer over that of the new ones; biases stay.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
-        """Compare the lengths of the weights."""
-        layer = self._output_layer(model)
-        norms = layer.weight.detach()[: model.out].double().norm(dim=1)
-        new = model.mask.table[-1]
-        old = model.mask.seen & ~new
-        self.factor, self.bias = torch.ones_like(norms), torch.zeros_like(norms)
-        if layer.bias is not None:
-            self.bias = layer.bias.detach()[: model.out].double()
-        if old.any():
-            self.factor[new] = norms[old].mean() / norms[new].mean().clamp(min=1e-12)
-
-    @torch.no_grad()
-    def _output_layer(self, model: Model) -> nn.Linear:
-        """Return the layer whose outputs are the net's."""
-        x = model.inputs(torch.zeros((2, *(model.shape or ())), device=model.device))
-        layer, _, own, outputs = last_linear(model.net, model.net, x)
-        if own.shape != outputs.shape or not torch.equal(own, outputs):
-            raise InputError(
-                "head='weight-aligned' scales the outputs of the net's last linear layer, but this "
-                "net changes them afterwards. Use a net that ends with that layer."
-            )
-        return layer
-
-    def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
-        """Return the outputs with those of new classes scaled."""
-        return (outputs - self.bias) * self.factor + self.bias
-
-
-class BiasCorrected(FittedHead):
-    """The net with a scale and a bias for new classes, fitted on remembered rows (Wu et al. 2019).
-
-    ``a z_c + b`` for the classes c of the newest task, z_c for the others; a and b minimize the
-    cross-entropy of the rows of the buffer, each class counting alike.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
-        """Fit the scale and the bias."""
-        self.new = model.mask.table[-1]
-        self.scale_bias = torch.tensor([1.0, 0.0], dtype=outputs.dtype, device=outputs.device)
-        if not (model.mask.seen & ~self.new).any():
-            return
-        rows, fitted = class_weights(labels), self.scale_bias.clone().requires_grad_()
-
-        def loss() -> Tensor:
-            scores = model.mask.apply(self._correct(outputs, fitted), None)
-            losses = functional.cross_entropy(scores, labels, reduction="none")
-            return (rows * losses).sum()
-
-        minimize(loss, [fitted])
-        self.scale_bias = fitted.detach()
-
-    def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
-        """Return the outputs with those of new classes corrected."""
-        return self._correct(outputs, self.scale_bias)
-
-    def _correct(self, outputs: Tensor, scale_bias: Tensor) -> Tensor:
-        return torch.where(self.new, outputs * scale_bias[0] + scale_bias[1], outputs)
-
-
 HEADS: dict[str, Callable[..., Head]] = {
     **dict.fromkeys(COMPETING, Head),
     "nearest-mean": NearestMean,
-    "ridge": Ridge,
     "discriminant": Discriminant,
     "product": Product,
-    "logistic": Logistic,
-    "weight-aligned": WeightAligned,
-    "bias-corrected": BiasCorrected,
 }

@@ -166,27 +166,18 @@ def forward_hooks(modules: Iterable[nn.Module], hook: Callable[..., Any], **opti
             handle.remove()
 
 
-def last_linear(
-    net: nn.Module, forward: Forward, x: Tensor
-) -> tuple[nn.Linear, Tensor, Tensor, Tensor]:
-    """Return the `nn.Linear` that is called last, its input and output, and ``forward(x)``."""
-    calls: list[tuple[nn.Linear, Tensor, Tensor]] = []
+def penultimate_features(net: nn.Module, forward: Forward, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the input of the `nn.Linear` called last, (n, k), and ``forward(x)``."""
+    hidden: list[Tensor] = []
 
-    def note(module: nn.Module, inputs: Any, output: Tensor) -> None:
-        assert isinstance(module, nn.Linear)
-        calls[:] = [(module, inputs[0], output)]
+    def note(_module: nn.Module, inputs: Any, _output: Tensor) -> None:
+        hidden[:] = inputs
 
     with forward_hooks((m for m in net.modules() if isinstance(m, nn.Linear)), note):
         outputs = forward(x)
-    if not calls:
+    if not hidden:
         raise InputError("The net has no nn.Linear layer, so it has no penultimate features.")
-    return *calls[0], outputs
-
-
-def penultimate_features(net: nn.Module, forward: Forward, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the input of the last linear layer, (n, k), and ``forward(x)``."""
-    _, hidden, _, outputs = last_linear(net, forward, x)
-    return hidden.flatten(1), outputs
+    return hidden[0].flatten(1), outputs
 
 
 def stage_features(net: nn.Module, forward: Forward, x: Tensor) -> tuple[Tensor, Tensor]:
