@@ -1,6 +1,6 @@
 """One net and buffer under many heads, on validation rows of the first tasks.
 
-Only the nearest mean, the discriminant and the product are in olss; the other heads are defined here.
+Only the nearest mean, the discriminant and the product are in olss; the others are defined here.
 
     python experiments/class_incremental_heads.py
     python experiments/class_incremental_heads.py --tasks 6 --rows 1250 --epochs 2 \

@@ -73,14 +73,7 @@ class SketchBuffer(ExemplarsBuffer):  # type: ignore[misc]
         self.update_from_dataset(exp.dataset, task=exp.current_experience)
 
     def update_from_dataset(self, new_data: Any, task: int | str | None = None) -> None:
-        """Take in the rows of a data set.
-
-        Parameters
-        ----------
-        new_data : AvalancheDataset
-        task : int or str, optional
-            The task they belong to. Not given: the last one.
-        """
+        """Take in the rows of a data set."""
         before, seen = self._index(), self.sketch.seen
         self.sketch.update(*_rows(new_data), task=task).flush()  # a row not held is gone
         new = np.arange(seen, self.sketch.seen)

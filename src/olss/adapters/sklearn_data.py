@@ -40,25 +40,14 @@ FLOATS = (np.float64, np.float32)  # what scikit-learn converts other numbers to
 
 @dataclass(frozen=True)
 class Batch:
-    """The rows of one call, with their targets and other columns.
-
-    Attributes
-    ----------
-    X : array, sparse rows or frame
-    y : array or None
-    weight : array (n,) or None
-    task : int, str, array of them or None
-    extra : mapping of str to array, or None
-    name : str
-        Name of the target in a sketch of frames.
-    """
+    """The rows of one call, with their targets and other columns."""
 
     X: Any
     y: Array | None
     weight: Array | None = None
     task: Any = None
     extra: Mapping[str, Any] | None = None
-    name: str = "y"
+    name: str = "y"  # name of the target in a sketch of frames
 
     def update(self, sketch: Sketch) -> None:
         """Update a sketch with these rows."""
@@ -127,18 +116,7 @@ def check_rows(model: BaseEstimator, X: Any, y: Any = "no_validation", **options
 def check_pair(
     model: Any, X: Any, y: Any, *, first: bool, numeric: bool = False, multi_output: bool = False
 ) -> tuple[Any, Array]:
-    """Return rows and targets to learn, or raise if they do not match earlier ones.
-
-    Parameters
-    ----------
-    model : estimator
-        Its tags say whether NaN and sparse rows are allowed; gets `n_features_in_`.
-    X, y : rows and targets
-    first : bool
-        Whether these are the first rows.
-    numeric, multi_output : bool
-        Whether targets are numbers, and may be several per row.
-    """
+    """Return rows and targets to learn, or raise if they do not match earlier ones."""
     y = _to_array(y)
     _check_no_missing(y)
     options = {"multi_output": multi_output, "y_numeric": numeric}

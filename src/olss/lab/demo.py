@@ -57,17 +57,7 @@ averaged over all tasks, on task 1 and on the newest task.
 
 
 def demo(root: Path, console: Console, seeds: str = "0-2", tasks: int = TASKS) -> bool:
-    """Run the demo and show the results; return whether every run succeeded.
-
-    Parameters
-    ----------
-    root : Path
-        Folder for results, picture and page.
-    console : rich.console.Console
-        Where to print.
-    seeds, tasks : str, int
-        How much of it to run.
-    """
+    """Run the demo and show the results; return whether every run succeeded."""
     for module, package in PACKAGES.items():
         if find_spec(module) is None:
             raise MissingExtraError(package, "lab", "olss demo")

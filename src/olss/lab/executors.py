@@ -53,27 +53,15 @@ _one_at_a_time = threading.Lock()
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a run.
+    """Something that happened to a run."""
 
-    Attributes
-    ----------
-    kind : str
-        "start"; "task": one more task is learned; "done"; "failed"; "stopped": on request;
-        "waiting": for another process that runs it; "note": something unusual.
-    spec : RunSpec
-    record : Record or None
-        So far, for "task" and "done".
-    text : str
-        For "failed" and "note".
-    diverged : bool
-        Whether a run failed because its loss or its net was no longer finite.
-    """
-
+    # "start"; "task": one more task is learned; "done"; "failed"; "stopped": on request; "waiting":
+    # for another process that runs it; "note": something unusual
     kind: Literal["start", "task", "done", "failed", "stopped", "waiting", "note"]
     spec: RunSpec
-    record: Record | None = None
-    text: str = ""
-    diverged: bool = False
+    record: Record | None = None  # so far, for "task" and "done"
+    text: str = ""  # for "failed" and "note"
+    diverged: bool = False  # whether a run failed because its loss or its net was no longer finite
 
 
 class Executor(Protocol):
@@ -104,13 +92,6 @@ class ProcessExecutor:
 
     A process that dies takes nothing else with it. The number of processes changes no result,
     since the threads of a run are among its settings.
-
-    Parameters
-    ----------
-    root : Path
-        Folder of results.
-    processes : int
-        Number of runs at the same time.
     """
 
     def __init__(self, root: Path, processes: int = 1) -> None:
@@ -335,13 +316,6 @@ class DaskExecutor:
 
     Workers need olss and the data, but no folder in common with this machine: a run comes back
     whole and is written here. Dask gives the run of a worker that died to another.
-
-    Parameters
-    ----------
-    root : Path
-        Folder of results, on this machine.
-    address : str
-        Of the scheduler, such as ``tcp://10.0.0.5:8786``.
     """
 
     def __init__(self, root: Path, address: str) -> None:

@@ -40,23 +40,13 @@ OWN_CODE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class LearnerSpec:
-    """One learner of an experiment.
+    """One learner of an experiment."""
 
-    Attributes
-    ----------
-    name : str
-        What it is called in tables, figures and folders.
-    recipe : str
-        See `olss.learn.recipe`.
-    settings : dict
-        Its own, over those of `Experiment.train`.
-    tune : dict
-        Its own search space, over that of `TuneSpec`.
-    """
-
-    name: str
-    recipe: str
+    name: str  # what it is called in tables, figures and folders
+    recipe: str  # see `olss.learn.recipe`
+    # its own, over those of `Experiment.train`
     settings: dict[str, Any] = field(default_factory=dict)
+    # its own search space, over that of `TuneSpec`
     tune: dict[str, Any] = field(default_factory=dict)
 
 
@@ -92,34 +82,18 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class Experiment:
-    """The content of an experiment file.
+    """The content of an experiment file."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the folder of its results.
-    protocol : str
-        A description in the user's words, for the records. The protocol that is printed is made
-        from the configuration.
-    title : str
-        What reports call the stream.
-    stream : dict
-        See `olss.streams.from_config`. Without a seed, each run's own seed makes its stream.
-    net : str
-    train : dict
-        Training settings shared by all learners; see `olss.learn.recipe`.
-    learners : tuple of LearnerSpec
-    seeds : tuple of int
-    device : str
-    tune : TuneSpec
-    """
-
-    name: str
+    name: str  # name of the folder of its results
+    # see `olss.streams.from_config`. Without a seed, each run's own seed makes its stream
     stream: dict[str, Any]
     learners: tuple[LearnerSpec, ...]
+    # A description in the user's words, for the records. The protocol that is printed is made from
+    # the configuration
     protocol: str = ""
-    title: str = ""
+    title: str = ""  # what reports call the stream
     net: str = "mlp"
+    # training settings shared by all learners; see `olss.learn.recipe`
     train: dict[str, Any] = field(default_factory=dict)
     seeds: tuple[int, ...] = (0,)
     device: str = "cpu"
@@ -371,17 +345,6 @@ def describe_protocol(
     stream: Mapping[str, Any], tasks: int | None, shared: Mapping[str, Any], compete: str | None
 ) -> list[str]:
     """Return what was done, in short phrases.
-
-    Parameters
-    ----------
-    stream : mapping
-        As `olss.streams.from_config` takes it.
-    tasks : int or None
-        Number of tasks, if known.
-    shared : mapping
-        Settings all methods have in common.
-    compete : str or None
-        Which classes compete in a prediction; None for regression, or if it is not known.
 
     Examples
     --------

@@ -45,31 +45,7 @@ def run_experiment(
     watchers: Sequence[Callable[[Event], None]] = (),
     executor: Executor | None = None,
 ) -> ExperimentProgress:
-    """Run an experiment, or what is left of it.
-
-    Parameters
-    ----------
-    experiment : Experiment
-    root : Path
-        Folder of results, such as ``runs``.
-    console : rich.console.Console
-        Where to show progress.
-    only : sequence of str
-        Names of the learners to run; all of them by default.
-    jobs : int
-        Number of runs at the same time.
-    scheduler : str, optional
-        Address of a Dask scheduler, to run on its cluster instead.
-    watchers : sequence of callables
-        Called with every event.
-    executor : Executor, optional
-        One to use and leave open.
-
-    Returns
-    -------
-    ExperimentProgress
-        The outcome of each run.
-    """
+    """Run an experiment, or what is left of it."""
     specs = (experiment.only(only) if only else experiment).run_specs()
     progress = ExperimentProgress(specs)
     left = []
@@ -111,11 +87,6 @@ class TensorBoardLog:
     """Scalars in each run's own folder: ``tensorboard --logdir runs``.
 
     Each task of each run is logged once; after a resumption, those before it first.
-
-    Parameters
-    ----------
-    root : Path
-        Folder of results.
     """
 
     def __init__(self, root: Path) -> None:
@@ -167,20 +138,11 @@ class _Run:
 
 @dataclass
 class ExperimentProgress:
-    """The runs of an experiment, kept up to date by events.
-
-    Parameters
-    ----------
-    specs : sequence of RunSpec
-    tasks : int or None
-        Number of tasks of the stream, if known.
-    processes : int
-        Number of runs at the same time, to estimate the time left.
-    """
+    """The runs of an experiment, kept up to date by events."""
 
     specs: Sequence[RunSpec]
-    tasks: int | None = None
-    processes: int = 1
+    tasks: int | None = None  # number of tasks of the stream, if known
+    processes: int = 1  # number of runs at the same time, to estimate the time left
     began: float = field(default_factory=time.monotonic, init=False)
 
     def __post_init__(self) -> None:
@@ -230,13 +192,7 @@ class ExperimentProgress:
         return f", about {format_duration(left)} left" if left else ""
 
     def table(self, *, now: bool = True) -> Table:
-        """Return a table with a row for each learner: its scores over seeds.
-
-        Parameters
-        ----------
-        now : bool
-            Whether to show what each is doing, too.
-        """
+        """Return a table with a row for each learner: its scores over seeds."""
         from rich.markup import escape
         from rich.table import Table
 

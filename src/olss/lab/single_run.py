@@ -165,13 +165,7 @@ def create_learner(spec: RunSpec) -> AnyLearner:
 
 
 def check(specs: Sequence[RunSpec]) -> int:
-    """Create every learner and the stream once, so that mistakes are found before anything runs.
-
-    Returns
-    -------
-    int
-        Number of tasks of the stream.
-    """
+    """Create every learner and the stream once, so that mistakes are found before anything runs."""
     for spec in {spec.label: spec for spec in specs}.values():
         try:
             create_learner(spec)
@@ -230,16 +224,8 @@ def run_in_folder(
 ) -> Record | None:
     """Do a run in its folder, or resume it; return None if another process is doing it.
 
-    Parameters
-    ----------
-    folder : Path
-    spec : RunSpec
-    on_task : callable, optional
-        As in `olss.learn.run`.
-    wait : bool
-        Whether to wait for the other process and return its record.
-    note : callable
-        Called with a sentence about anything unusual.
+    With `wait`, wait for that process and return its record. `note` is called with a sentence
+    about anything unusual.
     """
     with file_lock(folder / ".lock", wait=wait) as acquired:
         if not acquired:

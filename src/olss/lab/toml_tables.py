@@ -137,32 +137,15 @@ def _find_learner(content: dict[str, Any], name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TuneSpec:
-    """How settings are chosen.
+    """How settings are chosen."""
 
-    Attributes
-    ----------
-    method : str
-        "grid", "random" or "tpe".
-    trials : int
-        For random and tpe: how many for each learner.
-    tasks : int or None
-        Only the first tasks of the stream.
-    share : float
-        Share of the training rows held out to score on.
-    seeds : tuple of int
-        A trial's score is the mean over these.
-    prune : bool
-        Stop trials that are worse than the median of the others at the same task.
-    space : dict
-        Setting -> list of values, or a table with low, high and optionally log or step.
-    """
-
-    method: str = "grid"
-    trials: int = 20
-    tasks: int | None = None
-    share: float = 0.1
-    seeds: tuple[int, ...] = (0,)
-    prune: bool = True
+    method: str = "grid"  # "grid", "random" or "tpe"
+    trials: int = 20  # for random and tpe: how many for each learner
+    tasks: int | None = None  # only the first tasks of the stream
+    share: float = 0.1  # share of the training rows held out to score on
+    seeds: tuple[int, ...] = (0,)  # A trial's score is the mean over these
+    prune: bool = True  # stop trials that are worse than the median of the others at the same task
+    # setting -> list of values, or a table with low, high and optionally log or step
     space: dict[str, Any] = field(default_factory=lambda: {"lr": list(PAPER_GRID)})
 
 

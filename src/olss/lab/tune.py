@@ -42,15 +42,7 @@ class _Trial:
 
 
 class SettingsSearch:
-    """The search for one learner's settings.
-
-    Parameters
-    ----------
-    experiment : Experiment
-    learner : LearnerSpec
-    storage : optuna storage
-        Remembers all trials.
-    """
+    """The search for one learner's settings."""
 
     def __init__(self, experiment: Experiment, learner: LearnerSpec, storage: Any) -> None:
         self.experiment, self.learner = experiment, learner
@@ -202,24 +194,7 @@ class SettingsSearch:
 
 
 def tune(experiment: Experiment, root: Path, console: Console, jobs: int = 1) -> dict[str, Any]:
-    """Choose the settings of every learner, or continue doing so.
-
-    Parameters
-    ----------
-    experiment : Experiment
-        With its search in `tune`.
-    root : Path
-        Folder of results; trials go to ``NAME-tune`` in it.
-    console : rich.console.Console
-        Where to print progress.
-    jobs : int
-        Trials at the same time.
-
-    Returns
-    -------
-    dict
-        For each learner the choice, the space and every trial; also in ``tune.json``.
-    """
+    """Choose the settings of every learner, or continue doing so."""
     try:
         optuna: Any = import_module("optuna")
     except ImportError as error:

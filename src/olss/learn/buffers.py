@@ -105,7 +105,6 @@ class FullBuffer(Buffer):
     keeps_all = True
 
     def update(self, new: Examples, task: int, features: Features) -> None:
-        """Keep all rows."""
         self.held = new if self.held is None else self.held.join(new)
 
 
@@ -122,7 +121,6 @@ class RingBuffer(Buffer):
         self.gem_rows = checks.integer("gem_rows", gem_rows)
 
     def update(self, new: Examples, task: int, features: Features) -> None:
-        """Keep some rows of the task, shuffled since they may come sorted by class."""
         order = self.seeds.rng("memory", task).permutation(len(new))[-self.gem_rows :]
         last = new.take(as_tensor(order, self.device))
         self.held = last if self.held is None else self.held.join(last)
@@ -142,7 +140,6 @@ class HerdingBuffer(Buffer):
         self.size: int = checks.integer("size", size)
 
     def check(self, classes: int) -> None:
-        """Raise unless there is a row for each class."""
         if self.size < classes:
             raise InputError(
                 f"size must be at least the number of classes, found {self.size} for {classes} "
@@ -150,7 +147,6 @@ class HerdingBuffer(Buffer):
             )
 
     def update(self, new: Examples, task: int, features: Features) -> None:
-        """Herd the classes of the task, and shorten the others."""
         pool = new if self.held is None else self.held.join(new)
         arrived = set(torch.unique(new.y).tolist())
         classes = torch.unique(pool.y).tolist()
@@ -209,12 +205,10 @@ class PolicyBuffer(Buffer):
         return np.asarray(self.net_features(X, self.features).cpu().numpy())
 
     def start(self, seeds: Seeds, device: torch.device) -> None:
-        """Drop everything and begin a run."""
         super().start(seeds, device)
         self.sketch = self._make_sketch(seeds.number("memory") % 2**32)
 
     def update(self, new: Examples, task: int, features: Features) -> None:
-        """Update the sketch with the task's rows."""
         self.net_features = features
         # Flushed, so that a row that is not held never comes back without its outputs.
         self.sketch.update(new.X.cpu().numpy(), new.y.cpu().numpy(), task=task).flush()
@@ -235,15 +229,12 @@ class PolicyBuffer(Buffer):
         )
 
     def snapshot(self) -> Any:
-        """Return a copy of the sketch, and the rows held."""
         return copy.copy(self.sketch), self.held
 
     def restore(self, snapshot: Any) -> None:
-        """Restore the state at the time of the snapshot."""
         self.sketch, self.held = snapshot
 
     def save(self, folder: Path) -> None:
-        """Write the sketch and the stored outputs into a folder."""
         if self.held is None:
             return
         self.sketch.save(folder / "memory.parquet")
@@ -251,7 +242,6 @@ class PolicyBuffer(Buffer):
             save_file({"outputs": self.held.outputs.contiguous()}, folder / "outputs.safetensors")
 
     def load(self, folder: Path) -> None:
-        """Read what `save` wrote."""
         from olss.sketch import Sketch
 
         self.held = None

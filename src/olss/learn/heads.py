@@ -68,7 +68,6 @@ class FittedHead(Head):
         self.protocol = f"{self.protocol}, answered by {self.answered_by}"
 
     def fit(self, model: Model, held: Examples | None) -> None:
-        """Fit the head to the rows of the buffer as the net sees them."""
         self.labels = None if held is None else held.y
         if held is not None:
             hidden, outputs = self._features(model, held.X)
@@ -79,7 +78,6 @@ class FittedHead(Head):
         raise NotImplementedError
 
     def __call__(self, model: Model, X: Tensor, task: int | None) -> Tensor:
-        """Return the score of each class; minus infinity for those not in the buffer."""
         if self.labels is None:
             return super().__call__(model, X, task)
         absent = torch.bincount(self.labels, minlength=model.out) == 0
@@ -128,11 +126,9 @@ class NearestMean(FittedHead):
     answered_by = "the nearest mean of remembered rows"
 
     def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
-        """Store the features."""
         self.remembered, self.classes = hidden, model.out
 
     def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
-        """Return minus the squared distance to each mean."""
         assert self.labels is not None
         return nearest_mean(hidden, self.remembered, self.labels, self.classes)
 
@@ -157,11 +153,9 @@ class Discriminant(FittedHead):
         self.shrinkage = checks.fraction("shrinkage", shrinkage)
 
     def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
-        """Compute the means and the covariance around them."""
         self.weight, self.bias = self._solve(functional.normalize(hidden), labels, model.out)
 
     def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
-        """Return ``W h + b`` for features h scaled to length one."""
         return functional.normalize(hidden) @ self.weight.T + self.bias
 
     def _solve(self, unit: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
@@ -192,7 +186,6 @@ class Product(Discriminant):
     answered_by = f"the product of the net's softmax and {Discriminant.answered_by}"
 
     def learn(self, model: Model, hidden: Tensor, outputs: Tensor, labels: Tensor) -> None:
-        """Fit the discriminant and its sharpness."""
         super().learn(model, hidden, outputs, labels)
         unit = functional.normalize(hidden)
         fold = _rank_in_class(labels) % FOLDS
@@ -207,7 +200,6 @@ class Product(Discriminant):
         self.sharpness = likeliest_sharpness(torch.cat(scores), torch.cat(targets))
 
     def scores(self, hidden: Tensor, outputs: Tensor) -> Tensor:
-        """Return ``z + sharpness d``."""
         return outputs + self.sharpness * super().scores(hidden, outputs)
 
 

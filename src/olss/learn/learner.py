@@ -47,17 +47,7 @@ class Parts:
 
 
 class TaskCost:
-    """What a task costs.
-
-    Attributes
-    ----------
-    steps : int
-        Of the optimizer.
-    row_passes : int
-        Rows that went through the net in them, each counted as often as it did.
-    seconds, cpu_seconds : dict
-        Of each phase, such as "select" and "train": elapsed, and of the processor.
-    """
+    """What a task costs: steps, rows passed through the net, and the time of each phase."""
 
     def __init__(self) -> None:
         self.steps = self.row_passes = 0

@@ -102,13 +102,11 @@ class LogitAdjustedLoss(Loss):
         self.tau = checks.number("tau", tau, minimum=0)
 
     def begin_task(self, model: Model, training: TrainingSet) -> TrainingSet:
-        """Count the classes."""
         shares = training.class_shares(model.out, self.weighted, self.beta)
         self.shift = self.tau * shares.log() if self.tau else 0.0
         return training
 
     def __call__(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor:
-        """Return the loss of the shifted outputs."""
         return super().__call__(model, outputs + self.shift, batch, replayed)
 
 
@@ -128,16 +126,13 @@ class AsymmetricLoss(Loss):
         super().__init__("cross-entropy", beta=1.0)
 
     def begin_task(self, model: Model, training: TrainingSet) -> TrainingSet:
-        """Find out whether there are new rows."""
         self.has_new_rows = bool((training.rows.task == model.tasks).all())
         return training
 
     def weight(self, replayed: int) -> float:
-        """Return 1: in the sum of two means the labels of new rows count 1."""
         return 1.0
 
     def __call__(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor:
-        """Return the sum of the two means."""
         count = len(batch) - replayed if self.has_new_rows else 0
         new = torch.arange(len(batch), device=outputs.device) < count
         closed = new[:, None] & ~model.mask.table[-1]
@@ -156,7 +151,6 @@ class IcarlLoss(Loss):
         super().__init__("cross-entropy")
 
     def begin_task(self, model: Model, training: TrainingSet) -> TrainingSet:
-        """Store the net's outputs for the training set."""
         self.old = model.mask.seen & ~model.mask.table[-1]
         if not self.old.any():
             return training
@@ -168,7 +162,6 @@ class IcarlLoss(Loss):
         return dataclasses.replace(training, rows=with_outputs(training.rows), replay=replay)
 
     def __call__(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor:
-        """Return the loss of a step."""
         before = outputs.detach() if batch.outputs is None else batch.outputs
         return old_class_loss(outputs, batch.y, before, model.mask.seen, self.old)
 

@@ -111,15 +111,7 @@ def _unsortable(name: str) -> DataError:
 
 
 class ClassMask:
-    """Which classes compete, in training and in prediction alike; see `COMPETING`.
-
-    Attributes
-    ----------
-    table : (tasks, classes) tensor
-        True where a task holds a class.
-    seen : (classes,) tensor
-        True for the classes of all tasks so far.
-    """
+    """Which classes compete, in training and in prediction alike; see `COMPETING`."""
 
     def __init__(self, mode: str, classes: int, device: torch.device | str = "cpu") -> None:
         self.mode = mode

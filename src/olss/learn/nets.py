@@ -264,18 +264,6 @@ class WeightAverage:
     the classes of the last few steps. Their average predicts; training continues from the weights.
     Over the first `steps` steps it is plain, then exponential: a step counts ``1 / steps``. The
     net's buffers, such as running means, are averaged alike.
-
-    Parameters
-    ----------
-    params : ParameterVector
-    steps : int
-        How far back the average reaches; 0: there is none, and every method does nothing.
-
-    Attributes
-    ----------
-    state : dict of Tensor
-        What is kept between tasks: the weights training continues from, and how many steps were
-        averaged. The average itself is in the net.
     """
 
     def __init__(self, params: ParameterVector, steps: int) -> None:

@@ -50,12 +50,10 @@ class Gem(Projection):
         self.margin = checks.number("gem_margin", gem_margin, minimum=0)
 
     def begin_task(self, model: Model, held: Examples | None) -> None:
-        """Group the buffer's rows by task."""
         self.past = rows_by_task(held, model.tasks, self.gem_rows)
         self.gradients = model.params.theta.new_empty((len(self.past), model.params.theta.numel()))
 
     def __call__(self, model: Model) -> None:
-        """Project the gradient onto what harms no past task."""
         if not self.past:
             return
         gradient = model.params.gradient.clone()
@@ -77,7 +75,6 @@ class AGem(Projection):
         self.reference_rows = checks.integer("reference_rows", reference_rows)
 
     def begin_task(self, model: Model, held: Examples | None) -> None:
-        """Collect all rows of past tasks."""
         past = rows_by_task(held, model.tasks)
         self.past = past[0] if past else None
         for rows in past[1:]:
@@ -85,7 +82,6 @@ class AGem(Projection):
         self.rng = model.seeds.rng("parts", model.tasks)
 
     def __call__(self, model: Model) -> None:
-        """Project the gradient if it conflicts with the reference."""
         if self.past is None:
             return
         gradient = model.params.gradient.clone()
@@ -122,13 +118,6 @@ def project_gem(gradient: Tensor, past: Tensor, margin: float) -> Tensor:
     """Return the gradient unchanged if no past gradient opposes it, else GEM's projection.
 
     ``g + G' v`` with ``v = argmin 1/2 v' (G G' + 1e-3 I) v + (G g)' v, v >= margin``.
-
-    Parameters
-    ----------
-    gradient : (p,) tensor
-    past : (k, p) tensor
-        G: a gradient for each past task.
-    margin : float
     """
     dots = _products(past, gradient[None])[:, 0]
     if (dots >= 0).all():

@@ -76,17 +76,14 @@ class _Quadratic(Regularizer):
     strength: float
 
     def begin_task(self, model: Model) -> None:
-        """Drop the divisor of the previous task."""
         self.divisor: tuple[float, Tensor] | None = None
 
     def gradient(self, params: ParameterVector) -> Tensor | None:
-        """Return the penalty's gradient."""
         if not self.state or self.strength == 0:
             return None
         return (self.state["F"] * params.theta).sub_(self.state["m"]).mul_(2 * self.strength)
 
     def after_step(self, params: ParameterVector, lr: float) -> None:
-        """Pull the parameters towards where past tasks want them."""
         if not self.state or self.strength == 0 or lr == 0:
             return
         scale = 2 * lr * self.strength
@@ -131,7 +128,6 @@ class Ewc(_Quadratic):
         return measure(model.params, model.inputs(chosen.X), row_loss)
 
     def end_task(self, model: Model, rows: Examples, buffer: Buffer) -> None:
-        """Add the task's quadratic."""
         F = self.information(model, rows)
         m = F * model.params.theta
         if self.state:
@@ -156,7 +152,6 @@ class OnlineEwc(Ewc):
         self.decay = checks.fraction("ewc_decay", ewc_decay)
 
     def end_task(self, model: Model, rows: Examples, buffer: Buffer) -> None:
-        """Fold the task into the running penalty."""
         F = self.information(model, rows)
         if self.state:
             F = F + self.decay * self.state["F"]
@@ -177,20 +172,17 @@ class Si(_Quadratic):
         self.damping = checks.number("si_damping", si_damping, above=0)
 
     def begin_task(self, model: Model) -> None:
-        """Begin the path of a task."""
         self.origin = model.params.theta.clone()
         self.earned = torch.zeros_like(self.origin)
         self.before = self.origin.clone()
         super().begin_task(model)
 
     def after_step(self, params: ParameterVector, lr: float) -> None:
-        """Pull, then add what the whole step earned."""
         super().after_step(params, lr)
         self.earned.addcmul_(params.gradient, self.before.sub_(params.theta))
         self.before.copy_(params.theta)
 
     def end_task(self, model: Model, rows: Examples, buffer: Buffer) -> None:
-        """Turn what was earned into importance."""
         distance = model.params.theta - self.origin
         F = self.earned.clamp(min=0) / (distance.square() + self.damping)
         if self.state:
@@ -223,14 +215,12 @@ class Distillation(Regularizer):
         self.scaled = checks.choice("distance", distance, ("scaled", "squared")) == "scaled"
 
     def loss(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor | None:
-        """Return the distance."""
         if batch.outputs is None:
             return None
         distance = stored_output_loss(outputs, batch.outputs, replayed or len(batch))
         return distance / output_spread(batch.outputs).clamp(min=1) if self.scaled else distance
 
     def end_task(self, model: Model, rows: Examples, buffer: Buffer) -> None:
-        """Store the net's outputs for the rows that have none stored yet."""
         buffer.store_outputs(model.outputs)
 
 

@@ -282,25 +282,14 @@ def _with_rows(
 
 @dataclass(frozen=True, eq=False)
 class _DatasetTasks:
-    """How tasks are sampled from a data set.
-
-    Attributes
-    ----------
-    data : Dataset
-    config : dict
-        What the stream is, with the keys "train_rows", "test_rows" and "seed".
-    names : list of str
-        Name of each task.
-    transform : callable or None
-        Changes the inputs of task i, training and test alike.
-    groups : list of tuple of int or None
-        Classes of each task; None for all classes in all tasks.
-    """
+    """How tasks are sampled from a data set."""
 
     data: Dataset
-    config: dict[str, Any]
-    names: list[str]
+    config: dict[str, Any]  # what the stream is, with the keys "train_rows", "test_rows" and "seed"
+    names: list[str]  # name of each task
+    # changes the inputs of task i, training and test alike
     transform: Callable[[int, Array], Array] | None = None
+    # classes of each task; None for all classes in all tasks
     groups: list[tuple[int, ...]] | None = None
 
     def stream(self) -> Stream:

@@ -269,16 +269,6 @@ def open_members(
     Files in a folder are memory-mapped. An archive is unpacked once into a folder under `cache`
     named after the archive's size and time: unpacking CIFAR-100 takes 8 seconds. Without a writable
     cache it is unpacked into memory. Unpacked files that have changed are unpacked again.
-
-    Parameters
-    ----------
-    path : Path
-        Folder or archive.
-    members : sequence of str
-        Names of the files, in whatever folder of the archive.
-    cache : Path
-    md5 : dict, optional
-        Published md5 sums by name of the archive.
     """
     if path.is_dir():
         return {name: _map_file(path / name) for name in members}

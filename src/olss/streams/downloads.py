@@ -39,39 +39,22 @@ woman worm
 
 @dataclass(frozen=True)
 class DatasetEntry:
-    """What is known of a data set before it is read.
+    """What is known of a data set before it is read."""
 
-    Attributes
-    ----------
-    what : str
-        One-line description.
-    files : dict
-        Official files and their published md5 sums: what `fetch` downloads.
-    contents : dict
-        sha256 sums of the contents, however packed: of each idx file; for CIFAR of the records in
-        any order (see `olss.streams.datasets.hash_records`). Computed from copies that match
-        `files`; those of CIFAR-100 from one whose labels and channel means are the published ones.
-    mirrors : tuple of str
-        URLs the files are under, tried in this order.
-    members : tuple of str
-        For archives: the files with the records, the test file last.
-    folders : tuple of str
-        Where the files are looked for: subfolders of a data folder, or absolute paths.
-    label_bytes, classes : int
-        Layout of CIFAR records.
-    class_names : tuple of str
-        Names of the labels.
-    """
-
-    what: str
+    what: str  # one-line description
+    # official files and their published md5 sums: what `fetch` downloads
     files: dict[str, str] = field(default_factory=dict)
+    # sha256 sums of the contents, however packed: of each idx file; for CIFAR of the records in any
+    # order (see `olss.streams.datasets.hash_records`). Computed from copies that match `files`;
+    # those of CIFAR-100 from one whose labels and channel means are the published ones
     contents: dict[str, str] = field(default_factory=dict)
-    mirrors: tuple[str, ...] = ()
-    members: tuple[str, ...] = ()
+    mirrors: tuple[str, ...] = ()  # URLs the files are under, tried in this order
+    members: tuple[str, ...] = ()  # for archives: the files with the records, the test file last
+    # where the files are looked for: subfolders of a data folder, or absolute paths
     folders: tuple[str, ...] = ()
-    label_bytes: int = 0
+    label_bytes: int = 0  # of a CIFAR record
     classes: int = 10
-    class_names: tuple[str, ...] | None = None
+    class_names: tuple[str, ...] | None = None  # names of the labels
 
 
 def _name_idx_files(sums: str, ending: str = "") -> dict[str, str]:
@@ -220,22 +203,12 @@ def _files_in(folder: Path, entry: DatasetEntry) -> list[Path] | None:
 
 @dataclass(frozen=True)
 class DatasetStatus:
-    """Where a data set was found.
-
-    Attributes
-    ----------
-    name, what : str
-        Name and one-line description.
-    where : str or None
-        File or folder; None if there is no copy.
-    bytes : int
-        Size of the files.
-    """
+    """Where a data set was found."""
 
     name: str
-    what: str
-    where: str | None
-    bytes: int
+    what: str  # one-line description
+    where: str | None  # file or folder; None if there is no copy
+    bytes: int  # size of the files
 
 
 def list_datasets() -> list[DatasetStatus]:

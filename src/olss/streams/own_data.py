@@ -214,18 +214,8 @@ def make_stream(
 ) -> Stream:
     """Return the stream of the tasks that `load` reads.
 
-    Parameters
-    ----------
-    load : callable
-        Reads the rows of task i.
-    names : sequence of str
-        Name of each task.
-    config : dict
-        What the stream is, with the keys "test", "kind", "pad", "scale" and "seed".
-    shapes : sequence of tuple
-        Shape of a row of X, for each task.
-    targets : sequence of arrays
-        The targets of all tasks: the labels of a stream are known from the start.
+    `shapes` are those of a row of X in each task; `targets` are those of all tasks, since the
+    labels of a stream are known from the start.
     """
     checks.seed(config["seed"])
     checks.number("test", config["test"], above=0, maximum=0.9)

@@ -193,18 +193,7 @@ def _load_table(tables: list[_FileTable], values: list[Any], number: int) -> Tas
 
 
 class _FileTable:
-    """Rows of one or more files of the same columns, read when they are asked for.
-
-    Parameters
-    ----------
-    sources : list of Source
-    targets : list of str
-        Columns to predict.
-    features : sequence of str or None
-        Columns to learn from; None for all others.
-    by, every : str or None
-        Column, and period of time, by which rows are grouped into tasks.
-    """
+    """Rows of one or more files of the same columns, read when they are asked for."""
 
     def __init__(
         self,

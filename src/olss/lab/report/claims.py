@@ -41,37 +41,18 @@ Bounds = tuple[float, float]
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim and what the records say.
+    """A claim and what the records say."""
 
-    Attributes
-    ----------
-    source : str
-        "paper" or "ours".
-    stream : str
-        Slug of the group it was checked on.
-    claimed, measured : str
-    verdict : str
-        "holds", "does not hold" or "cannot be told".
-    value : Interval
-        The difference (as a share, 0.01 a point) or the ratio behind it.
-    low, high : float
-        The range claimed for it.
-    kind : str
-        "points", "ratio" or "share".
-    setting : str
-        Whether the records were made as in the paper.
-    """
-
-    source: str
-    stream: str
+    source: str  # "paper" or "ours"
+    stream: str  # slug of the group it was checked on
     claimed: str
     measured: str
-    verdict: str
-    value: Interval
-    low: float
+    verdict: str  # "holds", "does not hold" or "cannot be told"
+    value: Interval  # the difference (as a share, 0.01 a point) or the ratio behind it
+    low: float  # the range claimed for it
     high: float
-    kind: str
-    setting: str = ""
+    kind: str  # "points", "ratio" or "share"
+    setting: str = ""  # whether the records were made as in the paper
 
 
 def over(bound: float) -> Bounds:

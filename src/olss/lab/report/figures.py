@@ -128,20 +128,7 @@ def line_kwargs(style: Style) -> dict[str, Any]:
 
 
 def draw_figures(stream: Stream, folder: Path) -> dict[str, str]:
-    """Draw every figure of a stream into a folder, as SVG and PNG.
-
-    Parameters
-    ----------
-    stream : dict
-        One of the streams of `olss.lab.report.summary.summarize`.
-    folder : Path
-        Files are called by the stream's id and the figure's name.
-
-    Returns
-    -------
-    dict of str to str
-        Each figure's name and its SVG.
-    """
+    """Draw every figure of a stream into a folder, as SVG and PNG."""
     from matplotlib import rc_context
 
     drawn = {}

@@ -102,17 +102,7 @@ def render(
     pictures: Mapping[str, Pictures],
     written: Sequence[str],
 ) -> str:
-    """Return the page as text.
-
-    Parameters
-    ----------
-    content : dict
-        From `summarize`.
-    tables, figures, pictures : mapping
-        By the stream's id: its tables, its figures (name to SVG), and images that a memory keeps.
-    written : sequence of str
-        Files beside the page, relative to it.
-    """
+    """Return the page as text."""
     from jinja2 import Environment, PackageLoader
     from markupsafe import Markup
 

@@ -24,28 +24,15 @@ NAN = math.nan
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its confidence interval; unknown numbers are NaN.
-
-    Attributes
-    ----------
-    mean, low, high : float
-    sd : float
-        Sample standard deviation of the values (of the differences, if `paired`).
-    count : int
-        Values, or pairs of values, behind the mean.
-    paired : bool
-        Whether it is a difference of values that share their seeds.
-    least, most : float
-        Range of the values.
-    """
+    """A mean with its confidence interval; unknown numbers are NaN."""
 
     mean: float
     low: float = NAN
     high: float = NAN
-    sd: float = NAN
-    count: int = 0
-    paired: bool = False
-    least: float = NAN
+    sd: float = NAN  # sample standard deviation of the values (of the differences, if `paired`)
+    count: int = 0  # values, or pairs of values, behind the mean
+    paired: bool = False  # whether it is a difference of values that share their seeds
+    least: float = NAN  # range of the values
     most: float = NAN
 
     @property

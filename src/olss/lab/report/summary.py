@@ -242,30 +242,15 @@ STORED: Columns = {"stored": ("Stored examples", format_count), "bytes": ("Store
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table: text as shown and values as computed.
+    """A table: text as shown and values as computed."""
 
-    Attributes
-    ----------
-    name : str
-        For files.
-    caption : str
-    columns : list of str
-    rows : list of list of str
-        As shown; a missing value is an em dash.
-    values : list of dict
-        For CSV.
-    note : str
-        The protocol the numbers were made with.
-    best : dict of int to int
-        Column number to the row with the best mean in it.
-    """
-
-    name: str
+    name: str  # for files
     caption: str
     columns: list[str]
-    rows: list[list[str]]
-    values: list[dict[str, Any]]
-    note: str = ""
+    rows: list[list[str]]  # as shown; a missing value is an em dash
+    values: list[dict[str, Any]]  # for CSV
+    note: str = ""  # the protocol the numbers were made with
+    # column number to the row with the best mean in it
     best: dict[int, int] = field(default_factory=dict)
 
 
