@@ -128,13 +128,8 @@ def rotated(
         raise InputError(f"dataset must hold images, found rows of shape {data.X.shape[1:]}.")
     checks.choice("resample", resample, ("bilinear", "nearest"))
     degrees = _choose_angles(angles, _check_tasks(tasks), checks.seed(seed))
-    options = {
-        "name": "rotated",
-        "dataset": _describe(dataset),
-        "tasks": len(degrees),
-        "angles": angles if isinstance(angles, str) else degrees,
-        "resample": resample,
-    }
+    options = {"name": "rotated", "dataset": _describe(dataset), "tasks": len(degrees)}
+    options |= {"angles": angles if isinstance(angles, str) else degrees, "resample": resample}
     config = _with_rows(options, train_rows, test_rows, seed)
     names = [f"{angle:.4g} degrees" for angle in degrees]
     return _DatasetTasks(data, config, names, partial(_rotate, degrees, resample)).stream()
@@ -200,12 +195,8 @@ def incremental(
     """
     data = _load(dataset)
     groups = _group_classes(data.classes, tasks, order, checks.seed(seed))
-    options = {
-        "name": "incremental",
-        "dataset": _describe(dataset),
-        "tasks": len(groups),
-        "order": order if isinstance(order, str) else groups,
-    }
+    options = {"name": "incremental", "dataset": _describe(dataset), "tasks": len(groups)}
+    options["order"] = order if isinstance(order, str) else groups
     names = ["classes " + " ".join(map(str, group)) for group in groups]
     config = _with_rows(options, train_rows, test_rows, seed)
     return _DatasetTasks(data, config, names, groups=groups).stream()

@@ -56,10 +56,7 @@ def imbalanced(stream: Stream, ratio: float = 10.0, seed: int = 0) -> Stream:
     ratio**(-k / (K - 1)) of its rows: all of the first, one in `ratio` of the last.
     """
     _check_classes(stream, "imbalanced")
-    options: dict[str, Any] = {
-        "ratio": checks.number("ratio", ratio, minimum=1),
-        "seed": checks.seed(seed),
-    }
+    options = {"ratio": checks.number("ratio", ratio, minimum=1), "seed": checks.seed(seed)}
     return _step(imbalanced, stream, options, partial(_long_tail, stream, **options))
 
 
@@ -89,11 +86,8 @@ def unequal(
         rows = [checks.integer("rows: each", count) for count in rows]
         if len(rows) != len(stream):
             raise InputError(f"rows must hold {len(stream)} numbers, found {rows!r}.")
-    options: dict[str, Any] = {
-        "ratio": checks.number("ratio", ratio, minimum=1),
-        "seed": checks.seed(seed),
-    }
-    options["rows"] = rows
+    options = {"ratio": checks.number("ratio", ratio, minimum=1), "seed": checks.seed(seed)}
+    options |= {"rows": rows}
     return _step(unequal, stream, options, partial(_resized, stream, **options))
 
 
@@ -165,14 +159,9 @@ def _step(
     config = stream.config
     config["steps"] = [*config.get("steps", []), {"name": function.__name__, **options}]
     return Stream(
-        make,
-        stream.names if names is None else names,
-        config,
-        stream.classes,
-        partial(_redo, function, stream, options),
-        stream.class_names,
-        stream.scale,
-    )
+        make, stream.names if names is None else names, config, stream.classes,
+        partial(_redo, function, stream, options), stream.class_names, stream.scale,
+    )  # fmt: skip
 
 
 def _redo(
@@ -262,14 +251,9 @@ def _mixed(stream: Stream, names: Sequence[str], number: int, share: float, seed
     marks = np.concatenate([_marked(task, np.empty(0, np.int64)) for task in arriving])
     order = task_generator(seed, "interleaving", len(stream) + number).permutation(len(y))
     classes = None if home.classes is None else tuple(np.union1d(y, home.y_test).tolist())
-    return replace(
-        home,
-        name=names[number],
-        X=X[order],
-        y=y[order],
-        classes=classes,
-        disturbed=marks[order] if marks.any() else None,
-    )
+    disturbed = marks[order] if marks.any() else None
+    mixed = replace(home, X=X[order], y=y[order], disturbed=disturbed)
+    return replace(mixed, name=names[number], classes=classes)
 
 
 def _some_rows(rows: int, share: float, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import hashlib
 import json
@@ -12,12 +11,12 @@ import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,12 +173,13 @@ def _freeze(data: Dataset) -> Dataset:
     return data
 
 
+def _damaged(where: Path, what: object) -> FormatError:
+    return FormatError(f"{where} is damaged or another file: {what}. Download it again.")
+
+
 def _check_sum(where: Path, kind: str, found: str, published: str | None) -> None:
     if published is not None and found != published:
-        raise FormatError(
-            f"{where} is not the published file: its {kind} sum is {found} instead of {published}. "
-            "It is damaged or another file; delete it and download it again."
-        )
+        raise _damaged(where, f"its {kind} sum is {found} instead of the published {published}")
 
 
 def _sum_of(path: Path, entry: DatasetEntry) -> str | None:
@@ -197,21 +197,16 @@ def read_idx(path: Path, sha256: str | None = None) -> Array:
         try:
             raw = gzip.decompress(raw)
         except (EOFError, OSError, zlib.error) as error:
-            raise FormatError(
-                f"{path} is truncated or damaged: {error}. Download it again."
-            ) from error
+            raise _damaged(path, error) from error
     _check_sum(path, "sha256", hashlib.sha256(raw).hexdigest(), sha256)
     start = 4 + 4 * raw[3] if len(raw) > 3 else 4
     if len(raw) < start or raw[:2] != b"\0\0" or raw[2] not in IDX_TYPES:
-        raise FormatError(f"{path} is not an idx file: it starts with {raw[:4]!r}.")
+        raise _damaged(path, f"an idx file does not start with {raw[:4]!r}")
     shape = tuple(int(size) for size in np.frombuffer(raw[4:start], ">u4"))
     dtype = np.dtype(IDX_TYPES[raw[2]])
     expected = start + math.prod(shape) * dtype.itemsize
     if len(raw) != expected:
-        raise FormatError(
-            f"{path} should have {expected} bytes for shape {shape}, found {len(raw)}. Download it "
-            "again."
-        )
+        raise _damaged(path, f"shape {shape} needs {expected} bytes, found {len(raw)}")
     return np.frombuffer(raw, dtype, offset=start).reshape(shape)
 
 
@@ -226,10 +221,7 @@ def _load_cifar(entry: DatasetEntry, path: Path) -> tuple[Array, Array, Array, A
 
 
 def hash_records(content: Bytes, width: int) -> str:
-    """Return the sha256 sum of the sorted sha256 sums of records of `width` bytes.
-
-    It does not depend on their order, which differs between copies of CIFAR-100.
-    """
+    """Hash records of `width` bytes whatever their order, which differs between copies."""
     if content.size % width:
         return "unknown (incomplete records)"
     sums = sorted(hashlib.sha256(record.data).digest() for record in content.reshape(-1, width))
@@ -247,17 +239,11 @@ def read_cifar(
     width = label_bytes + PIXELS
     for content in files:
         if content.size == 0 or content.size % width:
-            raise FormatError(
-                f"{where}: a file should hold records of {width} bytes, found {content.size} "
-                "bytes. It is truncated or another file; download it again."
-            )
+            raise _damaged(where, f"{content.size} bytes are not records of {width} bytes")
     records = (files[0] if len(files) == 1 else np.concatenate(files)).reshape(-1, width)
     labels = records[:, label_bytes - 1].astype(np.int64)
     if labels.max() >= classes:
-        raise FormatError(
-            f"{where}: a file has label {labels.max()}, but there are {classes} classes. It is "
-            "damaged or another file; download it again."
-        )
+        raise _damaged(where, f"it has label {labels.max()}, but there are {classes} classes")
     return records[:, label_bytes:].reshape(-1, 3, 32, 32), labels
 
 
@@ -313,36 +299,19 @@ def _unpack(archive: Path, members: Sequence[str]) -> dict[str, bytes]:
     """
     contents = {}
     try:
-        with _decompress(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as opened:
+        with tarfile.open(archive) as opened:  # of any compression
             for entry in opened:
                 name = Path(entry.name).name
                 stored = opened.extractfile(entry) if name in members else None
                 if stored is not None:
                     contents[name] = stored.read()
-            while stream.read(1 << 20):
+            while opened.fileobj is not None and opened.fileobj.read(1 << 20):
                 pass
     except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        raise FormatError(
-            f"{archive} is truncated or damaged: {error}. Download it again."
-        ) from error
-    missing = [name for name in members if name not in contents]
-    if missing:
-        raise FormatError(f"{archive} has no {missing[0]}: it is damaged or another archive.")
+        raise _damaged(archive, error) from error
+    if missing := [name for name in members if name not in contents]:
+        raise _damaged(archive, f"it has no {missing[0]}")
     return contents
-
-
-def _decompress(archive: Path) -> IO[bytes]:
-    """Open an archive of any compression, recognised by its first bytes."""
-    with archive.open("rb") as file:
-        start = file.read(6)
-    openers: dict[bytes, Callable[..., Any]] = {
-        b"\x1f\x8b": gzip.open,
-        b"BZh": bz2.open,
-        b"\xfd7zXZ": lzma.open,
-    }
-    opener = next((openers[magic] for magic in openers if start.startswith(magic)), open)
-    opened: IO[bytes] = opener(archive, "rb")
-    return opened
 
 
 def _write_folder(folder: Path, contents: dict[str, bytes]) -> None:

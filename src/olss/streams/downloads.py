@@ -208,7 +208,6 @@ class DatasetStatus:
     name: str
     what: str  # one-line description
     where: str | None  # file or folder; None if there is no copy
-    bytes: int  # size of the files
 
 
 def list_datasets() -> list[DatasetStatus]:
@@ -225,13 +224,11 @@ def list_datasets() -> list[DatasetStatus]:
 def _status(name: str) -> DatasetStatus:
     what = DATASETS[name].what
     if name == "digits":
-        return DatasetStatus(name, what, "inside scikit-learn", 0)
+        return DatasetStatus(name, what, "inside scikit-learn")
     found = find_dataset(name)
     if found is None:
-        return DatasetStatus(name, what, None, 0)
-    files = list(found[0].iterdir()) if found[0].is_dir() else found
-    where = found[0] if len(found) == 1 else found[0].parent
-    return DatasetStatus(name, what, str(where), sum(path.stat().st_size for path in files))
+        return DatasetStatus(name, what, None)
+    return DatasetStatus(name, what, str(found[0] if len(found) == 1 else found[0].parent))
 
 
 def fetch(name: str, folder: str | Path | None = None, *, progress: bool = True) -> Path:

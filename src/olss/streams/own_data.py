@@ -77,16 +77,9 @@ def from_arrays(
     names = found_names if names is None else [str(name) for name in names]
     if len(names) != len(tasks):
         raise InputError(f"names must hold {len(tasks)} names, one per task; found {len(names)}.")
-    config = {
-        "name": "arrays",
-        "tasks": len(tasks),
-        "test": test,
-        "kind": kind,
-        "pad": pad,
-        "scale": scale,
-        "seed": seed,
-        "sha256": hash_arrays(*(array for rows in tasks for array in rows)),
-    }
+    config = {"name": "arrays", "tasks": len(tasks), "test": test, "kind": kind, "pad": pad}
+    hashed = hash_arrays(*(array for rows in tasks for array in rows))
+    config |= {"scale": scale, "seed": seed, "sha256": hashed}
     shapes = [rows.X.shape[1:] for rows in tasks]
     targets = [target for rows in tasks for target in rows.targets()]
     return make_stream(tasks.__getitem__, names, config, shapes, targets)

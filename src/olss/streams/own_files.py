@@ -83,19 +83,10 @@ def from_files(
     """
     sources = _find_sources(paths)
     config = {
-        "name": "files",
-        "paths": [source.address for source in sources],
-        "target": target,
-        "by": by,
-        "every": every,
-        "features": features,
-        "test": test,
-        "kind": kind,
-        "pad": pad,
-        "scale": scale,
-        "seed": seed,
-        "sha256": [_hash_file(source) for source in sources],
-    }
+        "name": "files", "paths": [source.address for source in sources], "target": target,
+        "by": by, "every": every, "features": features, "test": test, "kind": kind, "pad": pad,
+        "scale": scale, "seed": seed, "sha256": [_hash_file(source) for source in sources],
+    }  # fmt: skip
     if sha256 is not None and list(sha256) != config["sha256"]:
         raise DataError("sha256 does not match: a file has changed since the stream was made.")
     if every is not None and (by is None or every not in PERIODS):
@@ -117,11 +108,8 @@ def from_files(
 
 def _find_sources(paths: Any) -> list[Source]:
     given = [paths] if isinstance(paths, str | Path) else paths
-    if (
-        not isinstance(given, Sequence)
-        or not given
-        or not all(isinstance(path, str | Path) for path in given)
-    ):
+    are_paths = isinstance(given, Sequence) and all(isinstance(p, str | Path) for p in given)
+    if not given or not are_paths:
         raise InputError(f"paths must name one or more files, found {paths!r}.")
     return [source for path in given for source in find([path])]
 
@@ -136,11 +124,11 @@ def _task_name(source: Source) -> str:
 
 
 def _from_npz(sources: list[Source], config: dict[str, Any]) -> Stream:
-    shapes, targets = [], []
-    for source in sources:
-        rows = _read_npz(source)
-        shapes.append(rows.X.shape[1:])
-        targets += rows.targets()
+    every = [_read_npz(source) for source in sources]
+    shapes, targets = (
+        [rows.X.shape[1:] for rows in every],
+        [y for rows in every for y in rows.targets()],
+    )
     names = list(map(_task_name, sources))
     return make_stream(partial(_load_npz, sources), names, config, shapes, targets)
 
