@@ -189,7 +189,6 @@ def test_a_run_that_was_stopped_goes_on_and_ends_byte_identical(name, tmp_path):
     "settings",
     [
         {"features": "penultimate"},
-        {"features": "gradient"},
         {"policy": "balanced"},
         {"regime": "mix"},
         {"regime": "replay", "policy": "balanced"},

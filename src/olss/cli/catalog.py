@@ -134,17 +134,7 @@ LISTS: dict[Kind, Callable[[], list[tuple[str, str]]]] = {
 @report_errors
 def data_list() -> None:
     """List the data sets olss knows and where each was found."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from olss.streams import list_datasets
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("name", "what", "where"):
-        table.add_column(heading, overflow="fold")
-    for status in list_datasets():
-        table.add_row(status.name, status.what, status.where or f"olss data get {status.name}")
-    Console().print(table)
+    list_(Kind.DATASETS)
 
 
 @data.command("get", epilog=DATA_EXAMPLES)

@@ -32,6 +32,7 @@ from olss.lab.toml_tables import (
     parse_seeds,
     parse_tune,
 )
+from olss.streams.record import COMPETING
 from olss.util.checks import suggest
 
 NOT_PROTOCOL = ("name", "title", "seeds", "device", "tune")  # changes no protocol speaks of
@@ -325,11 +326,6 @@ def _find_file(module: str) -> Path | None:
     return origin if origin is not None and origin.is_file() else None
 
 
-COMPETE = {
-    "seen": "all classes seen so far compete",
-    "task": "only the task’s own classes compete (task-aware)",
-    "all": "all classes of all tasks compete",
-}
 # Stated once for all methods where every one has the same value.
 PROTOCOL_SETTINGS = ("net", "epochs", "batch", "lr", "optimizer", "momentum", "weight_decay",
                      "schedule", "loss", "head", "threads")  # fmt: skip
@@ -357,7 +353,7 @@ def describe_protocol(
         rows = stream.get(key)
         words.append(f"{rows:,} {kind} rows a task" if type(rows) is int else f"all {kind} rows")
     if compete is not None:
-        words.append(COMPETE[compete])
+        words.append(COMPETING[compete])
     for key in PROTOCOL_SETTINGS:
         if key in shared and shared[key] != DEFAULTS.get(key) and key not in ("head", "loss"):
             phrase = PHRASES.get(key, describe_setting(key, "{}")).format(shared[key])

@@ -38,7 +38,7 @@ __all__ = [
     "TrainingSet",
 ]
 
-Features = Callable[..., Tensor]
+Features = Callable[[Any], Tensor]
 """Returns the features of rows, (n, k), under the net as it is; see `Model.features`."""
 
 
@@ -173,8 +173,7 @@ class PolicyBuffer(Buffer):
     scores : str or float
         How leverage is computed: see `olss.Sketch`.
     features : str, optional
-        Score rows by features of the net instead of the rows themselves: "penultimate" (the input
-        of the last layer) or "gradient" (of the last layer).
+        "penultimate": score rows by the input of the net's last layer instead of the rows.
     """
 
     sketch: Sketch
@@ -190,7 +189,7 @@ class PolicyBuffer(Buffer):
         if size != "task":
             checks.integer("size", size, alternative=" or 'task'")
         if features is not None:
-            checks.choice("features", features, ("penultimate", "gradient"))
+            checks.choice("features", features, ["penultimate"])
         self.size, self.policy, self.scores, self.features = size, policy, scores, features
         self._make_sketch(0)  # checks the other settings
 
@@ -201,8 +200,7 @@ class PolicyBuffer(Buffer):
         return Sketch(self.size, self.policy, scores=self.scores, features=features, seed=seed)
 
     def _sketch_features(self, X: Any) -> NDArray[Any]:
-        assert self.features is not None
-        return np.asarray(self.net_features(X, self.features).cpu().numpy())
+        return np.asarray(self.net_features(X).cpu().numpy())
 
     def start(self, seeds: Seeds, device: torch.device) -> None:
         super().start(seeds, device)

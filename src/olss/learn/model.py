@@ -20,17 +20,11 @@ from olss.learn.nets import (
     stage_features,
 )
 from olss.learn.training import Seeds, Training, as_tensor, check_images
+from olss.streams.record import COMPETING
 
-__all__ = ["Model", "score_answers"]
+__all__ = ["COMPETING", "Model", "score_answers"]
 
 BLOCK = 1000  # rows in a forward pass outside training
-GRADIENT_FEATURES = 256
-
-COMPETING = {
-    "seen": "all classes seen so far compete",
-    "task": "only the classes of a row's own task compete, so the task is known",
-    "all": "all classes compete from the start",
-}
 
 
 class Labels:
@@ -305,26 +299,9 @@ class Model:
         hidden, outputs = (torch.cat(parts) for parts in zip(*blocks, strict=True))
         return hidden.float(), outputs
 
-    @torch.no_grad()
-    def features(self, X: Any, kind: str = "penultimate") -> Tensor:
-        """Return the features of rows: the input of the last layer, or that layer's gradient.
-
-        The gradient is that of the last layer's weights at the likeliest label,
-        ``(p - onehot) x [h, 1]`` (Ash et al. 2020), projected to few columns by random signs,
-        which preserves inner products on average.
-        """
-        hidden, outputs = self.hidden(self.tensor(X))
-        if kind != "gradient":
-            return hidden
-        p = outputs.softmax(1)
-        error = p - nn.functional.one_hot(p.argmax(1), self.out)
-        wide = nn.functional.pad(hidden, (0, 1), value=1.0)
-        rng = self.seeds.rng("features")
-        signs = [
-            self.tensor(2 * rng.integers(2, size=(side.shape[1], GRADIENT_FEATURES)) - 1).to(p)
-            for side in (error, wide)
-        ]
-        return (error @ signs[0]) * (wide @ signs[1]) / math.sqrt(GRADIENT_FEATURES)
+    def features(self, X: Any) -> Tensor:
+        """Return the input of the net's last layer for rows, (n, k)."""
+        return self.hidden(self.tensor(X))[0]
 
     # ------------------------------------------------------------------ state
 

@@ -124,11 +124,11 @@ def _task_name(source: Source) -> str:
 
 
 def _from_npz(sources: list[Source], config: dict[str, Any]) -> Stream:
-    every = [_read_npz(source) for source in sources]
-    shapes, targets = (
-        [rows.X.shape[1:] for rows in every],
-        [y for rows in every for y in rows.targets()],
-    )
+    shapes, targets = [], []
+    for source in sources:
+        rows = _read_npz(source)
+        shapes.append(rows.X.shape[1:])
+        targets += rows.targets()
     names = list(map(_task_name, sources))
     return make_stream(partial(_load_npz, sources), names, config, shapes, targets)
 

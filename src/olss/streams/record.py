@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from olss.errors import FormatError
 from olss.util.files import add_checksum, read_json, verify_checksum, write_json
 
-__all__ = ["PHASES", "Record", "damaged_part"]
+__all__ = ["COMPETING", "PHASES", "Record", "damaged_part"]
 
 FORMAT = "olss-record"
 VERSION = 2
@@ -37,6 +37,11 @@ MEASURED = (
 )
 LATER = ("row_passes", "disturbed_rows")  # may be missing from records of earlier versions
 PHASES = ("select", "train", "evaluate")
+COMPETING = {  # a record's protocol says which
+    "seen": "all classes seen so far compete",
+    "task": "only the classes of a row's own task compete, so the task is known",
+    "all": "all classes compete from the start",
+}
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -6,12 +6,11 @@ import pytest
 
 from olss.errors import InputError
 from olss.lab.experiment import parse
-from olss.lab.report.collect import RUN_WORDS, collect
+from olss.lab.report.collect import collect
 from olss.lab.report.page import render
 from olss.lab.report.summary import stream_tables, summarize
 from olss.lab.single_run import run_once
 from olss.learn import recipe, run
-from olss.learn.model import COMPETING
 from olss.streams import from_config
 from tests.lab.report.made import made, saved
 from tests.lab.small import small_spec
@@ -115,7 +114,6 @@ def test_runs_in_python_stand_beside_those_of_experiments(tmp_path):
         "sgd": ["0"],
         "er": ["0", "1"],
     }
-    assert set(COMPETING.values()) == set(RUN_WORDS)
 
 
 def test_equal_streams_are_called_by_their_experiments(tmp_path):

@@ -18,16 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from olss.errors import FormatError, InputError
-from olss.lab.experiment import COMPETE, describe_setting, drop_defaults, safe_name
-from olss.streams.record import Record
+from olss.lab.experiment import describe_setting, drop_defaults, safe_name
+from olss.streams.record import COMPETING, Record
 
 log = logging.getLogger(__name__)
-# What `run` writes when it is given no protocol: which classes compete, and by what head.
-RUN_WORDS = (
-    "all classes seen so far compete",
-    "only the classes of a row's own task compete, so the task is known",
-    "all classes compete from the start",
-)
 CHECKPOINT = "checkpoint"  # a folder inside a run's own, with records of tasks so far
 # From least to most help against forgetting, the usual order in tables of this field.
 ORDER = (
@@ -288,7 +282,8 @@ def _own_words(record: Record) -> str:
     """
     if "label" in record.config.get("learner", {}):
         return ""
-    return "" if record.protocol.partition(", answered by ")[0] in RUN_WORDS else record.protocol
+    words = record.protocol.partition(", answered by ")[0]
+    return "" if words in COMPETING.values() else record.protocol
 
 
 def _method_key(record: Record) -> str:
@@ -310,7 +305,7 @@ def _method_key(record: Record) -> str:
 def _compete(record: Record) -> str:
     """Return which classes compete in an answer; a fitted head is over all classes seen."""
     head = str(record.config.get("training", {}).get("head", "seen"))
-    return head if head in COMPETE else "seen"
+    return head if head in COMPETING else "seen"
 
 
 def _without_seeds(config: Any) -> Any:
