@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from olss.errors import FormatError, InputError, OlssError
-from olss.lab.report.images import _held
+from olss.lab.report.images import _read_memory
 from olss.lab.single_run import (
     CountedStream,
     create_stream,
@@ -210,7 +210,7 @@ def test_no_flipped_bit_of_a_finished_run_changes_a_result(
         (folder / name).write_bytes(bad)
         try:
             record = finished_record(folder, small_spec())
-            held = _held(folder / "memory.npz")
+            held = _read_memory(folder / "memory.npz")
         except (FormatError, InputError):
             continue
         assert record is None or record.content() == right.content()

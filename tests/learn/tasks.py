@@ -10,7 +10,7 @@ import torch
 
 from olss.learn import recipe
 from olss.learn.learner import TaskCost
-from olss.learn.training import Examples
+from olss.learn.training import Batch
 
 
 @dataclass
@@ -76,7 +76,7 @@ def examples(learner, task):
     """Return a task's training rows as a learner takes them, and the classes it holds."""
     model = learner.model
     X, y, present = model.check_task(task, task.X, task.y, "")
-    return Examples(X, y, torch.full((len(y),), model.tasks), torch.arange(len(y))), present
+    return Batch(X, y, torch.full((len(y),), model.tasks), torch.arange(len(y))), present
 
 
 def step_loss(learner, batch, replayed=0):

@@ -16,7 +16,7 @@ from olss.learn.buffers import (
     herd,
     mix_counts,
 )
-from olss.learn.training import Examples, Seeds, as_tensor
+from olss.learn.training import Batch, Seeds, as_tensor
 
 CPU = torch.device("cpu")
 
@@ -30,7 +30,7 @@ BUFFERS = [
 
 def examples(rows, task=0, start=0, classes=(0, 1), seed=0):
     rng = np.random.default_rng([seed, task])
-    return Examples(
+    return Batch(
         X=as_tensor(rng.standard_normal((rows, 6)).astype(np.float32)),
         y=as_tensor(rng.choice(classes, rows)),
         task=torch.full((rows,), task),
@@ -191,7 +191,7 @@ def test_bad_settings_are_refused_at_once(make, message):
 
 def numbered(rows, task, weight=None):
     index = torch.arange(rows) + 1000 * task
-    return Examples(index[:, None].float(), index, torch.full((rows,), task), index, weight)
+    return Batch(index[:, None].float(), index, torch.full((rows,), task), index, weight)
 
 
 @given(

@@ -306,7 +306,7 @@ def test_who_listens_is_told_of_a_damaged_state_instead(tmp_path):
     tasks, notes = stream(2), []
     run(tasks, make("sgd"), checkpoint=tmp_path)
     (tmp_path / "after-0002" / "record.json").unlink()
-    run(tasks, make("sgd"), checkpoint=tmp_path, say=notes.append)
+    run(tasks, make("sgd"), checkpoint=tmp_path, warn=notes.append)
     assert len(notes) == 1
     assert "record.json is missing. Resuming from the task before" in notes[0]
 

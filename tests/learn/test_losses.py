@@ -18,7 +18,7 @@ from olss.learn.losses import (
 )
 from olss.learn.model import ClassMask
 from olss.learn.regularizers import stored_output_loss
-from olss.learn.training import Examples
+from olss.learn.training import Batch
 
 
 def model(*tasks, outputs=4):
@@ -30,7 +30,7 @@ def model(*tasks, outputs=4):
 
 def labelled(*labels, weight=None):
     y = torch.tensor(labels)
-    return Examples(torch.zeros(len(y), 1), y, torch.zeros_like(y), torch.arange(len(y)), weight)
+    return Batch(torch.zeros(len(y), 1), y, torch.zeros_like(y), torch.arange(len(y)), weight)
 
 
 @pytest.mark.parametrize("name", ROW_LOSSES)
@@ -39,7 +39,7 @@ def test_the_loss_of_a_step_is_the_mean_of_its_rows(name):
     y = torch.randint(4, (6,)) if name == "cross-entropy" else torch.randn(6, 4)
     rows = row_losses(name, z, y)
     assert rows.shape == (6,)
-    batch = Examples(z, y, torch.zeros(6), torch.arange(6), torch.rand(6))
+    batch = Batch(z, y, torch.zeros(6), torch.arange(6), torch.rand(6))
     seen = model([0, 1, 2, 3])
     torch.testing.assert_close(Loss(name)(seen, z, batch, 2), rows.mean())
     weighted = (rows * batch.weight).sum() / batch.weight.sum()

@@ -6,14 +6,14 @@ import torch
 
 from olss.errors import InputError
 from olss.learn import recipe
-from olss.learn.training import PURPOSES, Augmentation, Examples, Seeds, as_tensor
+from olss.learn.training import PURPOSES, Augmentation, Batch, Seeds, as_tensor
 
 from .tasks import Tiny, blobs
 
 
 def make(rows, start=0, **columns):
     index = torch.arange(start, start + rows)
-    return Examples(index[:, None].float(), index % 2, index * 0, index, **columns)
+    return Batch(index[:, None].float(), index % 2, index * 0, index, **columns)
 
 
 def test_taking_keeps_columns_together():

@@ -74,28 +74,28 @@ class SketchBuffer(ExemplarsBuffer):  # type: ignore[misc]
 
     def update_from_dataset(self, new_data: Any, task: int | str | None = None) -> None:
         """Take in the rows of a data set."""
-        before, seen = self._index(), self.sketch.seen
-        self.sketch.update(*_rows(new_data), task=task).flush()  # a row not held is gone
+        before, seen = self._held_index(), self.sketch.seen
+        self.sketch.update(*_read_rows(new_data), task=task).flush()  # a row not held is gone
         new = np.arange(seen, self.sketch.seen)
-        self._show(new_data.concat(self.buffer), np.concatenate([new, before]))
+        self._set_buffer(new_data.concat(self.buffer), np.concatenate([new, before]))
 
     def resize(self, strategy: Any, new_size: int) -> None:
         """Change the number of rows to keep; of too many, the policy keeps some."""
-        before = self._index()
+        before = self._held_index()
         self.max_size = self.sketch.size = new_size
-        self._show(self.buffer, before)
+        self._set_buffer(self.buffer, before)
 
-    def _index(self) -> Indices:
+    def _held_index(self) -> Indices:
         return self.sketch.index.copy() if len(self.sketch) else np.arange(0)
 
-    def _show(self, data: Any, index: Indices) -> None:
+    def _set_buffer(self, data: Any, index: Indices) -> None:
         """Make the buffer the rows of `data` the sketch holds, given their places in the stream."""
         order = np.argsort(index)
         places = order[np.searchsorted(index, self.sketch.index, sorter=order)]
         self.buffer = data.subset(places.tolist())
 
 
-def _rows(data: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _read_rows(data: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Read inputs and labels as the evaluation transforms give them."""
     loader = DataLoader(data.eval(), batch_size=BATCH, collate_fn=getattr(data, "collate_fn", None))
     inputs, labels = zip(*((batch[0], batch[1]) for batch in loader), strict=True)

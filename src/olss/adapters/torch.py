@@ -82,9 +82,9 @@ class SketchDataset(Dataset[Any]):
     def _columns(self, rows: Indices) -> list[Any]:
         """Return copies of some rows as batched tensors: X, y if any, weights if wanted."""
         sketch = self.sketch
-        columns = [_apply(_rows("X", sketch.X, rows), self.transform)]
+        columns = [_apply(_take_rows("X", sketch.X, rows), self.transform)]
         if sketch.y is not None:
-            columns.append(_rows("y", sketch.y, rows))
+            columns.append(_take_rows("y", sketch.y, rows))
         if self.weights:
             scaled = sketch.weight[rows] / sketch.weight.mean()
             columns.append(torch.from_numpy(scaled.astype(np.float32)))
@@ -133,7 +133,7 @@ class SketchStream(IterableDataset[Any]):
             if not len(sketch):
                 raise InputError("the sketch is empty; call update(X, y) first.")
             yield from self.dataset.__getitems__(
-                _draw(sketch, BLOCK, rng).tolist()
+                _sample_weighted(sketch, BLOCK, rng).tolist()
                 if self.weighted
                 else rng.integers(len(sketch), size=BLOCK).tolist()
             )
@@ -195,15 +195,15 @@ def replay_loader(
     if weights is not None:
         checks.choice("weights", weights, ("sampler", "loss"))
     past = SketchDataset(sketch, transform=transform, weights=weights == "loss")
-    batches = _MixedBatches(
+    batches = _MixedBatchSampler(
         _length(current), sketch, batch_size, replay_fraction, weights == "sampler", shuffle, seed
     )
-    mixed = _Mixed(current, past)
+    mixed = _MixedDataset(current, past)
     # A batch is one item, so that rows are taken from arrays by one indexing operation.
     return DataLoader(mixed, sampler=batches, batch_size=None, **options)
 
 
-class _MixedBatches(Sampler[tuple[Indices, Indices]]):
+class _MixedBatchSampler(Sampler[tuple[Indices, Indices]]):
     """Yield the indices of current and of replayed rows for each batch."""
 
     def __init__(
@@ -249,7 +249,7 @@ class _MixedBatches(Sampler[tuple[Indices, Indices]]):
     def _replay(self, count: int) -> Indices:
         """Return rows of the sketch; without weights, none repeats before all have come."""
         if self.weighted and count:
-            return _draw(self.sketch, count, self._rng)
+            return _sample_weighted(self.sketch, count, self._rng)
         held = len(self.sketch)
         self._queue = self._queue[self._queue < held]  # the sketch may have lost rows
         while count > len(self._queue):
@@ -258,7 +258,7 @@ class _MixedBatches(Sampler[tuple[Indices, Indices]]):
         return rows
 
 
-class _Mixed(Dataset[Any]):
+class _MixedDataset(Dataset[Any]):
     """Batches of current and replayed rows, indexed by the pair of their indices."""
 
     def __init__(self, current: Any, past: SketchDataset) -> None:
@@ -281,8 +281,8 @@ class _Mixed(Dataset[Any]):
             batch = default_collate([self.current[int(row)] for row in rows])
             return list(batch) if isinstance(batch, (tuple, list)) else [batch]
         X, *rest = self.current
-        columns = [_apply(_rows("X", X, rows), self.past.transform)]
-        return columns + [_rows("y", y, rows) for y in rest if y is not None]
+        columns = [_apply(_take_rows("X", X, rows), self.past.transform)]
+        return columns + [_take_rows("y", y, rows) for y in rest if y is not None]
 
 
 def _length(current: Any) -> int:
@@ -301,12 +301,12 @@ def _check_sketch(sketch: Any) -> None:
         raise InputError(f"sketch must be an olss.Sketch, found {type(sketch).__name__}.")
 
 
-def _draw(sketch: Sketch, count: int, rng: np.random.Generator) -> Indices:
+def _sample_weighted(sketch: Sketch, count: int, rng: np.random.Generator) -> Indices:
     """Draw rows of a sketch in proportion to their weights, with replacement."""
     return rng.choice(len(sketch), count, p=sketch.weight / sketch.weight.sum())
 
 
-def _rows(name: str, array: Any, rows: Indices) -> torch.Tensor:
+def _take_rows(name: str, array: Any, rows: Indices) -> torch.Tensor:
     if isinstance(array, torch.Tensor):
         return array[torch.from_numpy(rows)]
     chosen: NDArray[Any] = take(np.asarray(array), rows)

@@ -86,7 +86,7 @@ def _policies() -> list[tuple[str, str]]:
         "balanced-leverage": " Inside, by leverage.",
         "balanced-random": " Inside, at random.",
     }
-    return [(name, _first(policy) + orders.get(name, "")) for name, policy in POLICIES.items()]
+    return [(name, _summary(policy) + orders.get(name, "")) for name, policy in POLICIES.items()]
 
 
 def _recipes() -> list[tuple[str, str]]:
@@ -105,8 +105,8 @@ def _recipes() -> list[tuple[str, str]]:
 def _streams() -> list[tuple[str, str]]:
     from olss import streams
 
-    found = [(name, _first(make)) for name, make in streams.BUILDERS.items()]
-    return found + [(name, f"A step: {_first(make)}") for name, make in streams.STEPS.items()]
+    found = [(name, _summary(make)) for name, make in streams.BUILDERS.items()]
+    return found + [(name, f"A step: {_summary(make)}") for name, make in streams.STEPS.items()]
 
 
 def _datasets() -> list[tuple[str, str]]:
@@ -118,7 +118,7 @@ def _datasets() -> list[tuple[str, str]]:
     ]
 
 
-def _first(thing: object) -> str:
+def _summary(thing: object) -> str:
     return (inspect.getdoc(thing) or "").partition("\n")[0]
 
 

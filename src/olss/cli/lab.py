@@ -151,9 +151,9 @@ def run(
     from olss.lab.experiment import load, safe_name
     from olss.lab.runner import TensorBoardLog, run_experiment
 
-    told = [*(changes or []), *([f"seeds={seeds!r}"] if seeds else [])]
-    told += [f"device={device!r}"] if device else []
-    experiment = load(file, told)
+    overrides = [*(changes or []), *([f"seeds={seeds!r}"] if seeds else [])]
+    overrides += [f"device={device!r}"] if device else []
+    experiment = load(file, overrides)
     out = _console()
     out.print(experiment.name, style="bold", end="  ", markup=False, highlight=False)
     words = " · ".join(experiment.describe_protocol())
@@ -171,7 +171,7 @@ def run(
         )
     except KeyboardInterrupt:
         raise Interrupted(STOPPED_THERE if scheduler else STOPPED) from None
-    _say_results(progress, folder)
+    _print_results(progress, folder)
     if progress.failed():
         raise typer.Exit(1)
 
@@ -201,9 +201,9 @@ def tune(
     except KeyboardInterrupt:
         raise Interrupted("Stopped. Every trial is saved: the same command resumes.") from None
     out.print()
-    out.print(_choices(content))
+    out.print(_choice_table(content))
     out.print()
-    for text in _edges(experiment, content):
+    for text in _describe_edges(experiment, content):
         out.print(text, style="yellow", soft_wrap=True, highlight=False, markup=False)
     folder = into / f"{safe_name(experiment.name)}-tune"
     out.print(f"Every trial is in {folder / 'tune.json'}", soft_wrap=True, highlight=False)
@@ -238,7 +238,7 @@ def report(
     echo(f"The report is in {page}")
 
 
-def _edges(experiment: Experiment, content: dict[str, Any]) -> Iterator[str]:
+def _describe_edges(experiment: Experiment, content: dict[str, Any]) -> Iterator[str]:
     """Yield a sentence for each choice that lies at the edge of what was tried."""
     for learner in experiment.learners:
         one = content[learner.name]
@@ -252,7 +252,7 @@ def _edges(experiment: Experiment, content: dict[str, Any]) -> Iterator[str]:
             )
 
 
-def _choices(content: dict[str, Any]) -> Any:
+def _choice_table(content: dict[str, Any]) -> Any:
     from rich.table import Table
 
     from olss.util.text import format_score
@@ -269,7 +269,7 @@ def _choices(content: dict[str, Any]) -> Any:
     return table
 
 
-def _say_results(progress: ExperimentProgress, folder: Path) -> None:
+def _print_results(progress: ExperimentProgress, folder: Path) -> None:
     out = _console()
     out.print()
     out.print(progress.table(now=False))

@@ -187,17 +187,17 @@ def _estimate(
     for option, name in [*asked, *(("by", name) for name in by or ())]:
         if name:
             checks.column(f"--{option}", name, columns)
-    names, conditions = tuple(by or ()), _conditions(sketch, where)
+    names, conditions = tuple(by or ()), _parse_conditions(sketch, where)
     found = [
         sketch.estimate(name or None, by=names or None, where=conditions, calibrate=calibrate)
         for _, name in asked
     ]
     if as_json:
         pairs = zip(asked, found, strict=True)
-        lines = [line for (what, name), one in pairs for line in _as_dicts(one, what, name, level)]
+        lines = [line for (what, name), one in pairs for line in _to_dicts(one, what, name, level)]
         echo(_to_json({"path": path, "level": level, "estimates": lines}))
     else:
-        echo(_answer(sketch, found, asked, names, conditions, level))
+        echo(_format_estimates(sketch, found, asked, names, conditions, level))
 
 
 def _fit(
@@ -237,7 +237,7 @@ def _fit(
     echo(model)
 
 
-def _as_dicts(
+def _to_dicts(
     found: Estimate | Estimates, what: str, name: str, level: float
 ) -> Iterator[dict[str, Any]]:
     """Yield a dictionary for each group, or one."""
@@ -297,7 +297,7 @@ def _forget(
     from olss.files import forget
     from olss.sketch import Sketch
 
-    conditions = _conditions(Sketch.load(path), where) or {}
+    conditions = _parse_conditions(Sketch.load(path), where) or {}
     if not dry_run and not yes:
         planned = forget(path, conditions, dry_run=True)
         if planned.removed > planned.rows and not _confirm(planned):
@@ -314,7 +314,9 @@ def _confirm(planned: Forgotten) -> bool:
     return False
 
 
-def _conditions(sketch: Sketch, where: Sequence[str] | None) -> dict[str, list[Condition]] | None:
+def _parse_conditions(
+    sketch: Sketch, where: Sequence[str] | None
+) -> dict[str, list[Condition]] | None:
     """Return columns, and the values or ranges wanted, from texts such as COL=VALUE."""
     from olss.diagnostics.select import names_of
     from olss.sketch import state_of
@@ -337,7 +339,7 @@ def _conditions(sketch: Sketch, where: Sequence[str] | None) -> dict[str, list[C
     return found
 
 
-def _answer(
+def _format_estimates(
     sketch: Sketch, found: Sequence[Any], asked: Sequence[tuple[str, str]], by: tuple[str, ...],
     where: Any, level: float,
 ) -> str:  # fmt: skip
@@ -353,14 +355,14 @@ def _answer(
         lines = align_columns(
             head
             + [
-                [title, *_texts(one, what, level), f"{one.rows:,}"]
+                [title, *_format_figure(one, what, level), f"{one.rows:,}"]
                 for title, (what, _), one in zip(titles, asked, found, strict=True)
                 if isinstance(one, Estimate)
             ],
             left=1,
         )
     else:
-        lines = _by_group(sketch, found, asked, by, where, level, titles, percent)
+        lines = _group_lines(sketch, found, asked, by, where, level, titles, percent)
     missing = [
         f"{name}: {one.missing:,} rows kept have no value and are left out"
         for (_, name), one in zip(asked, found, strict=True)
@@ -372,7 +374,7 @@ def _answer(
     return "\n".join(lines + list(dict.fromkeys(missing)))
 
 
-def _by_group(
+def _group_lines(
     sketch: Sketch, found: Sequence[Any], asked: Sequence[tuple[str, str]],
     by: tuple[str, ...], where: Any, level: float, titles: Sequence[str], percent: str,
 ) -> list[str]:  # fmt: skip
@@ -381,8 +383,8 @@ def _by_group(
     from olss.diagnostics.describe import find_largest
     from olss.util.text import align_columns
 
-    counts = _named(sketch.estimate(by=by, where=where))
-    by_group = [_named(one) for one in found]
+    counts = _by_label(sketch.estimate(by=by, where=where))
+    by_group = [_by_label(one) for one in found]
     groups = list(counts)  # sorted by value
     largest = find_largest(np.array([one.count for one in counts.values()]), GROUPS)
     table = [[*by, "rows kept"] + [cell for title in titles for cell in (title, percent)]]
@@ -390,7 +392,7 @@ def _by_group(
         line = [*group, f"{counts[group].rows:,}"]
         for (what, _), estimates in zip(asked, by_group, strict=True):
             one = estimates.get(group)
-            line += ["—", "no value"] if one is None else _texts(one, what, level)
+            line += ["—", "no value"] if one is None else _format_figure(one, what, level)
         table.append(line)
     lines = align_columns(table, left=len(by))
     if len(groups) > GROUPS:
@@ -401,7 +403,7 @@ def _by_group(
     return lines
 
 
-def _named(estimates: Any) -> dict[tuple[str, ...], Estimate]:
+def _by_label(estimates: Any) -> dict[tuple[str, ...], Estimate]:
     """Return the estimate of each group, by what the group is called."""
     from olss.diagnostics.estimates import label_text
 
@@ -411,6 +413,6 @@ def _named(estimates: Any) -> dict[tuple[str, ...], Estimate]:
     }
 
 
-def _texts(one: Estimate, what: str, level: float) -> list[str]:
+def _format_figure(one: Estimate, what: str, level: float) -> list[str]:
     """Return a number and its interval, in words."""
     return next([number, between] for name, number, between in one.texts(level) if name == what)

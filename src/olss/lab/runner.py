@@ -157,19 +157,19 @@ class ExperimentProgress:
 
     def finished(self) -> list[Record]:
         """Return the records of all finished runs."""
-        return [run.record for run in self._in("done") if run.record is not None]
+        return [run.record for run in self._runs_in("done") if run.record is not None]
 
     def failed(self) -> list[tuple[RunSpec, str]]:
         """Return the runs that failed and why."""
-        return [(run.spec, run.text) for run in self._in("failed")]
+        return [(run.spec, run.text) for run in self._runs_in("failed")]
 
-    def _in(self, *states: str) -> list[_Run]:
+    def _runs_in(self, *states: str) -> list[_Run]:
         return [run for run in self._runs.values() if run.state in states]
 
     @property
     def counts(self) -> str:
         """How many runs are finished, in words."""
-        return f"{len(self._in('done'))} of {len(self._runs)} runs"
+        return f"{len(self._runs_in('done'))} of {len(self._runs)} runs"
 
     def seconds_left(self) -> float | None:
         """Estimate the time left from the pace of each learner; None while it is unknown."""
@@ -182,7 +182,7 @@ class ExperimentProgress:
         typical = statistics.fmean(pace for of_learner in paces.values() for pace in of_learner)
         left = sum(
             statistics.fmean(paces.get(run.spec.label, [typical])) * (self.tasks - run.learned)
-            for run in self._in("running", "to come")
+            for run in self._runs_in("running", "to come")
         )
         return left / self.processes
 
@@ -204,20 +204,20 @@ class ExperimentProgress:
         shown = ""
         for label in dict.fromkeys(spec.label for spec in self.specs):
             runs = [run for run in self._runs.values() if run.spec.label == label]
-            scores = _scores(runs)
+            scores = _format_scores(runs)
             shown += " ".join(scores)
-            state = self._doing(runs) if now else _seeds(runs)
+            state = self._format_state(runs) if now else _format_counts(runs)
             table.add_row(escape(escape_controls(label)), *scores, state)
         if meaning := explain_spread(shown):
             table.caption = f"{meaning}."
         return table
 
-    def _doing(self, runs: Sequence[_Run]) -> str:
+    def _format_state(self, runs: Sequence[_Run]) -> str:
         if running := [run for run in runs if run.state == "running"]:
             return "[dim], [/]".join(self._bar(run) for run in running)
         if any(run.state == "elsewhere" for run in runs):
             return "[yellow]running in another process[/]"
-        return _seeds(runs)
+        return _format_counts(runs)
 
     def _bar(self, run: _Run) -> str:
         if self.tasks is None:
@@ -227,7 +227,7 @@ class ExperimentProgress:
         return f"seed {run.spec.seed} {bar} {run.learned}/{self.tasks}"
 
 
-def _seeds(runs: Sequence[_Run]) -> str:
+def _format_counts(runs: Sequence[_Run]) -> str:
     done = sum(run.state == "done" for run in runs)
     failed = sum(run.state == "failed" for run in runs)
     if not done and not failed:
@@ -236,7 +236,7 @@ def _seeds(runs: Sequence[_Run]) -> str:
     return finished + (f" [red]{failed} failed[/]" if failed else "")
 
 
-def _scores(runs: Sequence[_Run]) -> list[str]:
+def _format_scores(runs: Sequence[_Run]) -> list[str]:
     """Return the scores over finished seeds; before there are any, those of unfinished runs."""
     records = [run.record for run in runs if run.state == "done" and run.record]
     style = "none" if records else "dim"

@@ -204,7 +204,7 @@ def run_once(
     learner, stream = create_learner(spec), create_stream(spec)
     record = run(
         stream, learner, spec.seed, checkpoint=checkpoint, on_task=on_task, device=spec.device,
-        protocol=spec.protocol, say=note,
+        protocol=spec.protocol, warn=note,
     )  # fmt: skip
     held = learner.buffer.held
     if held is None or learner.buffer.keeps_all:

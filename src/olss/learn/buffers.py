@@ -22,7 +22,7 @@ from torch.nn.functional import normalize
 
 from olss.core.kernels import greedy_herding
 from olss.errors import InputError
-from olss.learn.training import Examples, Seeds, as_tensor
+from olss.learn.training import Batch, Seeds, as_tensor
 from olss.util import checks
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ Features = Callable[[Any], Tensor]
 class Buffer:
     """A buffer that keeps nothing: the base of those that do."""
 
-    held: Examples | None = None  # the rows it holds
+    held: Batch | None = None  # the rows it holds
     size: int | Literal["task"] = "task"  # how many; "task": as many as the newest task has
     keeps_all = False  # whether no row is ever dropped
 
@@ -58,7 +58,7 @@ class Buffer:
     def check(self, classes: int) -> None:
         """Raise if the buffer is too small for that many classes."""
 
-    def update(self, new: Examples, task: int, features: Features) -> None:
+    def update(self, new: Batch, task: int, features: Features) -> None:
         """Keep rows of a task, and the stored outputs of rows that stay."""
 
     def snapshot(self) -> Any:
@@ -96,7 +96,7 @@ class Buffer:
     def load(self, folder: Path) -> None:
         """Read what `save` wrote."""
         path = folder / "memory.safetensors"
-        self.held = Examples(**load_file(path, str(self.device))) if path.exists() else None
+        self.held = Batch(**load_file(path, str(self.device))) if path.exists() else None
 
 
 class FullBuffer(Buffer):
@@ -104,7 +104,7 @@ class FullBuffer(Buffer):
 
     keeps_all = True
 
-    def update(self, new: Examples, task: int, features: Features) -> None:
+    def update(self, new: Batch, task: int, features: Features) -> None:
         self.held = new if self.held is None else self.held.join(new)
 
 
@@ -120,7 +120,7 @@ class RingBuffer(Buffer):
     def __init__(self, gem_rows: int = 256) -> None:
         self.gem_rows = checks.integer("gem_rows", gem_rows)
 
-    def update(self, new: Examples, task: int, features: Features) -> None:
+    def update(self, new: Batch, task: int, features: Features) -> None:
         order = self.seeds.rng("memory", task).permutation(len(new))[-self.gem_rows :]
         last = new.take(as_tensor(order, self.device))
         self.held = last if self.held is None else self.held.join(last)
@@ -146,7 +146,7 @@ class HerdingBuffer(Buffer):
                 "classes: iCaRL keeps rows of each."
             )
 
-    def update(self, new: Examples, task: int, features: Features) -> None:
+    def update(self, new: Batch, task: int, features: Features) -> None:
         pool = new if self.held is None else self.held.join(new)
         arrived = set(torch.unique(new.y).tolist())
         classes = torch.unique(pool.y).tolist()
@@ -206,7 +206,7 @@ class PolicyBuffer(Buffer):
         super().start(seeds, device)
         self.sketch = self._make_sketch(seeds.number("memory") % 2**32)
 
-    def update(self, new: Examples, task: int, features: Features) -> None:
+    def update(self, new: Batch, task: int, features: Features) -> None:
         self.net_features = features
         # Flushed, so that a row that is not held never comes back without its outputs.
         self.sketch.update(new.X.cpu().numpy(), new.y.cpu().numpy(), task=task).flush()
@@ -216,9 +216,9 @@ class PolicyBuffer(Buffer):
             outputs = _move_outputs(self.held.index, outputs, rows.index)
         self.held = dataclasses.replace(rows, outputs=outputs)
 
-    def _rows(self) -> Examples:
+    def _rows(self) -> Batch:
         sketch = self.sketch
-        return Examples(
+        return Batch(
             X=as_tensor(sketch.X, self.device),
             y=as_tensor(sketch.y, self.device),
             task=as_tensor(sketch.task, self.device),
@@ -275,9 +275,9 @@ def _move_outputs(before: Tensor, outputs: Tensor, now: Tensor) -> Tensor:
 class TrainingSet:
     """What a task is trained on."""
 
-    rows: Examples  # visited once an epoch
+    rows: Batch  # visited once an epoch
     batch: int  # how many of them a step has
-    replay: Examples | None = None  # rows that every step samples from in addition
+    replay: Batch | None = None  # rows that every step samples from in addition
     replayed: int | None = None  # how many of those a step has; None: as many as of `rows`
 
     @property
@@ -285,7 +285,7 @@ class TrainingSet:
         """Steps of an epoch."""
         return len(batch_bounds(len(self.rows), self.batch))
 
-    def batches(self, epochs: int, rng: np.random.Generator) -> Iterator[tuple[Examples, int]]:
+    def batches(self, epochs: int, rng: np.random.Generator) -> Iterator[tuple[Batch, int]]:
         """Yield the rows of each step and how many of them, the last ones, come from `replay`."""
         device = self.rows.y.device
         for _ in range(epochs):
@@ -308,7 +308,7 @@ class TrainingSet:
         the replayed rows count together beside the others, which count 1.
         """
 
-        def shares(rows: Examples) -> tuple[Tensor, float]:
+        def shares(rows: Batch) -> tuple[Tensor, float]:
             if not weighted or rows.weight is None:
                 return torch.bincount(rows.y, minlength=classes) / len(rows), 1.0
             each = torch.bincount(rows.y, rows.weight, classes)
@@ -367,8 +367,8 @@ class ReplayStrategy:
 
     def training_set(
         self,
-        current: Examples,
-        held: Examples | None,
+        current: Batch,
+        held: Batch | None,
         size: int | str,
         batch: int,
         rng: np.random.Generator,
@@ -383,8 +383,8 @@ class ReplayStrategy:
         return TrainingSet(held if self.regime == "sketch" else current.join(held), batch)
 
     def _mix(
-        self, current: Examples, held: Examples | None, size: int | str, rng: np.random.Generator
-    ) -> Examples:
+        self, current: Batch, held: Batch | None, size: int | str, rng: np.random.Generator
+    ) -> Batch:
         rows = len(current) if size == "task" else int(size)
         past = 0 if held is None else len(held)
         own, replayed = mix_counts(rows, self.share, len(current), past)

@@ -40,7 +40,7 @@ def run(
     on_task: Callable[[int, Record], None] | None = None,
     device: str = "cpu",
     protocol: str = "",
-    say: Callable[[str], None] | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> Record:
     """Take a learner through a stream and evaluate it on every task after every task.
 
@@ -62,7 +62,7 @@ def run(
         "cpu" or, where available, "cuda".
     protocol : str
         What the record states about the measurement; by default, which classes compete.
-    say : callable, optional
+    warn : callable, optional
         Called with a message if a damaged state was skipped; by default a warning is issued.
 
     Raises
@@ -88,7 +88,7 @@ def run(
 
     def learn_stream() -> Record:
         learner.start(_classes_of(stream), seed, device)
-        record = _resume(folder, learner, blank, device, say or _warn) if folder else blank
+        record = _resume(folder, learner, blank, device, warn or _warn) if folder else blank
         tests, disturbed = [], []
         for i, task in enumerate(stream):
             tests.append((task.X_test, task.y_test))
@@ -102,7 +102,7 @@ def run(
             scoring.end_phase("fit")
             scores = [learner.score(*test, j) for j, test in enumerate(tests)]
             scoring.end_phase("evaluate")
-            record = _extend(record, task, learner, scores, ahead, cost, scoring, disturbed)
+            record = _add_task(record, task, learner, scores, ahead, cost, scoring, disturbed)
             if folder:
                 _save(folder, learner, record)
             if on_task:
@@ -137,7 +137,7 @@ def _warn(message: str) -> None:
 
 
 def _resume(
-    folder: Path, learner: AnyLearner, blank: Record, device: str, say: Callable[[str], None]
+    folder: Path, learner: AnyLearner, blank: Record, device: str, warn: Callable[[str], None]
 ) -> Record:
     """Load the newest intact state and return its record; `blank` if nothing was saved."""
     damaged = None
@@ -145,7 +145,7 @@ def _resume(
         try:
             verify(place)
         except DamagedCheckpointError as error:
-            say(f"{error} Resuming from the task before.")
+            warn(f"{error} Resuming from the task before.")
             damaged = error
             continue
         record = Record.load(place)
@@ -198,7 +198,7 @@ def _as_array(values: Any) -> NDArray[Any]:
     return array.astype(str) if array.dtype == object else array
 
 
-def _extend(
+def _add_task(
     record: Record,
     task: Any,
     learner: AnyLearner,

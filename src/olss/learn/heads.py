@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from olss.learn.model import COMPETING, Model
-from olss.learn.training import Examples
+from olss.learn.training import Batch
 from olss.util import checks
 
 __all__ = ["HEADS", "Discriminant", "FittedHead", "Head", "NearestMean", "Product"]
@@ -37,7 +37,7 @@ class Head:
         self.compete = checks.choice("head", head, COMPETING)
         self.protocol = COMPETING[head]
 
-    def fit(self, model: Model, held: Examples | None) -> None:
+    def fit(self, model: Model, held: Batch | None) -> None:
         """Prepare predictions of the net as it is now, with these rows in the buffer."""
 
     def __call__(self, model: Model, X: Tensor, task: int | None) -> Tensor:
@@ -67,7 +67,7 @@ class FittedHead(Head):
         self.layers = checks.choice("head_layers", head_layers, ("last", "stages"))
         self.protocol = f"{self.protocol}, answered by {self.answered_by}"
 
-    def fit(self, model: Model, held: Examples | None) -> None:
+    def fit(self, model: Model, held: Batch | None) -> None:
         self.labels = None if held is None else held.y
         if held is not None:
             hidden, outputs = self._features(model, held.X)

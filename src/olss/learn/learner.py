@@ -26,7 +26,7 @@ from olss.learn.losses import Loss
 from olss.learn.model import Labels, Model, check_rows, labels_of, score_answers, strip_prefix
 from olss.learn.projections import Projection
 from olss.learn.regularizers import Regularizer
-from olss.learn.training import Augmentation, Examples, Training, step_length
+from olss.learn.training import Augmentation, Batch, Training, step_length
 
 __all__ = ["Learner", "Parts", "TaskCost"]
 
@@ -137,7 +137,7 @@ class Learner:
         with self._undo_on_error():
             X, y, present = model.check_task(task, task.X, task.y, "")
             index = torch.arange(self._rows_seen, self._rows_seen + len(y), device=model.device)
-            current = Examples(X, y, torch.full_like(index, model.tasks), index)
+            current = Batch(X, y, torch.full_like(index, model.tasks), index)
             model.mask.begin_task(present)
             parts.augmentation.check(tuple(X.shape[1:]))
             buffer.check(int(model.mask.seen.sum()))

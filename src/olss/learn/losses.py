@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from olss.learn.buffers import TrainingSet
 from olss.learn.model import Model
-from olss.learn.training import Examples
+from olss.learn.training import Batch
 from olss.util import checks
 
 __all__ = ["LOSSES", "AsymmetricLoss", "IcarlLoss", "LogitAdjustedLoss", "Loss", "row_losses"]
@@ -62,7 +62,7 @@ class Loss:
         """Inspect what a task is trained on; return it, perhaps with more columns."""
         return training
 
-    def __call__(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor:
+    def __call__(self, model: Model, outputs: Tensor, batch: Batch, replayed: int) -> Tensor:
         """Return the loss of a step whose last `replayed` rows come from the buffer."""
         values = row_losses(self.kind, model.mask.apply(outputs, batch.task), batch.y)
         weight = batch.weight if self.weighted else None
@@ -106,7 +106,7 @@ class LogitAdjustedLoss(Loss):
         self.shift = self.tau * shares.log() if self.tau else 0.0
         return training
 
-    def __call__(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor:
+    def __call__(self, model: Model, outputs: Tensor, batch: Batch, replayed: int) -> Tensor:
         return super().__call__(model, outputs + self.shift, batch, replayed)
 
 
@@ -132,7 +132,7 @@ class AsymmetricLoss(Loss):
     def weight(self, replayed: int) -> float:
         return 1.0
 
-    def __call__(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor:
+    def __call__(self, model: Model, outputs: Tensor, batch: Batch, replayed: int) -> Tensor:
         count = len(batch) - replayed if self.has_new_rows else 0
         new = torch.arange(len(batch), device=outputs.device) < count
         closed = new[:, None] & ~model.mask.table[-1]
@@ -155,13 +155,13 @@ class IcarlLoss(Loss):
         if not self.old.any():
             return training
 
-        def with_outputs(rows: Examples) -> Examples:
+        def with_outputs(rows: Batch) -> Batch:
             return dataclasses.replace(rows, outputs=model.outputs(rows.X))
 
         replay = None if training.replay is None else with_outputs(training.replay)
         return dataclasses.replace(training, rows=with_outputs(training.rows), replay=replay)
 
-    def __call__(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor:
+    def __call__(self, model: Model, outputs: Tensor, batch: Batch, replayed: int) -> Tensor:
         before = outputs.detach() if batch.outputs is None else batch.outputs
         return old_class_loss(outputs, batch.y, before, model.mask.seen, self.old)
 

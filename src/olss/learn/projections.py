@@ -11,7 +11,7 @@ from torch import Tensor
 
 from olss.learn.losses import row_losses
 from olss.learn.model import Model
-from olss.learn.training import Examples
+from olss.learn.training import Batch
 from olss.util import checks
 
 __all__ = ["AGem", "Gem", "Projection"]
@@ -23,7 +23,7 @@ BLOCK = 4096
 class Projection:
     """Leave the gradient unchanged: the base of those that change it before the step."""
 
-    def begin_task(self, model: Model, held: Examples | None) -> None:
+    def begin_task(self, model: Model, held: Batch | None) -> None:
         """Receive the rows of the buffer, those of earlier tasks among them."""
 
     def __call__(self, model: Model) -> None:
@@ -49,7 +49,7 @@ class Gem(Projection):
         self.gem_rows = checks.integer("gem_rows", gem_rows)
         self.margin = checks.number("gem_margin", gem_margin, minimum=0)
 
-    def begin_task(self, model: Model, held: Examples | None) -> None:
+    def begin_task(self, model: Model, held: Batch | None) -> None:
         self.past = rows_by_task(held, model.tasks, self.gem_rows)
         self.gradients = model.params.theta.new_empty((len(self.past), model.params.theta.numel()))
 
@@ -74,7 +74,7 @@ class AGem(Projection):
     def __init__(self, reference_rows: int = 256) -> None:
         self.reference_rows = checks.integer("reference_rows", reference_rows)
 
-    def begin_task(self, model: Model, held: Examples | None) -> None:
+    def begin_task(self, model: Model, held: Batch | None) -> None:
         past = rows_by_task(held, model.tasks)
         self.past = past[0] if past else None
         for rows in past[1:]:
@@ -91,7 +91,7 @@ class AGem(Projection):
         model.params.gradient.copy_(project_agem(gradient, reference))
 
 
-def _label_gradient(model: Model, rows: Examples) -> Tensor:
+def _label_gradient(model: Model, rows: Batch) -> Tensor:
     """Return the gradient of the mean loss of rows at their labels, in ``params.gradient``."""
     model.params.gradient.zero_()
     outputs = model.mask.apply(model.forward(model.inputs(rows.X)), rows.task)
@@ -99,7 +99,7 @@ def _label_gradient(model: Model, rows: Examples) -> Tensor:
     return model.params.gradient
 
 
-def rows_by_task(held: Examples | None, tasks: int, limit: int | None = None) -> list[Examples]:
+def rows_by_task(held: Batch | None, tasks: int, limit: int | None = None) -> list[Batch]:
     """Return the rows of each of the first `tasks` tasks that has any, `limit` at most."""
     if held is None:
         return []

@@ -17,7 +17,7 @@ from olss.learn.buffers import Buffer
 from olss.learn.losses import row_losses
 from olss.learn.model import Model, strip_prefix
 from olss.learn.nets import ParameterVector, forward_hooks
-from olss.learn.training import Examples
+from olss.learn.training import Batch
 from olss.util import checks
 
 __all__ = ["Distillation", "Ewc", "OnlineEwc", "Regularizer", "Si"]
@@ -43,7 +43,7 @@ class Regularizer:
     def begin_task(self, model: Model) -> None:
         """Begin a task."""
 
-    def loss(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor | None:
+    def loss(self, model: Model, outputs: Tensor, batch: Batch, replayed: int) -> Tensor | None:
         """Return a term for the loss of a step whose last `replayed` rows are from the buffer."""
         return None
 
@@ -58,7 +58,7 @@ class Regularizer:
         than the learning rate. 0: `gradient` was part of the step.
         """
 
-    def end_task(self, model: Model, rows: Examples, buffer: Buffer) -> None:
+    def end_task(self, model: Model, rows: Batch, buffer: Buffer) -> None:
         """Learn from a task that was trained on `rows`; the buffer holds what is kept of it."""
 
 
@@ -115,7 +115,7 @@ class Ewc(_Quadratic):
         self.strength = checks.number("ewc_strength", ewc_strength, minimum=0)
         self.fisher_rows = checks.integer("fisher_rows", fisher_rows)
 
-    def information(self, model: Model, rows: Examples) -> Tensor:
+    def information(self, model: Model, rows: Batch) -> Tensor:
         """Return the Fisher diagonal on some of the rows."""
         rng = model.seeds.rng("parts", model.tasks)
         chosen = rows.take(model.tensor(rng.permutation(len(rows))[: self.fisher_rows]))
@@ -127,7 +127,7 @@ class Ewc(_Quadratic):
         measure = fisher_diagonal if self.fisher == "example" else squared_mean_gradient
         return measure(model.params, model.inputs(chosen.X), row_loss)
 
-    def end_task(self, model: Model, rows: Examples, buffer: Buffer) -> None:
+    def end_task(self, model: Model, rows: Batch, buffer: Buffer) -> None:
         F = self.information(model, rows)
         m = F * model.params.theta
         if self.state:
@@ -151,7 +151,7 @@ class OnlineEwc(Ewc):
         super().__init__(ewc_strength, fisher_rows, fisher)
         self.decay = checks.fraction("ewc_decay", ewc_decay)
 
-    def end_task(self, model: Model, rows: Examples, buffer: Buffer) -> None:
+    def end_task(self, model: Model, rows: Batch, buffer: Buffer) -> None:
         F = self.information(model, rows)
         if self.state:
             F = F + self.decay * self.state["F"]
@@ -182,7 +182,7 @@ class Si(_Quadratic):
         self.earned.addcmul_(params.gradient, self.before.sub_(params.theta))
         self.before.copy_(params.theta)
 
-    def end_task(self, model: Model, rows: Examples, buffer: Buffer) -> None:
+    def end_task(self, model: Model, rows: Batch, buffer: Buffer) -> None:
         distance = model.params.theta - self.origin
         F = self.earned.clamp(min=0) / (distance.square() + self.damping)
         if self.state:
@@ -214,13 +214,13 @@ class Distillation(Regularizer):
         self.weight = checks.number("alpha", alpha, minimum=0)
         self.scaled = checks.choice("distance", distance, ("scaled", "squared")) == "scaled"
 
-    def loss(self, model: Model, outputs: Tensor, batch: Examples, replayed: int) -> Tensor | None:
+    def loss(self, model: Model, outputs: Tensor, batch: Batch, replayed: int) -> Tensor | None:
         if batch.outputs is None:
             return None
         distance = stored_output_loss(outputs, batch.outputs, replayed or len(batch))
         return distance / output_spread(batch.outputs).clamp(min=1) if self.scaled else distance
 
-    def end_task(self, model: Model, rows: Examples, buffer: Buffer) -> None:
+    def end_task(self, model: Model, rows: Batch, buffer: Buffer) -> None:
         buffer.store_outputs(model.outputs)
 
 

@@ -17,11 +17,11 @@ from olss.learn.nets import Net, check_net
 from olss.util import checks
 from olss.util.checks import suggest
 
-__all__ = ["Augmentation", "Examples", "Seeds", "Training", "as_tensor"]
+__all__ = ["Augmentation", "Batch", "Seeds", "Training", "as_tensor"]
 
 
 @dataclass(frozen=True)
-class Examples:
+class Batch:
     """n rows with their targets and origin, as tensors: a batch, a training set or a buffer.
 
     `index` is a row's position in everything seen, so it identifies the row for good. `weight` is
@@ -42,12 +42,12 @@ class Examples:
         """Return the columns there are, by name."""
         return {name: column for name, column in vars(self).items() if column is not None}
 
-    def take(self, index: Tensor) -> Examples:
+    def take(self, index: Tensor) -> Batch:
         """Return some of the rows."""
         columns = {name: v for name, v in vars(self).items() if v is not None}
-        return Examples(**{name: v.index_select(0, index) for name, v in columns.items()})
+        return Batch(**{name: v.index_select(0, index) for name, v in columns.items()})
 
-    def join(self, other: Examples | None) -> Examples:
+    def join(self, other: Batch | None) -> Batch:
         """Return these rows followed by the others.
 
         Where only one side has weights or stored outputs, the rows of the other side weigh one
@@ -56,9 +56,9 @@ class Examples:
         if other is None or len(other) == 0:
             return self
         first, second = self._filled_like(other).columns(), other._filled_like(self).columns()
-        return Examples(**{name: torch.cat([first[name], second[name]]) for name in first})
+        return Batch(**{name: torch.cat([first[name], second[name]]) for name in first})
 
-    def _filled_like(self, other: Examples) -> Examples:
+    def _filled_like(self, other: Batch) -> Batch:
         filled = self
         if self.weight is None and other.weight is not None:
             filled = replace(filled, weight=other.weight.new_ones(len(self)))

@@ -73,7 +73,9 @@ def permuted(
     if not permute_first:
         names[0] = "as it is"
     options = {"name": "permuted", "dataset": _describe(dataset), "tasks": tasks}
-    config = _with_rows(options | {"permute_first": permute_first}, train_rows, test_rows, seed)
+    config = _add_rows_and_seed(
+        options | {"permute_first": permute_first}, train_rows, test_rows, seed
+    )
     transform = partial(_permute, config["seed"], permute_first)
     return _DatasetTasks(data, config, names, transform).stream()
 
@@ -130,7 +132,7 @@ def rotated(
     degrees = _choose_angles(angles, _check_tasks(tasks), checks.seed(seed))
     options = {"name": "rotated", "dataset": _describe(dataset), "tasks": len(degrees)}
     options |= {"angles": angles if isinstance(angles, str) else degrees, "resample": resample}
-    config = _with_rows(options, train_rows, test_rows, seed)
+    config = _add_rows_and_seed(options, train_rows, test_rows, seed)
     names = [f"{angle:.4g} degrees" for angle in degrees]
     return _DatasetTasks(data, config, names, partial(_rotate, degrees, resample)).stream()
 
@@ -198,7 +200,7 @@ def incremental(
     options = {"name": "incremental", "dataset": _describe(dataset), "tasks": len(groups)}
     options["order"] = order if isinstance(order, str) else groups
     names = ["classes " + " ".join(map(str, group)) for group in groups]
-    config = _with_rows(options, train_rows, test_rows, seed)
+    config = _add_rows_and_seed(options, train_rows, test_rows, seed)
     return _DatasetTasks(data, config, names, groups=groups).stream()
 
 
@@ -259,7 +261,7 @@ def _check_tasks(tasks: Any) -> int:
     return checks.integer("tasks", tasks, maximum=MAX_TASKS)
 
 
-def _with_rows(
+def _add_rows_and_seed(
     options: dict[str, Any], train_rows: int | None, test_rows: int | None, seed: int
 ) -> dict[str, Any]:
     """Return the config of a stream: its options, then rows and seed, checked."""

@@ -35,8 +35,8 @@ def label_noise(stream: Stream, share: float = 0.1, seed: int = 0) -> Stream:
     40
     """
     _check_classes(stream, "label_noise")
-    options = _chosen(share, seed)
-    return _step(label_noise, stream, options, partial(_noisy, stream, **options))
+    options = _check_options(share, seed)
+    return _add_step(label_noise, stream, options, partial(_add_label_noise, stream, **options))
 
 
 def outliers(stream: Stream, share: float = 0.01, seed: int = 0) -> Stream:
@@ -45,8 +45,8 @@ def outliers(stream: Stream, share: float = 0.01, seed: int = 0) -> Stream:
     Images become uniform noise over all grey levels; other numbers are normal with the mean of
     their column and ten times its standard deviation.
     """
-    options = _chosen(share, seed)
-    return _step(outliers, stream, options, partial(_with_outliers, stream, **options))
+    options = _check_options(share, seed)
+    return _add_step(outliers, stream, options, partial(_add_outliers, stream, **options))
 
 
 def imbalanced(stream: Stream, ratio: float = 10.0, seed: int = 0) -> Stream:
@@ -57,7 +57,7 @@ def imbalanced(stream: Stream, ratio: float = 10.0, seed: int = 0) -> Stream:
     """
     _check_classes(stream, "imbalanced")
     options = {"ratio": checks.number("ratio", ratio, minimum=1), "seed": checks.seed(seed)}
-    return _step(imbalanced, stream, options, partial(_long_tail, stream, **options))
+    return _add_step(imbalanced, stream, options, partial(_make_imbalanced, stream, **options))
 
 
 def unequal(
@@ -88,7 +88,7 @@ def unequal(
             raise InputError(f"rows must hold {len(stream)} numbers, found {rows!r}.")
     options = {"ratio": checks.number("ratio", ratio, minimum=1), "seed": checks.seed(seed)}
     options |= {"rows": rows}
-    return _step(unequal, stream, options, partial(_resized, stream, **options))
+    return _add_step(unequal, stream, options, partial(_resize, stream, **options))
 
 
 def returning(stream: Stream, task: int = 0, at: int | None = None) -> Stream:
@@ -117,8 +117,8 @@ def returning(stream: Stream, task: int = 0, at: int | None = None) -> Stream:
         )
     order = [*range(at), task, *range(at, last)]
     names = [*stream.names[:at], f"{stream.names[task]} again", *stream.names[at:]]
-    make = partial(_reordered, stream, order, names)
-    return _step(returning, stream, {"task": task, "at": at}, make, names)
+    make = partial(_reorder, stream, order, names)
+    return _add_step(returning, stream, {"task": task, "at": at}, make, names)
 
 
 def interleaved(stream: Stream, share: float = 1.0, seed: int = 0) -> Stream:
@@ -136,19 +136,19 @@ def interleaved(stream: Stream, share: float = 1.0, seed: int = 0) -> Stream:
     >>> len(stream[0].classes)
     10
     """
-    options = _chosen(share, seed)
+    options = _check_options(share, seed)
     names = [f"part {number} ({name})" for number, name in enumerate(stream.names, start=1)]
-    make = partial(_mixed, stream, names, **options)
-    return _step(interleaved, stream, options, make, names)
+    make = partial(_interleave, stream, names, **options)
+    return _add_step(interleaved, stream, options, make, names)
 
 
-def _chosen(share: float, seed: int) -> dict[str, Any]:
+def _check_options(share: float, seed: int) -> dict[str, Any]:
     """Return the checked options of a corruption of a fraction of the rows."""
     share = checks.number("share", share, above=0, maximum=1)
     return {"share": share, "seed": checks.seed(seed)}
 
 
-def _step(
+def _add_step(
     function: Callable[..., Stream],
     stream: Stream,
     options: dict[str, Any],
@@ -160,11 +160,11 @@ def _step(
     config["steps"] = [*config.get("steps", []), {"name": function.__name__, **options}]
     return Stream(
         make, stream.names if names is None else names, config, stream.classes,
-        partial(_redo, function, stream, options), stream.class_names, stream.scale,
+        partial(_hold_out, function, stream, options), stream.class_names, stream.scale,
     )  # fmt: skip
 
 
-def _redo(
+def _hold_out(
     function: Callable[..., Stream],
     stream: Stream,
     options: dict[str, Any],
@@ -175,7 +175,7 @@ def _redo(
     return function(stream.validation(share, seed), **options)
 
 
-def _noisy(stream: Stream, number: int, share: float, seed: int) -> Task:
+def _add_label_noise(stream: Stream, number: int, share: float, seed: int) -> Task:
     task = stream[number]
     classes = np.asarray(task.classes)
     if len(classes) < 2:
@@ -186,10 +186,10 @@ def _noisy(stream: Stream, number: int, share: float, seed: int) -> Task:
     # A step of 1 to K - 1 around the circle of classes always ends at another class.
     steps = rng.integers(1, len(classes), size=len(changed))
     y[changed] = classes[(np.searchsorted(classes, y[changed]) + steps) % len(classes)]
-    return replace(task, y=y, disturbed=_marked(task, changed))
+    return replace(task, y=y, disturbed=_mark(task, changed))
 
 
-def _with_outliers(stream: Stream, number: int, share: float, seed: int) -> Task:
+def _add_outliers(stream: Stream, number: int, share: float, seed: int) -> Task:
     task = stream[number]
     rng = task_generator(seed, "outliers", number)
     changed = _some_rows(len(task.y), share, rng)
@@ -201,10 +201,10 @@ def _with_outliers(stream: Stream, number: int, share: float, seed: int) -> Task
     else:
         spread = 10 * X.std(axis=0)
         X[changed] = X.mean(axis=0) + spread * rng.standard_normal(shape)
-    return replace(task, X=X, disturbed=_marked(task, changed))
+    return replace(task, X=X, disturbed=_mark(task, changed))
 
 
-def _long_tail(stream: Stream, number: int, ratio: float, seed: int) -> Task:
+def _make_imbalanced(stream: Stream, number: int, ratio: float, seed: int) -> Task:
     task = stream[number]
     order = task_generator(seed, "imbalance").permutation(np.asarray(stream.classes))
     present = [label for label in order if label in (task.classes or ())]
@@ -215,10 +215,10 @@ def _long_tail(stream: Stream, number: int, ratio: float, seed: int) -> Task:
         share = ratio ** (-place / max(1, len(present) - 1))
         size = min(len(rows), max(1, round(share * len(rows))))
         kept.append(rng.permutation(rows)[:size])
-    return _only(task, np.sort(np.concatenate(kept)))
+    return _keep_rows(task, np.sort(np.concatenate(kept)))
 
 
-def _resized(stream: Stream, number: int, ratio: float, rows: list[int] | None, seed: int) -> Task:
+def _resize(stream: Stream, number: int, ratio: float, rows: list[int] | None, seed: int) -> Task:
     task = stream[number]
     if rows is None:
         place = task_generator(seed, "sizes").permutation(len(stream))[number]
@@ -230,25 +230,25 @@ def _resized(stream: Stream, number: int, ratio: float, rows: list[int] | None, 
         raise InputError(f"rows must be at most {len(task.y)} for {task.name}, found {size}.")
     strata = None if task.classes is None else task.y
     rng = task_generator(seed, "sizes", number + 1)
-    return _only(task, sample_stratified(strata, np.arange(len(task.y)), size, rng))
+    return _keep_rows(task, sample_stratified(strata, np.arange(len(task.y)), size, rng))
 
 
-def _reordered(stream: Stream, order: list[int], names: Sequence[str], number: int) -> Task:
+def _reorder(stream: Stream, order: list[int], names: Sequence[str], number: int) -> Task:
     return replace(stream[order[number]], name=names[number])
 
 
-def _mixed(stream: Stream, names: Sequence[str], number: int, share: float, seed: int) -> Task:
+def _interleave(stream: Stream, names: Sequence[str], number: int, share: float, seed: int) -> Task:
     arriving, home = [], None
     for origin, task in enumerate(stream):
         rng = task_generator(seed, "interleaving", origin)
         leaves = rng.random(len(task.y)) < share
         parts = np.where(leaves, rng.integers(len(stream), size=len(task.y)), origin)
-        arriving.append(_only(task, np.flatnonzero(parts == number)))
+        arriving.append(_keep_rows(task, np.flatnonzero(parts == number)))
         home = task if origin == number else home
     assert home is not None
     X = np.concatenate([task.X for task in arriving])
     y = np.concatenate([task.y for task in arriving])
-    marks = np.concatenate([_marked(task, np.empty(0, np.int64)) for task in arriving])
+    marks = np.concatenate([_mark(task, np.empty(0, np.int64)) for task in arriving])
     order = task_generator(seed, "interleaving", len(stream) + number).permutation(len(y))
     classes = None if home.classes is None else tuple(np.union1d(y, home.y_test).tolist())
     disturbed = marks[order] if marks.any() else None
@@ -260,13 +260,13 @@ def _some_rows(rows: int, share: float, rng: np.random.Generator) -> NDArray[np.
     return np.sort(rng.permutation(rows)[: round(share * rows)])
 
 
-def _marked(task: Task, changed: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _mark(task: Task, changed: NDArray[np.int64]) -> NDArray[np.bool_]:
     marks = np.zeros(len(task.y), bool) if task.disturbed is None else task.disturbed.copy()
     marks[changed] = True
     return marks
 
 
-def _only(task: Task, rows: NDArray[np.int64]) -> Task:
+def _keep_rows(task: Task, rows: NDArray[np.int64]) -> Task:
     """Return the task with these training rows."""
     marks = None if task.disturbed is None else task.disturbed[rows]
     return replace(task, X=task.X[rows], y=task.y[rows], disturbed=marks)

@@ -150,7 +150,7 @@ def _load_files(name: str, found: tuple[Path, ...], _times: tuple[int, ...]) -> 
     if entry.members:
         X, y, X_test, y_test = _load_cifar(entry, found[0])
     else:
-        X, y, X_test, y_test = (read_idx(path, _sum_of(path, entry)) for path in found)
+        X, y, X_test, y_test = (read_idx(path, _published_sum(path, entry)) for path in found)
         y, y_test = y.astype(np.int64), y_test.astype(np.int64)
     return _freeze(Dataset(name, X, y, X_test, y_test, 255.0, entry.class_names))
 
@@ -182,7 +182,7 @@ def _check_sum(where: Path, kind: str, found: str, published: str | None) -> Non
         raise _damaged(where, f"its {kind} sum is {found} instead of the published {published}")
 
 
-def _sum_of(path: Path, entry: DatasetEntry) -> str | None:
+def _published_sum(path: Path, entry: DatasetEntry) -> str | None:
     return entry.contents.get(path.name.removesuffix(".gz").replace(".idx", "-idx"))
 
 

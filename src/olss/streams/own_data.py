@@ -220,8 +220,8 @@ def make_stream(
     config = {**config, "kind": "values" if labels is None else "classes"}
     outputs = [y.shape[1] for y in targets if y.ndim == 2]
     padded = max(outputs) if config["pad"] and outputs else None
-    width = _width(shapes, names, config["pad"])
-    return _OwnTasks(load, names, config, labels, width, padded).stream()
+    width = _padded_width(shapes, names, config["pad"])
+    return _TaskReader(load, names, config, labels, width, padded).stream()
 
 
 def _are_labels(kind: str, targets: Sequence[Array]) -> bool:
@@ -244,7 +244,9 @@ def _can_be_labels(y: Array) -> bool:
     return y.dtype.kind in "iubU" or whole
 
 
-def _width(shapes: Sequence[tuple[int, ...]], names: Sequence[str], pad: bool | int) -> int | None:
+def _padded_width(
+    shapes: Sequence[tuple[int, ...]], names: Sequence[str], pad: bool | int
+) -> int | None:
     """Return the number of columns to pad to, or None when rows stay as they are."""
     if pad is not False and any(len(shape) != 1 for shape in shapes):
         raise InputError("pad fills columns of tables; rows with several axes cannot be padded.")
@@ -262,7 +264,7 @@ def _width(shapes: Sequence[tuple[int, ...]], names: Sequence[str], pad: bool | 
 
 
 @dataclass(frozen=True, eq=False)
-class _OwnTasks:
+class _TaskReader:
     """How tasks are made of the rows that `load` reads; see `make_stream`."""
 
     load: Callable[[int], TaskRows]

@@ -320,7 +320,7 @@ def _plot_preview(
     grid = figure.subplots(examples, len(numbers), squeeze=False)
     for column, number in enumerate(numbers):
         task = make(number)
-        grid[0, column].set_title(f"{number + 1}\n{_short(task.name)}", fontsize=7)
+        grid[0, column].set_title(f"{number + 1}\n{_shorten(task.name)}", fontsize=7)
         for row, axes in enumerate(grid[:, column]):
             axes.set_axis_off()
             if row < len(task.X):
@@ -350,5 +350,5 @@ def _target_text(task: Task, row: int, class_names: tuple[str, ...] | None) -> s
     return str(target) if class_names is None else class_names[int(target)]
 
 
-def _short(name: str) -> str:
+def _shorten(name: str) -> str:
     return name if len(name) <= 18 else f"{name[:16]} …"

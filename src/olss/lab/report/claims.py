@@ -179,15 +179,17 @@ def own_claims(group: Group) -> Iterator[Claim]:
         if method.learner["policy"] != "reservoir":
             free = {"policy", "scores", "features"}
             twins = _find_twins(group, method, free, policy="reservoir")
-            yield from _versus(group, method, twins, "beats a reservoir at equal memory")
+            yield from _compare_with(group, method, twins, "beats a reservoir at equal memory")
         if method.learner.get("regime") == "mix":
             twins = _find_twins(group, method, {"regime", "share"}, regime="sketch")
             words = "beats training on the sketch alone, at equal memory"
-            yield from _versus(group, method, twins, words)
+            yield from _compare_with(group, method, twins, words)
         if "alpha" in method.learner:
             twins = _find_twins(group, method, {"alpha", "beta"})
             twins = [twin for twin in twins if "alpha" not in twin.learner]
-            yield from _versus(group, method, twins, "beats the same memory without distillation")
+            yield from _compare_with(
+                group, method, twins, "beats the same memory without distillation"
+            )
 
 
 def _find_twins(group: Group, method: Method, free: set[str], **wanted: str) -> list[Method]:
@@ -213,7 +215,9 @@ def _find_twins(group: Group, method: Method, free: set[str], **wanted: str) -> 
     ]
 
 
-def _versus(group: Group, method: Method, twins: Iterable[Method], words: str) -> Iterator[Claim]:
+def _compare_with(
+    group: Group, method: Method, twins: Iterable[Method], words: str
+) -> Iterator[Claim]:
     for twin in twins:
         claimed = f"{method.label} {words} ({twin.label})"
         yield _score_claim(group, "ours", claimed, [method], [twin], "average", over(0.0))
@@ -298,11 +302,13 @@ def paper_claims(group: Group) -> Iterator[Claim]:
     yield from clearly_above("gem", "first")
     yield points("si", "ewc", "learned", "is above EWC’s", over(0.0))
     if kind != "incremental":
-        yield from (_preserved(group, found[name], NAMES[name], note) for name in ("olss", "gem"))
+        yield from (
+            _preservation_claim(group, found[name], NAMES[name], note) for name in ("olss", "gem")
+        )
     yield from _time_claims(group, found, kind, note)
 
 
-def _preserved(group: Group, methods: Sequence[Method], name: str, note: str) -> Claim:
+def _preservation_claim(group: Group, methods: Sequence[Method], name: str, note: str) -> Claim:
     """Claim that a method preserves the accuracy of most tasks."""
     claimed = f"{name} preserves most tasks (over half end at most {POINTS} below when learned)"
     if not methods:

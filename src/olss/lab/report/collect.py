@@ -151,13 +151,13 @@ def _find_runs(folders: Sequence[Path], problems: list[Problem]) -> Iterator[Fou
                 done = max((int(state.name.removeprefix("after-")) for state in states), default=0)
                 saved = f", {done} tasks saved" if done else ""
                 what = f"not finished{saved}: the same command continues it"
-                problems.append(Problem(_short(place), what))
+                problems.append(Problem(_shorten(place), what))
                 continue
             try:
                 yield FoundRun(Record.load(place), place)
             except FormatError as error:
                 what = str(error).replace(str(path), path.name)
-                problems.append(Problem(_short(place), what))
+                problems.append(Problem(_shorten(place), what))
 
 
 def _find_never_run(folder: Path) -> Iterator[Problem]:
@@ -188,13 +188,15 @@ def _drop_unusable(runs: list[FoundRun], problems: list[Problem]) -> list[FoundR
         done, expected = len(run.record.accuracy), longest[key]
         if done == 0 or done < expected:
             what = f"half-finished: {done} of {expected} tasks" if expected else "empty: no task"
-            problems.append(Problem(_short(run.folder), what))
+            problems.append(Problem(_shorten(run.folder), what))
             continue
-        other = kept.setdefault(_canonical([key, _method_key(run.record), run.seed]), run)
+        other = kept.setdefault(_to_key([key, _method_key(run.record), run.seed]), run)
         if other is not run:
             same = other.record.content() == run.record.content()
             what = "the same run again" if same else "another outcome of the same configuration"
-            problems.append(Problem(_short(run.folder), f"{what}: {_short(other.folder)} is used"))
+            problems.append(
+                Problem(_shorten(run.folder), f"{what}: {_shorten(other.folder)} is used")
+            )
     return list(kept.values())
 
 
@@ -218,7 +220,7 @@ def _make_group(runs: list[FoundRun], problems: list[Problem]) -> Group:
     members = [sorted(m, key=lambda run: (run.record.seed, run.seed)) for m in together.values()]
     labels = label_methods([m[0].record.config for m in members])
     methods = [Method(label, m) for label, m in zip(labels, members, strict=True)]
-    stream = _without_seeds(first.config.get("stream", {}))
+    stream = _drop_seeds(first.config.get("stream", {}))
     title = stream_title(stream, len(first.accuracy))
     seeds = sorted({run.seed for run in runs}, key=lambda seed: (len(seed), seed))
     for method in methods:
@@ -228,8 +230,8 @@ def _make_group(runs: list[FoundRun], problems: list[Problem]) -> Group:
                 Problem(f"{title}: {method.label}", f"missing seeds {', '.join(method.missing)}")
             )
     return Group(
-        slug(title), title, _own_words(first), first.metric, _compete(first), stream,
-        _task_names(runs), sort_methods(methods),
+        slug(title), title, _custom_protocol(first), first.metric, _competing_classes(first),
+        stream, _task_names(runs), sort_methods(methods),
     )  # fmt: skip
 
 
@@ -249,7 +251,7 @@ def _make_titles_unique(groups: list[Group]) -> None:
     for title, same in by_title.items():
         if len(same) == 1:
             continue
-        apart = [_experiment(group) for group in same]
+        apart = [_experiment_name(group) for group in same]
         if len(set(apart)) < len(same) or not all(apart):
             apart = describe_differences(
                 [
@@ -262,7 +264,7 @@ def _make_titles_unique(groups: list[Group]) -> None:
             group.slug = f"{slug(title)}-{number}"
 
 
-def _experiment(group: Group) -> str:
+def _experiment_name(group: Group) -> str:
     """Return the name of the experiment all runs of a group are of, or nothing."""
     folders = {run.folder.parent.parent for method in group.methods for run in method.runs}
     folder = folders.pop()
@@ -270,11 +272,11 @@ def _experiment(group: Group) -> str:
 
 
 def _group_key(record: Record) -> str:
-    stream = _without_seeds(record.config.get("stream", {}))
-    return _canonical([_own_words(record), record.metric, _compete(record), stream])
+    stream = _drop_seeds(record.config.get("stream", {}))
+    return _to_key([_custom_protocol(record), record.metric, _competing_classes(record), stream])
 
 
-def _own_words(record: Record) -> str:
+def _custom_protocol(record: Record) -> str:
     """Return what `olss.learn.run` was told of the protocol.
 
     Runs of experiment files, which carry a label, say nothing the configuration does not; nor do
@@ -292,35 +294,35 @@ def _method_key(record: Record) -> str:
     An experiment calls a learner by its recipe unless it is told otherwise.
     """
     parts = {
-        key: drop_defaults(_without_seeds(value)) if isinstance(value, dict) else value
+        key: drop_defaults(_drop_seeds(value)) if isinstance(value, dict) else value
         for key, value in record.config.items()
         if key != "stream"
     }
     learner = parts.get("learner", {})
     if learner.get("label") == learner.get("recipe"):
         learner.pop("label", None)
-    return _canonical(parts)
+    return _to_key(parts)
 
 
-def _compete(record: Record) -> str:
+def _competing_classes(record: Record) -> str:
     """Return which classes compete in an answer; a fitted head is over all classes seen."""
     head = str(record.config.get("training", {}).get("head", "seen"))
     return head if head in COMPETING else "seen"
 
 
-def _without_seeds(config: Any) -> Any:
+def _drop_seeds(config: Any) -> Any:
     if isinstance(config, dict):
-        return {key: _without_seeds(value) for key, value in config.items() if key != "seed"}
+        return {key: _drop_seeds(value) for key, value in config.items() if key != "seed"}
     if isinstance(config, list):
-        return [_without_seeds(value) for value in config]
+        return [_drop_seeds(value) for value in config]
     return config
 
 
-def _canonical(content: Any) -> str:
+def _to_key(content: Any) -> str:
     return json.dumps(content, sort_keys=True)
 
 
-def _short(path: Path) -> str:
+def _shorten(path: Path) -> str:
     """Return the last parts of a path: experiment, learner and seed."""
     return "/".join(path.parts[-3:])
 
@@ -381,7 +383,7 @@ def label_methods(configs: Sequence[dict[str, Any]]) -> list[str]:
         places = [i for i, other in enumerate(names) if other == name]
         flat = [
             drop_defaults({**configs[i].get("learner", {}), **configs[i].get("training", {})})
-            | {"net": configs[i].get("net"), "code": _code(configs[i])}
+            | {"net": configs[i].get("net"), "code": _describe_code(configs[i])}
             for i in places
         ]
         apart = describe_differences(flat)
@@ -417,7 +419,7 @@ def sort_methods(methods: list[Method]) -> list[Method]:
     return sorted(methods, key=place)
 
 
-def _code(config: dict[str, Any]) -> str:
+def _describe_code(config: dict[str, Any]) -> str:
     """Return the modules of one's own, each with the first digits of its sum."""
     code = config.get("code")
     return " ".join(f"{n} {str(s)[:7]}" for n, s in code.items()) if isinstance(code, dict) else ""

@@ -28,26 +28,26 @@ def draw_images(group: Group, folder: Path) -> list[dict[str, str]]:
     pictures: list[dict[str, str]] = []
     for method in group.methods:
         run = method.runs[0]
-        held = _held(run.folder / "memory.npz")
+        held = _read_memory(run.folder / "memory.npz")
         if held is None:
             continue
         config = run.record.config["stream"]
         key = repr(config)
         if key not in streams:
-            streams[key] = _stream(config)
+            streams[key] = _load_stream(config)
         stream = streams[key]
-        sheet = None if stream is None else _sheet(stream, config, held)
+        sheet = None if stream is None else _draw_sheet(stream, config, held)
         if sheet is None:
             continue
         tasks, image = sheet
         name = f"{group.slug}-images-{len(pictures) + 1}.png"
         # Files are enlarged by whole factors, so that no viewer blurs them; the page does its own.
-        write_atomic(folder / name, _png(image, max(1, round(900 / image.shape[1]))))
-        pictures.append(_picture(method, tasks, _png(image, 1), name))
+        write_atomic(folder / name, _encode_png(image, max(1, round(900 / image.shape[1]))))
+        pictures.append(_describe_picture(method, tasks, _encode_png(image, 1), name))
     return pictures
 
 
-def _picture(method: Method, tasks: list[int], png: bytes, name: str) -> dict[str, str]:
+def _describe_picture(method: Method, tasks: list[int], png: bytes, name: str) -> dict[str, str]:
     rows = ", ".join(str(task + 1) for task in tasks)
     caption = (
         f"One row of images for each of the tasks {rows}: left of the line {EXAMPLES} that stayed, "
@@ -63,7 +63,7 @@ def _picture(method: Method, tasks: list[int], png: bytes, name: str) -> dict[st
     }
 
 
-def _held(path: Path) -> NDArray[np.int64] | None:
+def _read_memory(path: Path) -> NDArray[np.int64] | None:
     if not path.exists():
         return None
     try:
@@ -74,7 +74,7 @@ def _held(path: Path) -> NDArray[np.int64] | None:
     return held if held.ndim == 2 and held.shape[1] == 2 and len(held) else None
 
 
-def _stream(config: dict[str, Any]) -> Stream | None:
+def _load_stream(config: dict[str, Any]) -> Stream | None:
     """Return the stream, or None where its data are not at hand: pictures are an extra."""
     # What the laboratory says of a stream beside what makes it.
     made_of = {k: v for k, v in config.items() if k not in ("title", "first_tasks")}
@@ -84,7 +84,7 @@ def _stream(config: dict[str, Any]) -> Stream | None:
         return None
 
 
-def _sheet(
+def _draw_sheet(
     stream: Stream, config: dict[str, Any], held: NDArray[np.int64]
 ) -> tuple[list[int], NDArray[Any]] | None:
     """Return the tasks shown and one image: a row for each task, kept ones left."""
@@ -98,18 +98,18 @@ def _sheet(
         if task.X.ndim not in (3, 4):
             return None
         images = np.asarray(task.X, np.float64) / task.scale
-        images = _in_order(images, config, number)
+        images = _undo_permutation(images, config, number)
         kept = np.zeros(len(images), bool)
         mine = held[held[:, 0] == number, 1]
         kept[mine[mine < len(images)]] = True
-        sides = [images[_some(np.flatnonzero(side), rng)] for side in (kept, ~kept)]
-        rows.append([_strip(side, images.shape[1:]) for side in sides])
+        sides = [images[_sample(np.flatnonzero(side), rng)] for side in (kept, ~kept)]
+        rows.append([_draw_strip(side, images.shape[1:]) for side in sides])
     height = rows[0][0].shape[0]
     bar = np.full((height, 2 * GAP, 3), (0.84, 0.37, 0.0))
     return tasks, np.concatenate([np.concatenate([a, bar, b], axis=1) for a, b in rows])
 
 
-def _in_order(images: NDArray[Any], config: dict[str, Any], number: int) -> NDArray[Any]:
+def _undo_permutation(images: NDArray[Any], config: dict[str, Any], number: int) -> NDArray[Any]:
     """Undo a permutation of pixels, found by sending pixel numbers through the same stream."""
     if config.get("name") != "permuted":
         return images
@@ -126,11 +126,11 @@ def _in_order(images: NDArray[Any], config: dict[str, Any], number: int) -> NDAr
     return flat.reshape(images.shape)
 
 
-def _some(rows: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+def _sample(rows: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
     return rng.permutation(rows)[:EXAMPLES]
 
 
-def _strip(images: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _draw_strip(images: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Put images side by side, white where there are too few; (height, width, 3)."""
     if len(shape) == 3:
         images = np.moveaxis(images, 1, -1)
@@ -145,7 +145,7 @@ def _strip(images: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
     return strip
 
 
-def _png(image: NDArray[np.float64], factor: int) -> bytes:
+def _encode_png(image: NDArray[np.float64], factor: int) -> bytes:
     from matplotlib.image import imsave
 
     buffer = io.BytesIO()
