@@ -19,7 +19,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, cast
 
 from olss.errors import DivergedError, InputError, OlssError
 from olss.lab.experiment import RunSpec
@@ -64,22 +64,6 @@ class Event:
     diverged: bool = False  # whether a run failed because its loss or its net was no longer finite
 
 
-class Executor(Protocol):
-    """Where runs are done."""
-
-    def check(self, specs: Sequence[RunSpec]) -> int:
-        """Raise an InputError if they cannot be run as they are; return the number of tasks."""
-
-    def submit(self, spec: RunSpec) -> None:
-        """Queue a run."""
-
-    def events(self) -> Iterator[Event]:
-        """Yield what happens until all runs are done; more may be submitted meanwhile."""
-
-    def close(self) -> None:
-        """End at once; everything learned up to the last task is saved."""
-
-
 # ------------------------------------------------------------------ processes
 
 
@@ -88,7 +72,7 @@ class _StopRequested(Exception):  # noqa: N818 - not an error
 
 
 class ProcessExecutor:
-    """An `Executor` of local processes, one for each run at a time.
+    """Local processes, one for each run at a time.
 
     A process that dies takes nothing else with it. The number of processes changes no result,
     since the threads of a run are among its settings.
@@ -312,7 +296,7 @@ def _end_with_parent() -> None:
 
 
 class DaskExecutor:
-    """An `Executor` on the cluster of a Dask scheduler.
+    """The cluster of a Dask scheduler; the methods are those of `ProcessExecutor`.
 
     Workers need olss and the data, but no folder in common with this machine: a run comes back
     whole and is written here. Dask gives the run of a worker that died to another.
@@ -411,6 +395,9 @@ class DaskExecutor:
             except Exception as error:  # whatever a worker raises
                 return Event("failed", spec, text=str(error) or type(error).__name__)
         return Event("done", spec, record)
+
+
+Executor = ProcessExecutor | DaskExecutor
 
 
 def _check_on_worker(specs: Sequence[RunSpec]) -> int:

@@ -35,7 +35,7 @@ def label_noise(stream: Stream, share: float = 0.1, seed: int = 0) -> Stream:
     40
     """
     _check_classes(stream, "label_noise")
-    options = _check_options(share, seed)
+    options = _check_options(seed, share=share)
     return _add_step(label_noise, stream, options, partial(_add_label_noise, stream, **options))
 
 
@@ -45,7 +45,7 @@ def outliers(stream: Stream, share: float = 0.01, seed: int = 0) -> Stream:
     Images become uniform noise over all grey levels; other numbers are normal with the mean of
     their column and ten times its standard deviation.
     """
-    options = _check_options(share, seed)
+    options = _check_options(seed, share=share)
     return _add_step(outliers, stream, options, partial(_add_outliers, stream, **options))
 
 
@@ -56,7 +56,7 @@ def imbalanced(stream: Stream, ratio: float = 10.0, seed: int = 0) -> Stream:
     ratio**(-k / (K - 1)) of its rows: all of the first, one in `ratio` of the last.
     """
     _check_classes(stream, "imbalanced")
-    options = {"ratio": checks.number("ratio", ratio, minimum=1), "seed": checks.seed(seed)}
+    options = _check_options(seed, ratio=ratio)
     return _add_step(imbalanced, stream, options, partial(_make_imbalanced, stream, **options))
 
 
@@ -86,8 +86,7 @@ def unequal(
         rows = [checks.integer("rows: each", count) for count in rows]
         if len(rows) != len(stream):
             raise InputError(f"rows must hold {len(stream)} numbers, found {rows!r}.")
-    options = {"ratio": checks.number("ratio", ratio, minimum=1), "seed": checks.seed(seed)}
-    options |= {"rows": rows}
+    options = {**_check_options(seed, ratio=ratio), "rows": rows}
     return _add_step(unequal, stream, options, partial(_resize, stream, **options))
 
 
@@ -136,16 +135,21 @@ def interleaved(stream: Stream, share: float = 1.0, seed: int = 0) -> Stream:
     >>> len(stream[0].classes)
     10
     """
-    options = _check_options(share, seed)
+    options = _check_options(seed, share=share)
     names = [f"part {number} ({name})" for number, name in enumerate(stream.names, start=1)]
     make = partial(_interleave, stream, names, **options)
     return _add_step(interleaved, stream, options, make, names)
 
 
-def _check_options(share: float, seed: int) -> dict[str, Any]:
-    """Return the checked options of a corruption of a fraction of the rows."""
-    share = checks.number("share", share, above=0, maximum=1)
-    return {"share": share, "seed": checks.seed(seed)}
+def _check_options(
+    seed: int, *, share: float | None = None, ratio: float | None = None
+) -> dict[str, Any]:
+    """Return the checked options of a corruption: the seed, and a share or a ratio."""
+    if share is not None:
+        options = {"share": checks.number("share", share, above=0, maximum=1)}
+    else:
+        options = {"ratio": checks.number("ratio", ratio, minimum=1)}
+    return {**options, "seed": checks.seed(seed)}
 
 
 def _add_step(

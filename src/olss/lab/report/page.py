@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from olss.errors import InputError, MissingExtraError
 from olss.lab.report.claims import NOT_RUN
-from olss.lab.report.collect import Collection
+from olss.lab.report.collect import collect
 from olss.lab.report.figures import GRID, INK, draw_figures
 from olss.lab.report.images import draw_images
 from olss.lab.report.summary import (
@@ -56,8 +56,23 @@ VERDICTS = {
 }
 
 
-def write(collection: Collection, out: Path) -> Path:
-    """Write all files of a report into a folder; return the path of the page, written last."""
+def write_report(runs: Sequence[Path], out: Path) -> Path:
+    """Write the report of all records below some folders.
+
+    Parameters
+    ----------
+    runs : sequence of Path
+        Folders; every ``record.json`` below them is read.
+    out : Path
+        Folder to write ``index.html``, ``report.json``, ``tables`` and ``figures`` into; made
+        if it is not there. The page needs none of the other files.
+
+    Returns
+    -------
+    Path
+        The page, which is written last.
+    """
+    collection, out = collect([Path(folder) for folder in runs]), Path(out)
     if out.exists() and not out.is_dir():
         raise InputError(f"out must be a folder, found the file {str(out)!r}.")
     try:
