@@ -1,4 +1,1 @@
-"""Sketches at home elsewhere: scikit-learn, PyTorch data loading, Avalanche.
-
-Import what you need from the module that names the library, e.g. `olss.adapters.sklearn`.
-"""
+"""Adapters for scikit-learn, PyTorch and Avalanche; each has a module, `olss.adapters.sklearn`."""

@@ -41,18 +41,18 @@ class SketchBuffer(ExemplarsBuffer):  # type: ignore[misc]
     max_size : int
         Rows to keep.
     policy : str or callable
-        Which rows stay: "balanced", "weighted", "reservoir", "paper", "recent" or your own.
+        Which rows stay: "balanced", "weighted", "reservoir", "paper", "recent" or a custom one.
     scores : str or float
-        The leverage scores used, the same as for `Sketch`.
+        The leverage scores, as for `Sketch`.
     features : callable, optional
-        What scores are taken of, the same as for `Sketch`.
+        Feature map that is scored instead of the rows, as for `Sketch`.
     seed : int or numpy.random.Generator, optional
-        Where the randomness comes from; Avalanche's own is not touched.
+        Source of randomness; that of Avalanche is not changed.
 
     Attributes
     ----------
     sketch : Sketch
-        What is remembered; its rows are in the order of `buffer`.
+        The rows kept, in the order of `buffer`.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class SketchBuffer(ExemplarsBuffer):  # type: ignore[misc]
         self.sketch = Sketch(max_size, policy, scores=scores, features=features, seed=self._rng)
 
     def post_adapt(self, agent_state: Any, exp: Any) -> None:
-        """Take in the rows of an experience that has been learned."""
+        """Update the sketch with the rows of an experience that was learned."""
         self.update_from_dataset(exp.dataset, task=exp.current_experience)
 
     def update_from_dataset(self, new_data: Any, task: int | str | None = None) -> None:
-        """Take in the rows of a data set."""
+        """Update the sketch with the rows of a data set."""
         before, seen = self._held_index(), self.sketch.seen
         self.sketch.update(*_read_rows(new_data), task=task).flush()  # a row not held is gone
         new = np.arange(seen, self.sketch.seen)

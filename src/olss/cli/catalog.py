@@ -1,4 +1,4 @@
-"""What there is to choose from: ``olss list``, ``olss data``."""
+"""The commands ``olss list`` and ``olss data``: what is available, and downloads."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ EXAMPLES = """\
 DATA_EXAMPLES = """\
 **Examples**
 
-`olss data list`  which data sets there are and where each was found
+`olss data list`  all data sets and where each was found
 
-`olss data get mnist`  fetch one into the cache folder
+`olss data get mnist`  download one into the cache folder
 
-`olss data get mnist --into data`  into a folder of your own; set OLSS_DATA=data to use it
+`olss data get mnist --into data`  into another folder; set OLSS_DATA=data to use it
 """
 
-data = typer.Typer(no_args_is_help=True, help="List and fetch data sets.")
+data = typer.Typer(no_args_is_help=True, help="List and download data sets.")
 
 
 def register(app: typer.Typer) -> None:
@@ -145,7 +145,7 @@ def data_get(
         Path | None, typer.Option("--into", help="Data folder instead of the cache folder.")
     ] = None,
 ) -> None:
-    """Fetch a data set into the cache folder; each file is checked against its sum."""
+    """Download a data set into the cache folder and verify its checksums."""
     from olss.streams import fetch
 
     echo(f"{name} is in {fetch(name, into)}")

@@ -280,7 +280,7 @@ def _print_results(progress: ExperimentProgress, folder: Path) -> None:
 
 
 def _processes(jobs: int, experiment: Experiment) -> int:
-    """Return the number of runs at a time; those asked for, with a word if they are too many."""
+    """Return the number of runs at a time; warn if more were requested than cores allow."""
     settings = [{**experiment.train, **learner.settings} for learner in experiment.learners]
     asked = [setting.get("threads", 1) for setting in settings]
     threads = max([1, *(count for count in asked if isinstance(count, int))])
@@ -288,7 +288,7 @@ def _processes(jobs: int, experiment: Experiment) -> int:
     fitting = max(1, (cores or 1) // threads)
     if jobs > fitting:
         echo(
-            f"{jobs} runs of {threads} thread(s) on {cores} cores: they wait for each other.",
+            f"{jobs} runs of {threads} thread(s) on {cores} cores slow each other down.",
             err=True,
         )
     return jobs or fitting

@@ -1,4 +1,4 @@
-"""Commands that ask or change a sketch file: inspect, estimate, fit and forget."""
+"""Commands that read or change a sketch file: inspect, estimate, fit and forget."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _inspect(
     ],
     html: Annotated[
         Path | None,
-        typer.Option(metavar="PAGE.html", help="Write a page that needs nothing else, too."),
+        typer.Option(metavar="PAGE.html", help="Also write a self-contained HTML page."),
     ] = None,
     against: Annotated[
         list[str] | None,
@@ -155,15 +155,15 @@ def _estimate(
         list[str] | None, typer.Option("--total", metavar="COL", help="The sum of a column.")
     ] = None,
     count: Annotated[
-        bool, typer.Option("--count", help="How many rows. What is said if nothing is asked.")
+        bool, typer.Option("--count", help="The number of rows; the default.")
     ] = False,
     by: Annotated[
         list[str] | None,
-        typer.Option("--by", metavar="COL", help="For each value of this column, or of several."),
+        typer.Option("--by", metavar="COL", help="Group by this column; repeat for several."),
     ] = None,
     where: Annotated[list[str] | None, WHERE] = None,
     level: Annotated[
-        float, typer.Option("--level", help="How sure the intervals are: 0.95 is 95 in 100.")
+        float, typer.Option("--level", help="Confidence level of the intervals.")
     ] = 0.95,
     calibrate: Annotated[
         bool,
@@ -173,7 +173,7 @@ def _estimate(
 ) -> None:
     """Estimate counts, totals and means of everything seen, with intervals, by group.
 
-    For files made with the policy weighted or reservoir, whose weights say what rows stand for.
+    Requires a file made with the policy weighted or reservoir.
     """
     from olss.diagnostics.select import names_of
     from olss.sketch import Sketch, state_of
@@ -206,7 +206,7 @@ def _fit(
     ],
     target: Annotated[
         str | None,
-        typer.Option(metavar="COL", help="What to predict; by default the target of the file."),
+        typer.Option(metavar="COL", help="Column to predict; by default the target of the file."),
     ] = None,
     kind: Annotated[
         str,
@@ -219,7 +219,7 @@ def _fit(
         str, typer.Option(metavar="NUMBER", help="The penalty; auto: by cross-validation.")
     ] = "auto",
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the model as JSON, too.")
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the model as JSON.")
     ] = None,
 ) -> None:
     """Fit a linear model to everything a sketch file has seen, and print it."""
@@ -292,7 +292,7 @@ def _forget(
 ) -> None:
     """Remove rows for good: the file is replaced by one without them, and can be continued.
 
-    Prints how many rows were removed, and what is left of them in the sums kept.
+    Prints how many rows were removed, and what remains of them in the moments.
     """
     from olss.files import forget
     from olss.sketch import Sketch
@@ -306,7 +306,7 @@ def _forget(
 
 
 def _confirm(planned: Forgotten) -> bool:
-    """Ask whether to remove most of the rows; without a terminal, print how to allow it."""
+    """Ask before removing most of the rows; without a terminal, print how to confirm."""
     echo(planned, err=True)
     if sys.stdin.isatty():
         return typer.confirm("More than half of the rows. Remove them for good?", err=True)

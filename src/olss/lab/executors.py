@@ -74,8 +74,8 @@ class _StopRequested(Exception):  # noqa: N818 - not an error
 class ProcessExecutor:
     """Local processes, one for each run at a time.
 
-    A process that dies takes nothing else with it. The number of processes changes no result,
-    since the threads of a run are among its settings.
+    Processes are independent: if one dies, the others continue. Their number does not affect the
+    results, since the number of threads is a setting of the run.
     """
 
     def __init__(self, root: Path, processes: int = 1) -> None:
@@ -205,7 +205,7 @@ class ProcessExecutor:
 def _block_ctrl_c() -> Iterator[None]:
     """Start processes that Ctrl-C does not reach, not even while they import.
 
-    The mask is inherited; a signal that arrives meanwhile comes to this process at the end.
+    The signal mask is inherited; a signal that arrives meanwhile is delivered at the end.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
@@ -218,7 +218,7 @@ def _block_ctrl_c() -> Iterator[None]:
 
 
 def _work(connection: Connection, root: Path) -> None:
-    """Check and run until there is nothing more: the life of a process."""
+    """Check and run experiments until the connection closes: the main loop of a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with contextlib.suppress(OlssError):
@@ -298,8 +298,8 @@ def _end_with_parent() -> None:
 class DaskExecutor:
     """The cluster of a Dask scheduler; the methods are those of `ProcessExecutor`.
 
-    Workers need olss and the data, but no folder in common with this machine: a run comes back
-    whole and is written here. Dask gives the run of a worker that died to another.
+    Workers need olss and the data, but no shared folder: records are sent back and written on
+    this machine. If a worker dies, Dask restarts its run on another.
     """
 
     def __init__(self, root: Path, address: str) -> None:
@@ -347,7 +347,7 @@ class DaskExecutor:
                 yield self._end(key, content)
 
     def close(self) -> None:
-        """Cancel what has not begun; workers finish their current runs in vain."""
+        """Cancel runs that have not started; results of runs under way are discarded."""
         for _, future, lock in self._running.values():
             if future is not None and self._client.status == "running":
                 future.cancel()
@@ -416,7 +416,7 @@ def _run_on_worker(spec: RunSpec, key: str) -> Any:
     def on_task(_: int, record: Record) -> None:
         worker.log_event(TOPIC, {"key": key, "record": record.content()})
 
-    # The number of threads of torch is one for the whole process.
+    # Torch has one number of threads per process.
     with _one_at_a_time:
         try:
             return run_once(spec, on_task=on_task)

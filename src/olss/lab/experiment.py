@@ -1,9 +1,8 @@
 """Experiment files: what to run, as typed values read from TOML.
 
-A component of the user's own is named ``module:Name`` and found beside the file. Its code decides
-the record like any setting, so the checksum of its module is among them: a run begun with other
-code is never resumed, and never mixed with runs of this one. What the module imports is not
-checked.
+A custom part is named ``module:Name`` and found beside the file. The checksum of its module is a
+setting of the run: runs with other code are neither resumed nor mixed with these. Modules that it
+imports are not checked.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from olss.lab.toml_tables import (
 from olss.streams.record import COMPETING
 from olss.util.checks import suggest
 
-NOT_PROTOCOL = ("name", "title", "seeds", "device", "tune")  # changes no protocol speaks of
+NOT_PROTOCOL = ("name", "title", "seeds", "device", "tune")  # not part of a protocol
 OWN_CODE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
 
 

@@ -159,7 +159,7 @@ class SettingsSearch:
         return made
 
     def run_spec(self, params: dict[str, Any], seed: int) -> RunSpec:
-        """Return the run of a trial: on validation rows, under a name that says its values."""
+        """Return the run of a trial: on validation rows, with its values in the name."""
         tune = self.experiment.tune
         label = self.learner.name + "".join(f" {key}={value}" for key, value in params.items())
         learner = replace(self.learner, name=label, settings={**self.learner.settings, **params})

@@ -1,6 +1,6 @@
 """Learners: nets, the parts of a learner, named recipes, and the run through a stream.
 
-Nothing here is loaded before it is asked for: `Record` needs no torch, the rest does.
+Names are imported when first used: `Record` does not need torch, everything else does.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ Features = Callable[[Any], Tensor]
 
 
 class Buffer:
-    """A buffer that keeps nothing: the base of those that do."""
+    """A buffer that keeps no rows: the base of all buffers."""
 
     held: Batch | None = None  # the rows it holds
     size: int | Literal["task"] = "task"  # how many; "task": as many as the newest task has
@@ -208,7 +208,7 @@ class PolicyBuffer(Buffer):
 
     def update(self, new: Batch, task: int, features: Features) -> None:
         self.net_features = features
-        # Flushed, so that a row that is not held never comes back without its outputs.
+        # Flushed: a row that was dropped must not return later without its outputs.
         self.sketch.update(new.X.cpu().numpy(), new.y.cpu().numpy(), task=task).flush()
         outputs = None if self.held is None else self.held.outputs
         rows = self._rows()

@@ -122,7 +122,7 @@ class ClassMask:
         self.table = table
         self.seen = table.any(0)
         closed = ~(table if self.mode == "task" else self.seen)
-        # An output of -inf has no part in a softmax and gets no gradient.
+        # An output of -inf does not contribute to a softmax and gets no gradient.
         self.added = torch.zeros_like(closed, dtype=torch.float32).masked_fill(closed, -torch.inf)
         self.is_open = self.mode == "all" or not closed.any()
 

@@ -94,7 +94,7 @@ def build_net(net: Net, shape: Sequence[int], outputs: int, seed: int) -> nn.Mod
     """Build a net for rows of `shape` with initial weights that depend on `seed` alone.
 
     A module is copied with the weights it has, so a pretrained net stays pretrained; a function
-    is called under the seed. The global generator is left as it was.
+    is called under the seed. The global generator is not changed.
     """
     if isinstance(net, nn.Module):
         return copy.deepcopy(net)

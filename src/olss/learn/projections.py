@@ -21,7 +21,7 @@ BLOCK = 4096
 
 
 class Projection:
-    """Leave the gradient unchanged: the base of those that change it before the step."""
+    """Leave the gradient unchanged: the base of all projections."""
 
     def begin_task(self, model: Model, held: Batch | None) -> None:
         """Receive the rows of the buffer, those of earlier tasks among them."""

@@ -27,7 +27,7 @@ RowLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 class Regularizer:
-    """Do nothing at each of the moments a regularizer may act: the base of those that do.
+    """Do nothing at every step of training: the base of all regularizers.
 
     `state` holds the tensors that are kept from task to task. `weight` is what its term of the
     loss counts beside the labels of new rows, which count 1; all are averaged.

@@ -24,7 +24,7 @@ __all__ = ["Augmentation", "Batch", "Seeds", "Training", "as_tensor"]
 class Batch:
     """n rows with their targets and origin, as tensors: a batch, a training set or a buffer.
 
-    `index` is a row's position in everything seen, so it identifies the row for good. `weight` is
+    `index` is the position of a row in everything seen and identifies it. `weight` is
     how many rows it stands for, `outputs` what the net once returned for it (NaN if unknown).
     """
 
@@ -91,10 +91,10 @@ PURPOSES = {"init": 0, "order": 1, "memory": 2, "net": 3, "parts": 4, "features"
 
 
 class Seeds:
-    """Generators that depend on the run's seed, the purpose and the task, and on nothing else.
+    """Random generators that depend on the seed of the run, the purpose and the task alone.
 
-    No state is carried from task to task: a resumed run draws what it would have drawn, and a
-    change in one purpose does not affect another.
+    No state is kept between tasks: a resumed run draws the same numbers, and a change in one
+    purpose does not affect another.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Corruptions: what goes wrong in real streams, on purpose, to test claims.
+"""Corruptions: label noise, outliers, imbalance and other defects of real streams.
 
 Each function takes a stream and returns another. Only training rows change.
 """

@@ -255,7 +255,7 @@ def fetch(name: str, folder: str | Path | None = None, *, progress: bool = True)
     Raises
     ------
     DataError
-        If no mirror has the file; the message lists the URLs tried and what to do offline.
+        If no mirror has the file; the message lists the URLs tried and the remedy offline.
     """
     entry = get_entry(name)
     root = cache_folder() if folder is None else Path(folder).expanduser()
@@ -297,7 +297,7 @@ def _fetch_file(
 
 @contextmanager
 def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """Silence pooch's log: the progress bar says it all."""
+    """Silence the log of pooch, since there is a progress bar."""
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:

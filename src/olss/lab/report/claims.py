@@ -76,7 +76,7 @@ def verdict(value: Interval, low: float, high: float) -> str:
         return HOLDS
     if value.high < low or high < value.low:
         return FAILS
-    return UNKNOWN  # also without an interval: nothing compares with NaN
+    return UNKNOWN  # also without an interval, since comparisons with NaN are false
 
 
 def _score_claim(
@@ -200,7 +200,7 @@ def _find_twins(group: Group, method: Method, free: set[str], **wanted: str) -> 
             key: value
             for key, value in other.learner.items()
             if key not in free | {"label", "recipe"}
-            # The share of current rows means something in a mix only.
+            # `share` only has an effect with regime='mix'.
             and (key != "share" or other.learner.get("regime") == "mix")
         }
         training = {k: v for k, v in other.config.get("training", {}).items() if k != "lr"}

@@ -2,8 +2,7 @@
 
 Runs share a `Group` when their protocol, their metric, the classes that compete and their stream
 (seeds aside) are equal; within it they share a `Method` when net, training and learner are.
-Nothing is ever averaged across groups or methods. What cannot be used is listed, never dropped
-silently.
+Averages never cross groups or methods. Records that cannot be used are listed as problems.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something found and not used, or expected and not found."""
+    """A record that was not used, or is missing."""
 
     where: str
     what: str
@@ -161,7 +160,7 @@ def _find_runs(folders: Sequence[Path], problems: list[Problem]) -> Iterator[Fou
 
 
 def _find_never_run(folder: Path) -> Iterator[Problem]:
-    """Find learners of an experiment that have left nothing at all."""
+    """Find learners of an experiment that were never run."""
     for path in sorted(folder.rglob("experiment.json")):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -277,10 +276,10 @@ def _group_key(record: Record) -> str:
 
 
 def _custom_protocol(record: Record) -> str:
-    """Return what `olss.learn.run` was told of the protocol.
+    """Return a protocol that the user passed to `olss.learn.run`, or nothing.
 
-    Runs of experiment files, which carry a label, say nothing the configuration does not; nor do
-    the words of `run` itself.
+    The protocol of an experiment file (its runs have a label) and the default of `run` follow from
+    the configuration.
     """
     if "label" in record.config.get("learner", {}):
         return ""
@@ -291,7 +290,7 @@ def _custom_protocol(record: Record) -> str:
 def _method_key(record: Record) -> str:
     """Return what tells methods apart; a setting that an older record lacks was off.
 
-    An experiment calls a learner by its recipe unless it is told otherwise.
+    In experiments the label of a learner defaults to its recipe.
     """
     parts = {
         key: drop_defaults(_drop_seeds(value)) if isinstance(value, dict) else value
@@ -420,6 +419,6 @@ def sort_methods(methods: list[Method]) -> list[Method]:
 
 
 def _describe_code(config: dict[str, Any]) -> str:
-    """Return the modules of one's own, each with the first digits of its sum."""
+    """Return the custom modules, each with the first digits of its checksum."""
     code = config.get("code")
     return " ".join(f"{n} {str(s)[:7]}" for n, s in code.items()) if isinstance(code, dict) else ""

@@ -41,7 +41,7 @@ def draw_images(group: Group, folder: Path) -> list[dict[str, str]]:
             continue
         tasks, image = sheet
         name = f"{group.slug}-images-{len(pictures) + 1}.png"
-        # Files are enlarged by whole factors, so that no viewer blurs them; the page does its own.
+        # Files are enlarged by integer factors, so that viewers do not blur them.
         write_atomic(folder / name, _encode_png(image, max(1, round(900 / image.shape[1]))))
         pictures.append(_describe_picture(method, tasks, _encode_png(image, 1), name))
     return pictures
@@ -75,8 +75,8 @@ def _read_memory(path: Path) -> NDArray[np.int64] | None:
 
 
 def _load_stream(config: dict[str, Any]) -> Stream | None:
-    """Return the stream, or None where its data are not at hand: pictures are an extra."""
-    # What the laboratory says of a stream beside what makes it.
+    """Return the stream, or None if its data is not available: pictures are optional."""
+    # The laboratory adds keys that `from_config` does not take.
     made_of = {k: v for k, v in config.items() if k not in ("title", "first_tasks")}
     try:
         return from_config(made_of)

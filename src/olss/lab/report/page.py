@@ -1,6 +1,6 @@
 """The files of a report: the page, its figures and its tables.
 
-The page is one HTML file that needs nothing else, from disk, without a network. It embeds the SVG
+The page is one self-contained HTML file that works from disk and offline. It embeds the SVG
 figures that are written beside it, so that their colours follow the page (light or dark) and a few
 lines of script can hide methods in them. Without scripts, every figure and table is still there.
 """

@@ -1,4 +1,4 @@
-"""Everything a report says as one JSON-able dictionary, and its tables: CSV, Markdown, LaTeX."""
+"""The content of a report as one dictionary for JSON, and its tables in CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
