@@ -12,7 +12,8 @@ from rich.console import Console
 from olss.errors import MissingExtraError
 from olss.lab.demo import _summarize, demo, demo_experiments, draw_demo
 from olss.lab.executors import Event
-from olss.lab.report.figures import POLICIES
+from olss.lab.report.collect import collect
+from olss.lab.report.summary import summarize
 from olss.lab.runner import ExperimentProgress
 from olss.lab.single_run import check
 from olss.streams.record import Record
@@ -88,19 +89,23 @@ def test_the_picture_shows_means_and_single_seeds_of_each_learner(
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
 
-    def made(label: str, score: float) -> Record:
-        return Record(
+    def save(label: str, seed: int, score: float) -> None:
+        stream = {"name": "rotated", "seed": seed}
+        learner = {"label": label, "recipe": "olss", "policy": "paper"}
+        record = Record(
             accuracy=np.where(np.tri(3, dtype=bool), score, np.nan) - 0.1 * np.eye(3)[0],
-            tasks=["a", "b", "c"],
-            config={"learner": {"label": label, "recipe": "olss", "policy": "paper"}},
-        )
+            tasks=["a", "b", "c"], seed=seed, config={"learner": learner, "stream": stream},
+        )  # fmt: skip
+        record.save(tmp_path / label / f"seed-{seed}")
 
-    records = [made("olss", 0.5), made("olss", 0.7), made("other", 0.9)]
-    draw_demo({"rotated": records}, tmp_path / "one.png")
+    save("olss", 0, 0.5)
+    save("olss", 1, 0.7)
+    save("other", 0, 0.9)
+    draw_demo(summarize(collect([tmp_path]))["streams"], tmp_path / "one.png")
     left, right = figures[0].axes
     # Task 1 is 10 points lower; over the three tasks so far that is a third of it at the end.
     drawn = [line.get_ydata().round(1).tolist() for line in left.lines]
     assert drawn == [[50.0, 55.0, 56.7], [40.0, 45.0, 46.7], [60.0, 65.0, 66.7], [80.0, 85.0, 86.7]]
     assert [line.get_ydata()[-1].round(1) for line in right.lines] == [50.0, 40.0, 60.0, 80.0]
     assert [text.get_text() for text in left.texts] == ["olss", "other"]
-    assert left.texts[0].get_color() == left.lines[0].get_color() == POLICIES["paper"]
+    assert left.texts[0].get_color() == left.lines[0].get_color()

@@ -15,13 +15,11 @@ from olss.errors import MissingExtraError
 from olss.lab.executors import ProcessExecutor
 from olss.lab.experiment import Experiment, parse
 from olss.lab.report import write_report
-from olss.lab.report.figures import assign_styles, line_kwargs, space_labels
+from olss.lab.report.figures import LOOK, draw_curves
 from olss.lab.runner import ExperimentProgress, format_seeds, run_experiment
-from olss.streams.record import Record
-from olss.util.files import open_atomic
+from olss.util.files import open_atomic, read_json
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from rich.console import Console
 
 PACKAGES = {"torch": "torch", "sklearn": "scikit-learn", "matplotlib": "matplotlib"}
@@ -37,8 +35,6 @@ LEARNERS: list[dict[str, Any]] = [
     {"name": "balanced", "recipe": "olss", "policy": "balanced"},
     {"name": "joint", "recipe": "joint"},
 ]
-EMPHASIZED = ("olss", "balanced")
-INK, FAINT = "#27272a", "#e4e4e7"
 INTRODUCTION = f"""\
 A net learns {TASKS} tasks one after the other, {ROWS:,} handwritten digits each.
 What it learns last overwrites what it learned first, unless it also trains
@@ -75,9 +71,11 @@ def demo(root: Path, console: Console, seeds: str = "0-2", tasks: int = TASKS) -
         return False
     console.print(_summarize(by_stream), highlight=False)
     console.print()
-    picture = root / "demo.png"
-    draw_demo({name: progress.finished() for name, progress in by_stream.items()}, picture)
-    page = write_report([root], root / "report")
+    picture, page = (
+        root / "demo.png",
+        write_report([root / name for name in STREAMS], root / "report"),
+    )
+    draw_demo(read_json(root / "report" / "report.json")["streams"], picture)
     console.print(f"Picture  {picture}\nPage     {page}", highlight=False, soft_wrap=True)
     return True
 
@@ -115,48 +113,23 @@ def _summarize(by_stream: Mapping[str, ExperimentProgress]) -> str:
     )
 
 
-def draw_demo(records: Mapping[str, Sequence[Record]], path: Path) -> None:
-    """Draw a row of plots for each stream: average accuracy on the left, task 1 on the right."""
+def draw_demo(streams: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draw a row of plots for each stream of a report: the average on the left, task 1 right."""
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.6, 3.4 * len(records) + 0.5), dpi=150)
-    figure.set_layout_engine("constrained", h_pad=0.12, w_pad=0.12)
-    parts = figure.subfigures(len(records), 1, squeeze=False)[:, 0]
-    for part, (name, runs) in zip(parts, records.items(), strict=True):
-        part.suptitle(STREAMS[name], x=0.012, ha="left", fontsize=11.5, weight="bold", color=INK)
-        left, right = part.subplots(1, 2, sharey=True)
-        _plot(left, runs, "average accuracy on the tasks so far, %")
-        _plot(right, runs, "accuracy on task 1, %", first=True)
-    with open_atomic(path) as file:
+    with rc_context(LOOK), open_atomic(path) as file:
+        figure = Figure(figsize=(9.6, 3.4 * len(streams) + 0.5), dpi=150)
+        figure.set_layout_engine("constrained", h_pad=0.12, w_pad=0.12)
+        parts = figure.subfigures(len(streams), 1, squeeze=False)[:, 0]
+        for part, stream in zip(parts, streams, strict=True):
+            title = STREAMS[stream["stream"]["name"]]
+            part.suptitle(title, x=0.012, ha="left", fontsize=11.5, weight="bold")
+            left, right = part.subplots(1, 2, sharey=True)
+            draw_curves(left, stream, "average")
+            draw_curves(right, stream, "first")
+            left.set(title="average accuracy on the tasks so far, %", ylim=(0, 101))
+            right.set(title="accuracy on task 1, %")
+            for axes in (left, right):
+                axes.set_xlabel("tasks learned")
         figure.savefig(file, format="png", facecolor="white")
-
-
-def _plot(axes: Axes, records: Sequence[Record], title: str, *, first: bool = False) -> None:
-    curves: dict[str, list[Any]] = {}
-    methods = []
-    for record in records:
-        learner = record.config["learner"]
-        curve = record.accuracy[:, 0] if first else record.average_accuracy
-        curves.setdefault(learner["label"], []).append(100 * curve)
-        methods.append((learner["label"], learner["recipe"], learner.get("policy")))
-    styles = {label: line_kwargs(style) for label, style in assign_styles(methods).items()}
-    means = {label: np.mean(seeds, axis=0) for label, seeds in curves.items()}
-    tasks = np.arange(1, len(next(iter(means.values()))) + 1)
-    # Names are seven per cent high.
-    places = space_labels([float(mean[-1]) for mean in means.values()], 7.0, 0.0, 104.5)
-    for (label, mean), place in zip(means.items(), places, strict=True):
-        width, weight = (2.6, "bold") if label in EMPHASIZED else (1.7, "normal")
-        axes.plot(tasks, mean, solid_capstyle="round", linewidth=width, **styles[label])
-        for seed in curves[label] if len(curves[label]) > 1 else ():
-            axes.plot(tasks, seed, linewidth=0.6, alpha=0.55, **styles[label])
-        colour = styles[label]["color"]
-        text = {"color": colour, "weight": weight, "va": "center", "fontsize": 9.5}
-        axes.text(tasks[-1] + 0.25, place, label, clip_on=False, **text)
-    axes.set_title(title, loc="left", fontsize=9.5, color=INK)
-    axes.set(xlim=(1, tasks[-1]), ylim=(0, 101), xticks=tasks, yticks=range(0, 101, 20))
-    axes.set_xlabel("tasks learned", color=INK, fontsize=9)
-    axes.grid(axis="y", color=FAINT, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0, colors=INK, labelsize=8.5)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color("#a1a1aa")

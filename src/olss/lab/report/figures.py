@@ -163,10 +163,16 @@ def _new_figure(height: float, width: float = WIDTH) -> tuple[Figure, Axes]:
 
 
 def _plot_curves(stream: Stream, curve: str, what: str, xlabel: str) -> Figure:
-    """Plot a score over tasks: means with bands or, from few seeds, with every seed."""
-    factor, unit = _unit(stream)
-    count, ends = len(stream["tasks"]), []
     figure, axes = _new_figure(_height(stream))
+    draw_curves(axes, stream, curve)
+    axes.set(xlabel=xlabel, ylabel=what.format(_unit(stream)[1]))
+    return figure
+
+
+def draw_curves(axes: Axes, stream: Stream, curve: str) -> None:
+    """Plot a score over tasks: means with bands or, from few seeds, with every seed."""
+    factor, _ = _unit(stream)
+    count, ends = len(stream["tasks"]), []
     x = np.arange(1, count + 1)
     for number, method in enumerate(stream["methods"]):
         values = {key: factor * _array(at) for key, at in method["curves"][curve].items()}
@@ -181,12 +187,11 @@ def _plot_curves(stream: Stream, curve: str, what: str, xlabel: str) -> Figure:
             axes.fill_between(x, low, high, **band)
         if np.isfinite(values["mean"][-1]):
             ends.append((float(values["mean"][-1]), number))
-    axes.set(xlabel=xlabel, ylabel=what.format(unit), xlim=(1, max(count, 1.5)))
+    axes.set_xlim(1, max(count, 1.5))
     axes.xaxis.set_major_locator(_integer_ticks())
     if factor == 100:
         axes.set_ylim(top=min(101, axes.get_ylim()[1]))
     _label(axes, stream, [(1.0, y, number) for y, number in ends], xcoords="axes fraction")
-    return figure
 
 
 def _plot_measure(stream: Stream, key: str, title: str) -> Figure | None:
