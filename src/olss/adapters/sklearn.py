@@ -30,7 +30,7 @@ try:
 
     from olss.adapters.sklearn_data import (
         Array,
-        Batch,
+        RowBatch,
         accepts_nan,
         accepts_sparse,
         check_pair,
@@ -194,7 +194,7 @@ class _Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.__dict__ = after.__dict__
         return result
 
-    def _update(self, batch: Batch) -> None:
+    def _update(self, batch: RowBatch) -> None:
         """Update the sketch and refit."""
         self._check_kind()
         sketch = self.sketch_.copy() if hasattr(self, "sketch_") else _new_sketch(self)
@@ -505,7 +505,7 @@ class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
             self._target, self._open = name_target(rows, y), classes is None
         check_classification_targets(target)
         y = to_labels(column_or_1d(target, warn=True))
-        batch = Batch(rows, y, check_weight(sample_weight, y), task, extra, self._target)
+        batch = RowBatch(rows, y, check_weight(sample_weight, y), task, extra, self._target)
         batch = batch.without_zero_weights()
         assert batch.y is not None
         given = None if classes is None else to_labels(np.asarray(classes))
@@ -710,7 +710,7 @@ random_state :
         if first:
             self._target = name_target(rows, y)
         y = np.asarray(target, dtype=np.float64)
-        batch = Batch(rows, y, check_weight(sample_weight, y), task, extra, self._target)
+        batch = RowBatch(rows, y, check_weight(sample_weight, y), task, extra, self._target)
         self._update(batch.without_zero_weights())
 
     def _loss(self, X: Any, y: Array, weight: Array) -> float:
@@ -783,7 +783,7 @@ class LeverageSampler(BaseEstimator):  # type: ignore[misc]
         position = np.arange(_num_samples(rows))  # rows of weight zero are left out
         weight = check_weight(sample_weight, position)
         target = None if y is None else _to_target(y)
-        batch = Batch(rows, target, weight, extra={"position": position}, name=name_target(X, y))
+        batch = RowBatch(rows, target, weight, extra={"position": position}, name=name_target(X, y))
         sketch = _new_sketch(self)
         batch.without_zero_weights().update(sketch)
         chosen = sketch.extra["position"]

@@ -39,7 +39,7 @@ FLOATS = (np.float64, np.float32)  # what scikit-learn converts other numbers to
 
 
 @dataclass(frozen=True)
-class Batch:
+class RowBatch:
     """The rows of one call, with their targets and other columns."""
 
     X: Any
@@ -61,7 +61,7 @@ class Batch:
             rows = rows.astype(getattr(sketch.X, "dtype", rows.dtype), copy=False)
         sketch.update(rows, target, self.task, self.weight, self.extra)
 
-    def without_zero_weights(self) -> Batch:
+    def without_zero_weights(self) -> RowBatch:
         """Return the batch without rows of weight zero."""
         if self.weight is None or self.weight.all():
             return self

@@ -194,6 +194,7 @@ class Record:
         """Return the record of `content()` and `timing()`, or raise `FormatError`."""
         _check_format(content, source)
         try:
+            _check_types(content)
             known = {name: () for name in LATER} | content
             numbers: dict[str, Any] = {name: _numbers(known[name]) for name in MEASURED}
             timing = timing or {}
@@ -269,6 +270,24 @@ def _read(path: Path) -> Any:
         raise FormatError(f"{path.parent} is not a saved record: it has no {path.name}.") from error
     _check_format(content, path)
     return verify_checksum(content, path, since=CHECKSUMMED)
+
+
+def _check_types(content: Any) -> None:
+    """Raise `TypeError` for a field of another type: records of version 1 have no checksum."""
+    config, tasks = content["config"], content["tasks"]
+    stream = config.get("stream", {})
+    tables = [config, stream, config.get("learner", {}), config.get("training", {})]
+    right = (
+        all(isinstance(table, dict) for table in [*tables, *stream.get("steps", [])])
+        and isinstance(content["versions"], dict)
+        and isinstance(tasks, (list, tuple))  # lists become tuples on their way through Dask
+        and all(isinstance(text, str) for text in [content["protocol"], *tasks])
+        and isinstance(content["seed"], int)
+        and content["metric"] in METRICS
+        and len(tasks) == len(content["accuracy"])
+    )
+    if not right:
+        raise TypeError("a field has the wrong type")
 
 
 def _check_format(content: Any, source: object) -> None:
