@@ -126,10 +126,9 @@ def draw_demo(streams: Sequence[dict[str, Any]], path: Path) -> None:
             title = STREAMS[stream["stream"]["name"]]
             part.suptitle(title, x=0.012, ha="left", fontsize=11.5, weight="bold")
             left, right = part.subplots(1, 2, sharey=True)
+            left.set_ylim(0, 101)  # first, since labels are spaced by it
             draw_curves(left, stream, "average")
             draw_curves(right, stream, "first")
-            left.set(title="average accuracy on the tasks so far, %", ylim=(0, 101))
-            right.set(title="accuracy on task 1, %")
-            for axes in (left, right):
-                axes.set_xlabel("tasks learned")
+            left.set(title="average accuracy on the tasks so far, %", xlabel="tasks learned")
+            right.set(title="accuracy on task 1, %", xlabel="tasks learned")
         figure.savefig(file, format="png", facecolor="white")
