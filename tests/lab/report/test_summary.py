@@ -119,7 +119,7 @@ def test_every_training_setting_that_differs_is_the_methods_own(tmp_path):
         record.save(tmp_path / method)
     (stream,) = summarize(collect([tmp_path]))["streams"]
     told = {method["label"]: method["settings"] for method in stream["methods"]}
-    assert "loss logit-adjusted, augment flip, tau 1.0" in told["ewc"]
+    assert "loss logit-adjusted, augment flip, tau 1" in told["ewc"]
     assert "average steps 100, precision bfloat16" in told["olss"]
     assert "mirrored" not in told["ewc"]
     assert told["sgd"] == "regime task"
