@@ -144,7 +144,7 @@ def test_equal_names_with_other_settings_are_told_apart(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "labels"),
     [
-        ([{"beta": 0.0}, {"beta": 0.5}], ["er (beta 0.0)", "er (beta 0.5)"]),
+        ([{"beta": 0.0}, {"beta": 0.5}], ["er (beta 0)", "er (beta 0.5)"]),
         ([{}, {"mirrored": True}], ["er", "er (mirrored True)"]),
         (
             [{"features": {"name": "a", "width": 1}}, {"features": {"name": "a", "width": 2}}],
