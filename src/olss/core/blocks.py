@@ -398,18 +398,17 @@ def project_columns(parts: list[Blocks], columns: int) -> list[Blocks]:
 
 
 def squared_norms(
-    blocks: Blocks, dtype: np.dtype[Any], W: Floats, V: Floats | None = None
+    blocks: Blocks, dtype: np.dtype[Any], W: Floats, V: Floats
 ) -> tuple[Floats, Floats]:
     """Return ||x W||^2 of each row x, and sum w (x v)^2 over all rows for each column v of V."""
     scores = np.empty(blocks.rows)
     pieces = blocks.pieces(dtype)
-    sums = np.zeros((len(pieces), 0 if V is None else V.shape[1]))
+    sums = np.zeros((len(pieces), V.shape[1]))
     number = {part.start: k for k, part in enumerate(pieces)}
 
     def use(part: slice, product: NDArray[Any], probes: NDArray[Any]) -> None:
         scores[part] = np.einsum("ij,ij->i", product, product)
-        if V is not None:
-            sums[number[part.start]] = sum_weighted_squares(probes, blocks, part)
+        sums[number[part.start]] = sum_weighted_squares(probes, blocks, part)
 
     ordered_map(pieces, multiply_blocks(blocks, dtype, W, V, use))
     return scores, sums.sum(axis=0)

@@ -20,7 +20,7 @@ from array_api_compat import array_namespace
 from array_api_compat import device as device_of
 from numpy.typing import NDArray
 
-from olss.core.blocks import Blocks, is_sparse, matmul, squared_norms, to_numpy
+from olss.core.blocks import Blocks, is_sparse, matmul, multiply_blocks, to_numpy
 from olss.errors import DataError, InputError
 from olss.util import checks, lapack, linalg
 from olss.util import sparse as sp
@@ -203,7 +203,12 @@ def _products(
     buffer = np.empty((0, blocks.columns), dtype=dtype)
     for part, block in blocks.read(dtype, pieces):
         w = None if blocks.weights is None else blocks.weights[part]
-        cross = None if beside is None else _cross(block, beside[part], w)
+        cross = None
+        if isinstance(block, np.ndarray) and isinstance(beside, np.ndarray):
+            V = beside[part] if w is None else beside[part] * w[:, None]
+            cross = block.T @ V.astype(block.dtype, copy=False)
+        elif beside is not None:
+            cross = _cross(block, beside[part], w)
         if not squares:
             yield None, cross
             continue
@@ -221,15 +226,13 @@ def _products(
 
 
 def _cross(block: Any, beside: Any, w: Floats | None) -> NDArray[Any]:
-    """Return sum w x v' of one block."""
+    """Return sum w x v' of one block, one of them at least sparse or on another device."""
     if w is not None:
         beside = beside * w[:, None]
     if is_sparse(beside):
         rows = block if is_sparse(block) else to_numpy(block)
         product = sp.csr_array(beside.T, dtype=block.dtype) @ rows
         return np.asarray(product.toarray() if is_sparse(product) else product).T
-    if isinstance(block, np.ndarray):
-        return np.asarray(block.T @ beside.astype(block.dtype, copy=False))
     if is_sparse(block):
         return np.asarray(block.T @ beside)
     return to_numpy(matmul(block.T, beside.astype(np.float64)))
@@ -276,7 +279,13 @@ class Factor:
         blocks = Blocks(rows, name="rows")
         if blocks.columns != len(self.W):
             raise DataError(f"rows must have {len(self.W)} columns, found {blocks.columns}.")
-        scores, _ = squared_norms(blocks, self.work_dtype(blocks.dtype), self.W)
+        scores = np.empty(blocks.rows)
+
+        def use(part: slice, product: NDArray[Any], _: NDArray[Any]) -> None:
+            scores[part] = np.einsum("ij,ij->i", product, product)
+
+        dtype = self.work_dtype(blocks.dtype)
+        ordered_map(blocks.pieces(dtype), multiply_blocks(blocks, dtype, self.W, None, use))
         if not np.isfinite(scores).all():
             blocks.check_finite()
         return scores

@@ -817,13 +817,17 @@ def _accumulate(
     if not len(new):
         return state.moments, state.window
 
-    def add(moments: SeenMoments, rows: RowStore) -> SeenMoments:
-        target = read_target(rows.get("y"), is_class=bool(state.has_classes))
-        return state.encoder.accumulate(moments, rows["X"], rows["initial_weight"], target=target)
-
+    add, is_class = state.encoder.accumulate, bool(state.has_classes)
     if state.window is None:
-        return add(state.moments, new), None
-    window = state.window.update(row_times(config, new), lambda m, at: add(m, new.take(at)))
+        target = read_target(new.get("y"), is_class=is_class)
+        return add(state.moments, new["X"], new["initial_weight"], target=target), None
+
+    def add_some(moments: SeenMoments, at: Indices) -> SeenMoments:
+        some = new.take(at)
+        target = read_target(some.get("y"), is_class=is_class)
+        return add(moments, some["X"], some["initial_weight"], target=target)
+
+    window = state.window.update(row_times(config, new), add_some)
     return window.total, window
 
 
