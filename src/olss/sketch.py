@@ -64,6 +64,7 @@ from olss.statistics import (
 )
 from olss.tables.class_labels import class_labels
 from olss.util import checks
+from olss.util.object_storage import is_address, read_tag
 from olss.util.text import escape_html
 
 if TYPE_CHECKING:
@@ -296,6 +297,7 @@ class Sketch(KeptRows):
         self._reset_caches()
 
     def _reset_caches(self) -> None:
+        self._tags: dict[str, str] = {}  # of objects in buckets that this sketch is a version of
         self._lock = threading.RLock()
         # The state it was made from, with no rows pending, and with the rows of each side.
         self._view: tuple[State, State, State, State] | None = None
@@ -752,9 +754,17 @@ class Sketch(KeptRows):
         pandas, polars and DuckDB open it as a table of X (a list per row), y, olss_task,
         olss_weight, olss_index and the extra columns. `load` reads it and continues byte for byte
         as if the sketch had never been saved. A custom policy or feature map is not saved.
+
+        An object in a bucket (``s3://...``) that this sketch was loaded from, or saved to before,
+        is not overwritten if someone else has written it since; `OlssError` is raised then.
         """
         with self._lock:
-            sketch_file.write(path, self._config, self._state, self._buffered)
+            content = self._config, self._state, self._buffered
+            if isinstance(path, str) and is_address(path):
+                tag = self._tags.get(path)
+                self._tags[path] = sketch_file.write_object(path, *content, tag)
+            else:
+                sketch_file.write(path, *content)
 
     @classmethod
     def load(
@@ -781,8 +791,13 @@ class Sketch(KeptRows):
             files made by `olss.compress` pandas, where it is installed, else Arrow.
         """
         custom = None if policy is None else resolve_policy(policy)
+        # Before reading: what is written meanwhile is noticed when saving.
+        tag = read_tag(path) if isinstance(path, str) and is_address(path) else None
         config, state = sketch_file.read(path, custom, features, device)
-        return cls._of(config, _with_library(state, frame))
+        sketch = cls._of(config, _with_library(state, frame))
+        if tag is not None:
+            sketch._tags[str(path)] = tag
+        return sketch
 
     def describe(self) -> Description:
         """Return what is held: rows per task and class, weights, what is scored, memory.

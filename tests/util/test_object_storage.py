@@ -69,6 +69,20 @@ def test_a_sketch_is_saved_and_loaded(bucket):
     np.testing.assert_array_equal(sketch.weight, loaded.weight)
 
 
+def test_of_two_sketches_saved_to_one_object_none_is_lost(bucket):
+    address, X = f"{bucket}/sketch.parquet", np.random.default_rng(0).standard_normal((500, 3))
+    Sketch(50, seed=0).update(X).save(address)
+    a, b = Sketch.load(address), Sketch.load(address)
+    a.update(X).save(address)
+    a.update(X).save(address)  # its own version may be replaced
+    with pytest.raises(OlssError, match=r"s3://.*was written by someone else"):
+        b.update(X).save(address)
+    assert Sketch.load(address).seen == 1_500
+    b.save(f"{bucket}/other.parquet")
+    Sketch(50, seed=0).update(X).save(address)  # a new sketch replaces what is there
+    assert Sketch.load(address).seen == 500
+
+
 @pytest.mark.parametrize("exists", [True, False])
 def test_of_two_writers_the_second_writes_nothing(bucket, days, exists):
     address = f"{bucket}/small.parquet"

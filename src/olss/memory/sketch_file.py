@@ -114,7 +114,7 @@ def write(path: str | os.PathLike[str], config: Config, view: State, state: Stat
     Parameters
     ----------
     path : path
-        A local file, or an address in object storage, where what was there before is replaced.
+        A local file.
     config : Config
     view : State
         The state as users see it, in which no rows wait: the table in the file.
@@ -124,11 +124,6 @@ def write(path: str | os.PathLike[str], config: Config, view: State, state: Stat
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if is_address(path):
-        with tempfile.TemporaryDirectory(prefix="olss-") as folder:
-            write(Path(folder) / "sketch.parquet", config, view, state)
-            put(os.fspath(path), Path(folder) / "sketch.parquet")
-        return
     rows, table = view.rows, _with_derived(to_table(view), config, view)
     content = FileContent(
         FORMAT,
@@ -190,6 +185,14 @@ def _with_derived(table: Any, config: Config, state: State) -> Any:
             f"{REPLICATE}{number:03}", arrow_array(np.ascontiguousarray(column))
         )
     return table
+
+
+def write_object(address: str, config: Config, view: State, state: State, tag: str | None) -> str:
+    """Write a sketch to object storage and return the object's tag; see `write`, and `put`."""
+    with tempfile.TemporaryDirectory(prefix="olss-") as folder:
+        local = Path(folder) / "sketch.parquet"
+        write(local, config, view, state)
+        return put(address, local, tag)
 
 
 def read(

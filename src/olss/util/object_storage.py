@@ -44,13 +44,8 @@ def local_copy(address: str, *, changes: bool = True) -> Iterator[Path]:
     changes : bool
         Whether the file may be changed; otherwise it must exist, and is only read.
     """
-    protocol = address.partition("://")[0].lower()
-    if changes and protocol not in PROTOCOLS:
-        raise InputError(
-            f"{address}: only {' and '.join(f'{name}://' for name in PROTOCOLS)} can be written, "
-            "because other stores offer no way to notice a second writer. Write a local file and "
-            "copy it."
-        )
+    if changes:
+        _check_protocol(address)
     fs, path = file_system(address)
     with tempfile.TemporaryDirectory(prefix="olss-") as folder:
         local = Path(folder) / Path(path).name
@@ -69,13 +64,29 @@ def local_copy(address: str, *, changes: bool = True) -> Iterator[Path]:
                 error.filename = address
             raise
         if changes and _state(local) != before:
-            _upload(fs, path, local, address, tag)
+            unchanged = {"IfNoneMatch": "*"} if tag is None else {"IfMatch": tag}
+            _upload(fs, path, local, address, unchanged)
 
 
-def put(address: str, local: Path) -> None:
-    """Replace an object by the content of a file, whatever it held before."""
+def read_tag(address: str) -> str | None:
+    """Return the tag of an object, which changes whenever it is written; None if there is none."""
     fs, path = file_system(address)
-    _upload(fs, path, local, address, None, conditional=False)
+    with _explain(address):
+        fs.invalidate_cache()
+        try:
+            return str(fs.info(path).get("ETag", ""))
+        except FileNotFoundError:
+            return None
+
+
+def put(address: str, local: Path, tag: str | None = None) -> str:
+    """Replace an object by the content of a file, and return its new tag.
+
+    With a tag, nothing is written if the object has another one by now.
+    """
+    _check_protocol(address)
+    fs, path = file_system(address)
+    return _upload(fs, path, local, address, {} if tag is None else {"IfMatch": tag})
 
 
 def _download(fs: Any, path: str, local: Path, address: str) -> str | None:
@@ -83,22 +94,27 @@ def _download(fs: Any, path: str, local: Path, address: str) -> str | None:
     with _explain(address):
         fs.invalidate_cache()
         try:
-            tag = fs.info(path).get("ETag", "")
+            tag = read_tag(address)
             fs.get_file(path, str(local))
         except FileNotFoundError:
             return None
-        return str(tag)
+        return tag
 
 
-def _upload(
-    fs: Any, path: str, local: Path, address: str, tag: str | None, *, conditional: bool = True
-) -> None:
+def _upload(fs: Any, path: str, local: Path, address: str, condition: dict[str, str]) -> str:
     bucket, key, _ = fs.split_path(path)
-    condition = {}
-    if conditional:
-        condition = {"IfNoneMatch": "*"} if tag is None else {"IfMatch": tag}
     with _explain(address), local.open("rb") as file:
-        fs.call_s3("put_object", Bucket=bucket, Key=key, Body=file, **condition)
+        answer = fs.call_s3("put_object", Bucket=bucket, Key=key, Body=file, **condition)
+    return str(answer["ETag"])
+
+
+def _check_protocol(address: str) -> None:
+    if address.partition("://")[0].lower() not in PROTOCOLS:
+        raise InputError(
+            f"{address}: only {' and '.join(f'{name}://' for name in PROTOCOLS)} can be written, "
+            "because other stores offer no way to notice a second writer. Write a local file and "
+            "copy it."
+        )
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
@@ -133,7 +149,7 @@ def _explain(address: str) -> Iterator[None]:
         if code in ("PreconditionFailed", "ConditionalRequestConflict", "412", "409"):
             raise OlssError(
                 f"{address} was written by someone else in the meantime, so nothing was written. "
-                "Run the same command again: it continues from what is there now."
+                "Start from what is there now: run the command again, or load, update and save."
             ) from None
         raise OlssError(f"{address}: the store refused the request ({reason:.300}).") from error
 
