@@ -450,6 +450,7 @@ def test_every_setting_of_a_sketch_is_offered_or_left_out_on_purpose():
         "keep_index",
         "missing_target",
         "moments",
+        "near_duplicates",
         "pad",
         "pad_y",
         "replicates",
