@@ -34,7 +34,7 @@ from olss.adapters.incremental import (
 )
 
 RESULTS = Path(__file__).parents[1] / "experiments" / "results" / "incremental.csv"
-MOST_ROWS, BATCH = 60_000, 1_000
+MOST_ROWS, BATCH = 20_000, 1_000
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Learn = Callable[[Floats, Any], None]
 Predict = Callable[[Floats], Any]

@@ -10,6 +10,7 @@ filled, strings as indicators.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from olss.tables.columns import Number
 from olss.tables.text_columns import OneHot
 from olss.util import checks, special
 from olss.util.text import escape_html
+from olss.util.threads import call_with_one_blas_thread
 
 __all__ = ["KINDS", "LinearModel", "MomentsView", "fit_linear_model"]
 
@@ -502,7 +504,10 @@ def _fit_glm(
         target = y[:, 0] if design.classes is None else (y[:, 0] == k).astype(np.float64)
         rows = RowTerm(X, target, weight, family)
         traced = {} if known is None else {name: value[k] for name, value in known.items()}
-        fits.append(fit_kept_rows(design.moments, rows, ridge, target=k, sampled=sampled, **traced))
+        fit = partial(
+            fit_kept_rows, design.moments, rows, ridge, target=k, sampled=sampled, **traced
+        )
+        fits.append(call_with_one_blas_thread(fit, columns=design.moments.columns))
     whole = np.column_stack([fit.coef for fit in fits])
     error = np.column_stack([fit.error for fit in fits])
     coef, intercept = whole[:-1], whole[-1]
