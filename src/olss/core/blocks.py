@@ -327,7 +327,8 @@ def _check_shape(source: Any, name: str) -> None:
 
 def _work_dtype(source: Any, name: str) -> type:
     """Return float32 for dtypes that it holds well enough, else float64."""
-    found = _float_for(type(source.dtype), source.dtype)
+    library: Any = type(source.dtype)
+    found = _float_for(library, source.dtype)
     if found is None:
         raise DataError(
             f"{name} must hold real numbers, found dtype {source.dtype}. "
