@@ -125,11 +125,11 @@ class Blocks:
         self.plain = isinstance(source, np.ndarray)
         # Factors of the columns, for values too large or too small to be squared.
         self.scale: NDArray[np.float64] | None = None
-        # Of rows that stand for others (see `standing_for`): rounding, in parts of column norms.
+        # Of rows that stand for others (see `from_gram_rows`): rounding, in parts of column norms.
         self.noise: float | None = None
 
     @classmethod
-    def standing_for(cls, rows: NDArray[np.float64], noise: float) -> Blocks:
+    def from_gram_rows(cls, rows: NDArray[np.float64], noise: float) -> Blocks:
         """Return rows B that stand for all rows seen, B'B being their Gram matrix.
 
         An entry of theirs is known to `noise` times the norm of its *column* only: a small row of

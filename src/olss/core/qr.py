@@ -132,7 +132,7 @@ def stacked_qr(parts: Sequence[Blocks]) -> Floats:
 
     It is R of a block-by-block QR factorization (a sequential TSQR) with dependent columns last, so
     that what rounding of the input leaves in them is removed. Parts may be rows that stand for
-    others (`Blocks.standing_for`).
+    others (`Blocks.from_gram_rows`).
     """
     d = parts[0].columns
     scale = equilibrate(parts)

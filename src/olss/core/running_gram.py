@@ -146,7 +146,7 @@ class DenseGram:
 
     def merge(self, other: DenseGram | FactoredGram) -> DenseGram | FactoredGram:
         """Return the sum of both."""
-        blocks = _standing_for(other)
+        blocks = _as_blocks(other)
         if blocks is None:
             return self
         if isinstance(other, DenseGram):
@@ -179,8 +179,8 @@ class DenseGram:
         return checked
 
     def subtract(self, blocks: Blocks) -> DenseGram | FactoredGram:
-        """Return the sum without some of its rows; see `_downdated`."""
-        left = _downdated(self, blocks, lambda size: _ROUNDING * size**2)
+        """Return the sum without some of its rows; see `_downdate`."""
+        left = _downdate(self, blocks, lambda size: _ROUNDING * size**2)
         if left.defect > TOLERANCE or left.lost:
             return left
         return replace(self, matrix=left.matrix, defect=left.defect)
@@ -201,7 +201,7 @@ class DenseGram:
         If A adds large numbers to all rows, squares would lose the rest, so rows take over.
         """
         left = replace(self, matrix=A @ self.matrix @ A.T)
-        most = _most(abs(A) @ self.norms, left.norms)
+        most = _largest_ratio(abs(A) @ self.norms, left.norms)
         defect = self.defect + _ROUNDING * (left.exact.growth * most) ** 2
         if left.exact.null is None and defect <= TOLERANCE:
             return left
@@ -295,25 +295,29 @@ class FactoredGram:
 
     def merge(self, other: DenseGram | FactoredGram) -> FactoredGram:
         """Return the sum of both."""
-        blocks = _standing_for(other)
+        blocks = _as_blocks(other)
         if blocks is None:
             return self
         left = replace(self, defect=max(self.defect, other.defect), lost=self.lost + other.lost)
         return left._with(blocks)
 
     def _with(self, blocks: Blocks) -> FactoredGram:
-        before = _standing_for(self)
+        before = _as_blocks(self)
         coarse = self.coarse or blocks.dtype == _SINGLE
         parts = [blocks] if before is None else [before, blocks]
         after = replace(self, basis=stacked_qr(parts), coarse=coarse)
         # Columns grow, so that earlier rounding becomes relatively smaller.
-        old = [p.noise * _most(_norms(p.source), after.norms) for p in parts if p.noise is not None]
+        old = [
+            p.noise * _largest_ratio(_norms(p.source), after.norms)
+            for p in parts
+            if p.noise is not None
+        ]
         # Roundings of different updates are independent.
         return replace(after, noise=float(np.hypot(max(old, default=0.0), _ROUNDING)))
 
     def subtract(self, blocks: Blocks) -> FactoredGram:
-        """Return the sum without some of its rows; see `_downdated`."""
-        return _downdated(self, blocks, lambda size: 2 * self.noise * size)
+        """Return the sum without some of its rows; see `_downdate`."""
+        return _downdate(self, blocks, lambda size: 2 * self.noise * size)
 
     def scale(self, factor: float) -> FactoredGram:
         """Return the sum with all weights multiplied by a factor."""
@@ -327,11 +331,11 @@ class FactoredGram:
         before = abs(A) @ self.norms
         after = _norms(rows)
         rows[:, after <= self.noise * before] = 0.0  # rounding alone
-        noise = self.noise * _most(before, _norms(rows))
+        noise = self.noise * _largest_ratio(before, _norms(rows))
         return replace(self, basis=independent_rows(rows, noise), noise=noise)
 
 
-def _downdated(
+def _downdate(
     sum_: DenseGram | FactoredGram, blocks: Blocks, rounding: Callable[[Floats], Floats]
 ) -> FactoredGram:
     """Return rows B1 with B1'B1 = B'B - X'X, for rows X that are in the sum.
@@ -375,17 +379,17 @@ def _norms(rows: Floats) -> Floats:
     return norms
 
 
-def _most(above: Floats, below: Floats) -> float:
+def _largest_ratio(above: Floats, below: Floats) -> float:
     """Return the largest ratio of two arrays of norms, where the second is positive."""
     return float(np.max(np.divide(above, below, out=np.ones_like(below), where=below > 0)))
 
 
-def _standing_for(sum_: DenseGram | FactoredGram) -> Blocks | None:
+def _as_blocks(sum_: DenseGram | FactoredGram) -> Blocks | None:
     """Return rows that stand for all rows seen, with their rounding."""
     rows: NDArray[Any] = sum_.as_rows()
     if not len(rows):
         return None
-    blocks = Blocks.standing_for(rows, sum_.noise)
+    blocks = Blocks.from_gram_rows(rows, sum_.noise)
     if sum_.coarse:
         blocks.dtype = _SINGLE
     return blocks

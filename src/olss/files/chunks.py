@@ -270,7 +270,7 @@ class ChunkStats:
         """The moments of these rows, or of those in the window."""
         return self.moments if self.window is None else self.window.total
 
-    def then(self, later: ChunkStats, config: Config) -> ChunkStats:
+    def append(self, later: ChunkStats, config: Config) -> ChunkStats:
         """Return what is known of these rows and of others that come after them."""
         now = self.now + later.now if config.time is None else max(self.now, later.now)
         a = self._at(now, config)
@@ -324,7 +324,7 @@ def merge_stats(
     context: ChunkContext, place: tuple[int, ...], a: ChunkStats, b: ChunkStats
 ) -> ChunkStats:
     """Return what is known of two partitions."""
-    return a.then(b, context.config)
+    return a.append(b, context.config)
 
 
 def accumulate_partition(
@@ -349,7 +349,7 @@ def accumulate_partition(
     )
     for piece in partition.pieces:
         for chunk in read_chunks(context, piece, columns, tick):
-            stats = stats.then(_accumulate(context, chunk, stats), config)
+            stats = stats.append(_accumulate(context, chunk, stats), config)
     return stats
 
 

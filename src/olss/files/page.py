@@ -125,7 +125,7 @@ def _error(value: float) -> str:
     return f"{value:.2g}" if value < 0.99 or value >= 1 else f"{value:.6g}"
 
 
-def _between(interval: tuple[float, float]) -> str:
+def _format_interval(interval: tuple[float, float]) -> str:
     low, high = (_error(max(end, 1e-6)) for end in interval)
     if interval[1] <= 1e-6:
         return "below 1e-06"
@@ -138,8 +138,8 @@ def _quality(found: Inspection) -> dict[str, Any]:
         return {"unknown": why_unknown(found.sketch)}
     fine = error.guaranteed and (error.relative <= 1.25 * error.law or error.rows >= error.seen)
     numbers = [
-        ("relative error", _between(error.relative_interval)),
-        ("spectral error", _between(error.spectral_interval)),
+        ("relative error", _format_interval(error.relative_interval)),
+        ("spectral error", _format_interval(error.spectral_interval)),
         ("expected at this size", f"{error.law:.2g}"),
         ("directions seen", f"{error.directions:,.0f}"),
     ]
@@ -240,7 +240,7 @@ def _shares(found: Inspection) -> dict[str, Any]:
     if d.classes is not None:
         counts = d.counts.sum(axis=0)
         labels, largest = [str(label) for label in d.classes], find_largest(counts, LINES)
-        classes = _ranked(["class", "rows kept", ""], labels, [counts], largest, "largest")
+        classes = _bar_table(["class", "rows kept", ""], labels, [counts], largest, "largest")
     bins = weight_bins(sketch.weight)
     low, mean, high = d.weight
     weights = {
@@ -248,18 +248,18 @@ def _shares(found: Inspection) -> dict[str, Any]:
         "count_rows": count_rows,
         "range": f"{low:.4g} to {high:.4g}, mean {mean:.4g}.",
         "bins": bins
-        and _ranked(
+        and _bar_table(
             ["weight", "rows kept", ""],
             [f"{a:.3g} to {b:.3g}" for a, b, _ in bins],
             [np.array([count for _, _, count in bins])],
             range(len(bins)),
         ),
     }
-    tasks = _ranked(head, names, columns, newest, "newest")
+    tasks = _bar_table(head, names, columns, newest, "newest")
     return {"tasks": tasks, "classes": classes, "weights": weights}
 
 
-def _ranked(
+def _bar_table(
     head: list[str],
     names: Sequence[str],
     columns: Sequence[Any],

@@ -102,7 +102,7 @@ class Encoder:
                     stacklevel=2,
                 )
             return found
-        if self.gaps is None and not is_sparse(new) and _has_gaps(new):
+        if self.gaps is None and not is_sparse(new) and _has_nan(new):
             if held is None:
                 return replace(self, gaps=MissingIndicator.fit(to_numpy(new)))
             # Without indicator columns: the first rows were scored without them.
@@ -396,7 +396,7 @@ def all_glm_rows(encoder: Encoder, rows: RowStore, classes: tuple[Any, ...], d: 
     return GlmRows.concat(parts)
 
 
-def _has_gaps(X: Array) -> bool:
+def _has_nan(X: Array) -> bool:
     if is_torch_array(X):
         return bool(X.is_floating_point() and X.isnan().any())
     return X.dtype.kind == "f" and not Blocks(X).has_finite_sum() and bool(np.isnan(X).any())

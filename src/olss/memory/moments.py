@@ -333,7 +333,7 @@ class SeenMoments:
         """
         blocks = self._blocks(rows, weights)
         count, weight = self.rows + blocks.rows, self.weight + _total(blocks)
-        known, run = self.sum or _nothing(blocks.columns), call_with_one_blas_thread
+        known, run = self.sum or _empty_sum(blocks.columns), call_with_one_blas_thread
         if isinstance(known, SketchedGram):
             both = run(partial(known.update, blocks), columns=blocks.columns)
             return SeenMoments(count, weight, blocks.columns, both)
@@ -581,7 +581,7 @@ def row_count(part: Any) -> int:
     return int(part.shape[0]) if hasattr(part, "shape") else len(part)
 
 
-def _nothing(columns: int) -> DenseGram | SketchedGram:
+def _empty_sum(columns: int) -> DenseGram | SketchedGram:
     if columns > COLUMN_LIMIT:
         return SketchedGram.empty(columns)
     return DenseGram(np.zeros((columns, columns)))

@@ -27,7 +27,7 @@ from olss.tables.schema import (
     unify_schemas,
     value_type,
 )
-from olss.tables.sources import Source, named
+from olss.tables.sources import Source, name_errors
 
 Survey = tuple[Any, list[tuple[int | None, int, int | None, int]]]
 Batches = Iterator[Any]
@@ -86,7 +86,7 @@ class RowGroup:
         fields = dict(zip(schema.names, schema, strict=True))
         wanted = pa.schema([fields[name] for name in names])
         start = self.start
-        with named(self.place):
+        with name_errors(self.place):
             read = READERS[self.source.format]
             present = set(self.names or names)
             there = [name for name in names if name in present]
@@ -147,7 +147,7 @@ def survey(
     """
     import pyarrow as pa
 
-    with named(source.address):
+    with name_errors(source.address):
         if not source.bytes and source.stream is None:
             raise DataError(f"{source.address} is empty (0 bytes). Remove it.")
         schema, parts = SURVEYS[source.format](source, known)
@@ -209,7 +209,7 @@ def _read_parquet(
         file.close()
 
 
-def _decompressed(file: Any, source: Source) -> Any:
+def _decompress(file: Any, source: Source) -> Any:
     import pyarrow as pa
 
     packed = source.address.lower().endswith(".gz")
@@ -227,7 +227,7 @@ def _open_csv(file: Any, source: Source, schema: Any) -> Any:
     import pyarrow.csv as csv
 
     return csv.open_csv(
-        _decompressed(file, source),
+        _decompress(file, source),
         read_options=csv.ReadOptions(block_size=TEXT_BLOCK_BYTES, use_threads=False),
         # Otherwise blocks end at any line break, also inside quotes.
         parse_options=csv.ParseOptions(newlines_in_values=True),
@@ -258,12 +258,12 @@ def _survey_csv(source: Source, known: Any) -> Survey:
             f"{source.address}: not UTF-8 text. If it is Latin-1, convert it: iconv -f latin1 -t "
             "utf8 OLD.csv > NEW.csv"
         )
-    for place in _with_leading_zeros(source, schema, known):
+    for place in _find_leading_zeros(source, schema, known):
         schema = schema.set(place, schema.field(place).with_type(pa.string()))
     return schema, [(None, 0, rows, source.bytes)]
 
 
-def _with_leading_zeros(source: Source, schema: Any, known: Any) -> list[int]:
+def _find_leading_zeros(source: Source, schema: Any, known: Any) -> list[int]:
     """Return the indices of new integer columns with leading zeros in the first block.
 
     00017 is an identifier: it is kept as a string.
@@ -292,7 +292,7 @@ def _with_leading_zeros(source: Source, schema: Any, known: Any) -> list[int]:
 def _read_csv(source: Source, group: int | None, schema: Any, columns: Names, most: int) -> Batches:
     with source.open() as file:
         for batch in _open_csv(file, source, schema):
-            yield from _sliced(_empty_strings_to_null(batch), most)
+            yield from _slice(_empty_strings_to_null(batch), most)
 
 
 def _json_blocks(source: Source, schema: Any) -> Batches:
@@ -304,13 +304,13 @@ def _json_blocks(source: Source, schema: Any) -> Batches:
         explicit_schema=None if schema is None else pa.schema(_value_types(schema))
     )
     with source.open() as file:
-        for lines in _whole_lines(_decompressed(file, source)):
+        for lines in _read_lines(_decompress(file, source)):
             if lines.strip():
                 blocks = json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
                 yield json.read_json(pa.BufferReader(lines), blocks, options)
 
 
-def _whole_lines(file: Any) -> Iterator[bytes]:
+def _read_lines(file: Any) -> Iterator[bytes]:
     """Yield blocks of a file that end with a line."""
     rest = b""
     while data := file.read(TEXT_BLOCK_BYTES):
@@ -350,7 +350,7 @@ def _read_json(
                 "line with every key first."
             )
         for batch in table.combine_chunks().to_batches():
-            yield from _sliced(batch, most)
+            yield from _slice(batch, most)
 
 
 def _survey_orc(source: Source, known: Any) -> Survey:
@@ -367,7 +367,7 @@ def _read_orc(source: Source, group: int | None, schema: Any, columns: Names, mo
     with source.open() as file:
         reader = orc.ORCFile(file)
         for stripe in range(reader.nstripes):
-            yield from _sliced(reader.read_stripe(stripe, columns=list(columns)), most)
+            yield from _slice(reader.read_stripe(stripe, columns=list(columns)), most)
 
 
 @contextmanager
@@ -383,7 +383,7 @@ def _arrow_file(source: Source) -> Iterator[Any]:
 
 def _survey_arrow(source: Source, known: Any) -> Survey:
     with _arrow_file(source) as reader:
-        batches = (_whole_batch(reader, i) for i in range(reader.num_record_batches))
+        batches = (_read_batch(reader, i) for i in range(reader.num_record_batches))
         rows = next((None for batch in batches if batch.num_rows), 0)
         return reader.schema, [(None, 0, rows, source.bytes)]
 
@@ -393,10 +393,10 @@ def _read_arrow(
 ) -> Batches:
     with _arrow_file(source) as reader:
         for i in range(reader.num_record_batches):
-            yield from _sliced(_whole_batch(reader, i), most)
+            yield from _slice(_read_batch(reader, i), most)
 
 
-def _whole_batch(reader: Any, number: int) -> Any:
+def _read_batch(reader: Any, number: int) -> Any:
     """Return a batch whose buffers are long enough for its columns."""
     batch = reader.get_batch(number)
     batch.validate()
@@ -417,7 +417,7 @@ def _empty_strings_to_null(batch: Any) -> Any:
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-def _sliced(batch: Any, most: int) -> Batches:
+def _slice(batch: Any, most: int) -> Batches:
     step = _block_rows(batch.nbytes, batch.num_rows, most)
     for start in range(0, batch.num_rows, step):
         block = batch.slice(start, step)
@@ -455,7 +455,7 @@ def _read_stream(
 ) -> Batches:
     assert source.stream is not None
     for batch in source.stream:
-        yield from _sliced(batch, most)
+        yield from _slice(batch, most)
 
 
 SURVEYS: dict[str, Callable[[Source, Any], Survey]] = {

@@ -31,18 +31,18 @@ def blocks(
     encoder: TableEncoder, batch: Any, *, find_nan: bool = False, dtype: Any = None
 ) -> Iterator[tuple[slice, Any]]:
     """Yield (rows, Z), Z (width + 1, rows) in a buffer that the next block reuses."""
-    yield from _filled(
-        encoder, encoder.encode(batch, find_nan=find_nan), _pieces(encoder, batch), dtype
+    yield from _fill_blocks(
+        encoder, encoder.encode(batch, find_nan=find_nan), _cut_pieces(encoder, batch), dtype
     )
 
 
-def _pieces(encoder: TableEncoder, batch: Any) -> list[slice]:
+def _cut_pieces(encoder: TableEncoder, batch: Any) -> list[slice]:
     step = min(STEP, max(256, 4_000_000 // (4 * encoder.width + 4)))
     rows = batch.num_rows
     return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
 
 
-def _filled(
+def _fill_blocks(
     encoder: TableEncoder, encoded: Encoded, pieces: Iterable[slice], dtype: Any
 ) -> Iterator[tuple[slice, Any]]:
     """Yield (rows, Z) of some rows of an encoded batch; see `blocks`."""
@@ -127,7 +127,7 @@ class TableRows(Blocks):
 
     def pieces(self, dtype: np.dtype[Any], size: int | None = None) -> list[slice]:
         """Return the slices of rows that are encoded at a time, whatever `size`."""
-        return _pieces(self._encoder, self._batch)
+        return _cut_pieces(self._encoder, self._batch)
 
     def _parts(self, dtype: np.dtype[Any]) -> Iterator[slice]:
         yield from self.pieces(dtype)
@@ -137,7 +137,7 @@ class TableRows(Blocks):
     ) -> Iterator[tuple[slice, Any]]:
         """Yield (slice of rows, block), overwritten by the next; see `Blocks.read`."""
         wanted = self.pieces(dtype) if parts is None else parts
-        for part, Z in _filled(self._encoder, self._encoded, wanted, dtype):
+        for part, Z in _fill_blocks(self._encoder, self._encoded, wanted, dtype):
             yield part, Z.T if self.scale is None else Z.T * self.scale
 
     def any_nonzero(self, columns: NDArray[np.intp]) -> bool:
@@ -175,7 +175,7 @@ def leverage_and_products(
     batch = one_batch(table)
     for find_nan in (False, True):
         encoded = encoder.encode(batch, find_nan=find_nan)
-        scores, products = _leverage(encoder, encoded, _pieces(encoder, batch), factor, V)
+        scores, products = _leverage(encoder, encoded, _cut_pieces(encoder, batch), factor, V)
         if np.isfinite(scores).all():
             return scores, products
     raise encoder.explain_not_finite(batch, place, start)
@@ -198,7 +198,7 @@ def _leverage(
 
     def work(mine: Iterator[slice]) -> Iterator[None]:
         product = np.empty((len(left), 0), dtype=dtype)
-        for part, Z in _filled(encoder, encoded, mine, dtype):
+        for part, Z in _fill_blocks(encoder, encoded, mine, dtype):
             if product.shape[1] != Z.shape[1]:
                 product = np.empty((len(left), Z.shape[1]), dtype=dtype)
             for low, high in pairwise(ends):

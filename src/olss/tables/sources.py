@@ -53,19 +53,19 @@ def find(inputs: Sequence[str | os.PathLike[str] | Source]) -> list[Source]:
         raise InputError("inputs is empty: pass one or more files, folders, globs or URLs.")
     found: dict[str, Source] = {}
     for item in inputs:
-        for source in [item] if isinstance(item, Source) else _found(os.fspath(item)):
+        for source in [item] if isinstance(item, Source) else _find_files(os.fspath(item)):
             found.setdefault(source.place, source)
     return list(found.values())
 
 
-def _found(item: str) -> Iterator[Source]:
+def _find_files(item: str) -> Iterator[Source]:
     return _remote(item) if "://" in item else _local(item)
 
 
 def _local(item: str) -> Iterator[Source]:
     path = Path(item)
     if os.path.isdir(item):
-        names = sorted(str(p) for p in path.rglob("*") if _wanted(p.relative_to(path)))
+        names = sorted(str(p) for p in path.rglob("*") if _is_data_file(p.relative_to(path)))
         files = [name for name in names if os.path.isfile(name)]
     elif os.path.exists(item) or not has_magic(item):
         files = [item]
@@ -82,12 +82,14 @@ def _local(item: str) -> Iterator[Source]:
 
 
 def _remote(item: str) -> Iterator[Source]:
-    with named(item):
+    with name_errors(item):
         fs, path = file_system(item)
         if has_magic(path):
             paths = sorted(fs.glob(path))
         elif fs.isdir(path):
-            paths = [p for p in sorted(fs.find(path)) if _wanted(Path(p[len(path) :].lstrip("/")))]
+            paths = [
+                p for p in sorted(fs.find(path)) if _is_data_file(Path(p[len(path) :].lstrip("/")))
+            ]
         else:
             paths = [path]
         if not paths:
@@ -96,7 +98,7 @@ def _remote(item: str) -> Iterator[Source]:
             yield Source(fs.unstrip_protocol(found), _format(found), int(fs.info(found)["size"]))
 
 
-def _wanted(path: Path) -> bool:
+def _is_data_file(path: Path) -> bool:
     """Whether a file of a folder is data: of a known format, and not hidden."""
     hidden = any(part.startswith((".", "_")) for part in path.parts)
     return not hidden and _suffix(path.name) in FORMATS
@@ -271,7 +273,7 @@ class Source:
 
 
 @contextmanager
-def named(place: str) -> Iterator[None]:
+def name_errors(place: str) -> Iterator[None]:
     """Add the place to every error in reading."""
     import pyarrow as pa
 
@@ -327,7 +329,7 @@ def _source(item: Any, number: int, folder: Path, once: bool) -> str | Source:
         arrow = _open_arrow_stdin() if once else None
         if arrow is None:
             return _spool_stdin(name, folder)
-        tables = _named_stdin(arrow)
+        tables = _read_stdin(arrow)
     elif isinstance(item, str | os.PathLike):
         return os.fspath(item)
     elif _is_data_set(item):
@@ -358,17 +360,17 @@ def _open_arrow_stdin() -> Any:
     head = file.peek(len(marker)) if isinstance(file, io.BufferedReader) else b""
     if not head.startswith(marker):
         return None
-    with _explained_stdin():
+    with _explain_stdin():
         return pa.ipc.open_stream(file)
 
 
-def _named_stdin(reader: Any) -> Iterator[Any]:
-    with _explained_stdin():
+def _read_stdin(reader: Any) -> Iterator[Any]:
+    with _explain_stdin():
         yield from reader
 
 
 @contextmanager
-def _explained_stdin() -> Iterator[None]:
+def _explain_stdin() -> Iterator[None]:
     import pyarrow as pa
 
     try:
@@ -424,7 +426,7 @@ def _write_arrow_file(path: Path) -> Path:
     import pyarrow as pa
 
     written = path.with_suffix(".arrow")
-    with _explained_stdin(), pa.ipc.open_stream(str(path)) as reader:
+    with _explain_stdin(), pa.ipc.open_stream(str(path)) as reader:
         _write(written, reader)
     return written
 
