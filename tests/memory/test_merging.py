@@ -62,7 +62,7 @@ def test_the_spectrum_of_two_is_that_of_one_that_saw_both(name):
 def test_gaps_that_only_the_other_array_has_are_filled_as_there():
     first, second = array(0), array(1, gaps=1)
     merged = Sketch(200, seed=0).update(first).merge(Sketch(200, seed=1).update(second))
-    filled = np.where(np.isnan(second), merged._state.encoder.gaps.fill, second)
+    filled = np.where(np.isnan(second), merged._state.encoder.missing.fill, second)
     truth = Sketch(200, seed=0).update(first).update(filled)._state.moments
     np.testing.assert_allclose(merged._state.moments.matrix, truth.matrix, rtol=1e-9)
 

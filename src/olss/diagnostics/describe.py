@@ -220,7 +220,7 @@ def _scored(config: Config, state: State, columns: list[tuple[str, str, str]]) -
         return "nothing; the policy needs no scores"
     if state.table is None:
         width = int(np.prod(state.rows["X"].shape[1:]))
-        filled = ", missing values filled" if state.encoder.gaps is not None else ""
+        filled = ", missing values filled" if state.encoder.missing is not None else ""
         return f"rows as they are, {width:,} number{'' if width == 1 else 's'} each{filled}"
     used = [f"{name} ({use})" for name, use, _ in columns if use != Passthrough.use]
     carried = [name for name, use, _ in columns if use == Passthrough.use]

@@ -429,11 +429,11 @@ def _design_of_column(
 
 def _labels(state: State, columns: int) -> tuple[tuple[str, ...], Floats, Floats, list[str]]:
     """Return names, scales, offsets and owners of the encoded columns but the constant."""
-    plan, gaps = state.encoder.plan, state.encoder.gaps
+    plan, missing = state.encoder.plan, state.encoder.missing
     if plan is not None:
         scale = np.concatenate([column.scales for column in plan.used])
         return tuple(plan.labels()), scale, plan.offsets, plan.owners()
-    marked = [] if gaps is None else gaps.marked.tolist()
+    marked = [] if missing is None else missing.marked.tolist()
     own = [f"column {j}" for j in range(columns - len(marked))]
     names = own + [f"column {j} is missing" for j in marked]
     owners = own + [f"column {j}" for j in marked]

@@ -58,7 +58,7 @@ class Encoder:
         A feature map, which may change at any time.
     plan : TableEncoder or None
         How the columns of a table are encoded.
-    gaps : MissingIndicator or None
+    missing : MissingIndicator or None
         How missing values of an array are filled; None while there are none.
     intercept : bool
         Whether rows of a table are scored with a constant added.
@@ -66,7 +66,7 @@ class Encoder:
 
     features: Callable[[Array], Array] | None = field(default=None, metadata={"saved": False})
     plan: TableEncoder | None = None
-    gaps: MissingIndicator | None = None
+    missing: MissingIndicator | None = None
     intercept: bool = False
 
     @property
@@ -102,21 +102,23 @@ class Encoder:
                     stacklevel=2,
                 )
             return found
-        if self.gaps is None and not is_sparse(new) and _has_nan(new):
+        if self.missing is None and not is_sparse(new) and _has_nan(new):
             if held is None:
-                return replace(self, gaps=MissingIndicator.fit(to_numpy(new)))
+                return replace(self, missing=MissingIndicator.fit(to_numpy(new)))
             # Without indicator columns: the first rows were scored without them.
             rule = MissingIndicator.fit(to_numpy(held if len(held) else new))
-            return replace(self, gaps=replace(rule, marked=np.zeros(0, np.int64)))
+            return replace(self, missing=replace(rule, marked=np.zeros(0, np.int64)))
         return self
 
     def adopt(self, other: Encoder, *, first: bool) -> Encoder:
         """Return the encoder for the rows of another sketch too; `first` if there are none yet."""
-        plan, gaps = self.plan or other.plan, self.gaps
-        if gaps is None and other.gaps is not None:
+        plan, missing = self.plan or other.plan, self.missing
+        if missing is None and other.missing is not None:
             # No value was missing here, so any filling will do, without indicator columns.
-            gaps = other.gaps if first else replace(other.gaps, marked=np.zeros(0, np.int64))
-        return replace(self, plan=plan, gaps=gaps)
+            missing = (
+                other.missing if first else replace(other.missing, marked=np.zeros(0, np.int64))
+            )
+        return replace(self, plan=plan, missing=missing)
 
     def convert(self, moments: SeenMoments, other: Encoder, X: Array) -> SeenMoments | None:
         """Return moments that another encoder accumulated, as those of this one.
@@ -145,8 +147,8 @@ class Encoder:
         """
         if self.plan is not None and other.plan is not None:
             return None if self.plan == other.plan else self.plan.map_from(other.plan)
-        if self.gaps is not None and self.gaps is not other.gaps:
-            return self.gaps.map_from(other.gaps)
+        if self.missing is not None and self.missing is not other.missing:
+            return self.missing.map_from(other.missing)
         return None
 
     def check(
@@ -180,8 +182,8 @@ class Encoder:
             if self.has_no_features:
                 return np.zeros((length_of(X), 1))
             return matrix(self._plan(), X, place, start)
-        if self.gaps is not None:
-            return self.gaps.transform(to_numpy(X))
+        if self.missing is not None:
+            return self.missing.transform(to_numpy(X))
         return X
 
     def accumulate(

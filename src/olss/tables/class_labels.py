@@ -197,7 +197,7 @@ def target_numbers(parts: Sequence[Any]) -> NDArray[np.float64]:
 
 
 def _labels(column: Any) -> NDArray[Any]:
-    """Return a column as an array that sorts: numbers, or text; gaps are a class of their own."""
+    """Return a column as an array that sorts: numbers, or text; missing values are a class."""
     import pyarrow.types as kinds
 
     if kinds.is_dictionary(column.type):
