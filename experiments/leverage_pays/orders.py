@@ -2,8 +2,8 @@
 
 Each table is streamed in ten updates: in the order of its file, at random, and sorted by the column
 that goes with the target most. Least squares, ridge and principal components come from the moments
-of a sketch, logistic regression from its rows, corrected by the moments; beside them, the same models
-fitted to the rows kept: by leverage, by leverage and target, and at random.
+of a sketch, logistic regression from its rows, corrected by the moments; beside them, the same
+models fitted to the rows kept: by leverage, by leverage and target, and at random.
 """
 
 from __future__ import annotations
