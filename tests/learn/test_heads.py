@@ -1,5 +1,6 @@
 import dataclasses
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -9,13 +10,14 @@ from scipy.special import log_softmax
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch.nn.functional import normalize
 
+from olss.core.moments import Moments, one_hot
 from olss.errors import InputError
 from olss.learn import recipe
-from olss.learn.heads import Discriminant, Product, nearest_mean
+from olss.learn.heads import Discriminant, Product, Transported, nearest_mean, transport
 
 from .tasks import class_stream, learned
 
-FITTED = ["nearest-mean", "discriminant", "product"]
+FITTED = ["nearest-mean", "discriminant", "product", "transported"]
 
 
 @pytest.mark.parametrize("head", FITTED)
@@ -198,3 +200,62 @@ def test_nearest_mean_against_a_loop():
             distances.append(((f / f.norm() - mean / mean.norm()) ** 2).sum())
         torch.testing.assert_close(-found[i, [0, 2]], torch.stack(distances), rtol=1e-4, atol=1e-5)
     assert (found[:, 1] == -torch.inf).all()
+
+
+def test_moments_are_transported_exactly_through_a_linear_change():
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=400)
+    X = rng.standard_normal((400, 6)) + y[:, None]
+    moved = X @ rng.standard_normal((6, 6)) + rng.standard_normal(6)
+    before, after = (Moments.empty(6, 3).update(rows, one_hot(y, 3)) for rows in (X, moved))
+    found = transport(before, X[:50], moved[:50], ridge=1e-12)
+    for name in ("mean", "scatter", "cross"):
+        np.testing.assert_allclose(getattr(found, name), getattr(after, name), rtol=1e-6, atol=1e-6)
+    # What no linear map explains widens the scatter by as much.
+    noise = rng.standard_normal((400, 6))
+    wider = transport(before, X, X + noise, ridge=1e12)
+    kept = transport(before, X, X, ridge=0.3)
+    np.testing.assert_allclose(kept.scatter, before.scatter)
+    np.testing.assert_allclose(
+        wider.scatter - before.scatter, 400 * np.cov(noise.T, bias=True), rtol=1e-6, atol=1e-6
+    )
+
+
+def transported(**changes):
+    settings = {"net": "mlp-16", "batch": 20, "lr": 0.05, "epochs": 5, "size": 30} | changes
+    return recipe("er", head="transported", **settings).start(range(6))
+
+
+def test_a_net_that_does_not_change_is_answered_by_all_rows_not_the_remembered():
+    learner, tasks = transported(lr=1e-12), class_stream()
+    for task in tasks:
+        learner.fit_task(task)
+    X, y = (np.concatenate([getattr(task, name) for task in tasks]) for name in ("X", "y"))
+    unit = normalize(learner.model.hidden(torch.from_numpy(X))[0].double()).numpy()
+    whole = LinearDiscriminantAnalysis("lsqr", shrinkage=0.1, priors=np.full(6, 1 / 6))
+    whole.fit(unit, y)
+    ours = learner._answers(X, None).log_softmax(1)
+    assert len(learner.buffer.held) == 30
+    assert (ours.argmax(1).numpy() == whole.predict(unit)).mean() > 0.98
+
+
+def test_what_a_head_has_seen_goes_on_from_a_checkpoint_and_survives_a_failure(tmp_path):
+    tasks = class_stream()
+    learner = transported()
+    for task in tasks[:2]:
+        learner.fit_task(task)
+    held = sum(value.nbytes for value in learner.parts.head.state.values())
+    assert held == learner.parts.head.moments.nbytes
+    assert learner.stored_bytes == learner.buffer.held.nbytes + held
+    learner.save(tmp_path / "state")
+    resumed = transported().load(tmp_path / "state")
+    before = resumed.parts.head.state
+    cut_off = patch.object(Transported, "fit", side_effect=KeyboardInterrupt)
+    with cut_off, pytest.raises(KeyboardInterrupt):
+        resumed.fit_task(tasks[2])
+    assert all(torch.equal(value, before[k]) for k, value in resumed.parts.head.state.items())
+    for each in (learner, resumed):
+        each.fit_task(tasks[2])
+    for name, value in learner.parts.head.state.items():
+        assert torch.equal(value, resumed.parts.head.state[name]), name
+    assert resumed.start(range(6)).parts.head.state == {}

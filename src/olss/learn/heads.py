@@ -7,16 +7,23 @@ biased. A head fitted on the rows of the buffer, each class counting alike, pred
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from olss.core.linear_fit import fit_discriminant
+from olss.core.moments import Moments, one_hot
 from olss.learn.model import COMPETING, Model
 from olss.learn.training import Batch
 from olss.util import checks
 
-__all__ = ["HEADS", "Discriminant", "FittedHead", "Head", "NearestMean", "Product"]
+__all__ = [
+    "HEADS", "Discriminant", "FittedHead", "Head", "NearestMean", "Product", "Transported",
+]  # fmt: skip
 
 FOLDS = 5
 
@@ -37,8 +44,26 @@ class Head:
         self.compete = checks.choice("head", head, COMPETING)
         self.protocol = COMPETING[head]
 
+    def start(self) -> None:
+        """Forget every task."""
+
+    def begin_task(self, model: Model) -> None:
+        """Note what is needed of the net before it learns a task."""
+
+    def end_task(self, model: Model, current: Batch, held: Batch | None) -> None:
+        """Note what is needed of all rows of a task; `fit` follows."""
+
     def fit(self, model: Model, held: Batch | None) -> None:
         """Prepare predictions of the net as it is now, with these rows in the buffer."""
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """What is kept of earlier tasks, for checkpoints."""
+        return {}
+
+    @state.setter
+    def state(self, values: dict[str, Tensor]) -> None:
+        pass
 
     def __call__(self, model: Model, X: Tensor, task: int | None) -> Tensor:
         """Return a score for each output, (n, outputs); minus infinity if it does not compete."""
@@ -173,6 +198,101 @@ class Discriminant(FittedHead):
         return solved, -0.5 * (means * solved).sum(1)
 
 
+class Transported(Discriminant):
+    """The linear discriminant of all rows, its moments transported as the net changes.
+
+    Moments of all rows of a task are taken in the features of the net that has learned it. The next
+    task changes the features; how, the rows of the buffer tell, seen by the net before and after:
+    ``h_new = a + A h_old + e``, by ridge regression towards ``A = I``. So means become ``a + A m``
+    and scatters ``A S A' + n cov(e)``. The drift of class means is compensated likewise by Gomez-
+    Villa et al. (2024, "Exemplar-free continual representation learning via learnable drift
+    compensation"). Half of a matrix of features x features is kept besides the rows.
+
+    Parameters
+    ----------
+    shrinkage : float
+        As of `Discriminant`.
+    """
+
+    answered_by = "the linear discriminant of all rows, its moments transported as the net changes"
+
+    def __init__(self, shrinkage: float = 0.1, head_layers: str = "last") -> None:
+        super().__init__(shrinkage, head_layers)
+        self.moments: Moments | None = None
+
+    def start(self) -> None:
+        self.moments = None
+
+    def begin_task(self, model: Model) -> None:
+        self._before = model.state() if self.moments is not None else {}
+
+    def end_task(self, model: Model, current: Batch, held: Batch | None) -> None:
+        """Transport the moments so far, and add the rows of the task."""
+        moments = self.moments
+        if moments is not None and held is not None:
+            now = model.state()
+            model.load(self._before)
+            old = self._unit(model, held.X)
+            model.load(now)
+            moments = transport(moments, old, self._unit(model, held.X))
+        self._before = {}
+        rows = self._unit(model, current.X)
+        if moments is None:
+            moments = Moments.empty(rows.shape[1], model.out, np.float32)
+        self.moments = moments.update(rows, one_hot(current.y.cpu().numpy(), model.out))
+
+    def _unit(self, model: Model, X: Tensor) -> NDArray[np.float64]:
+        unit: NDArray[np.float64] = functional.normalize(self._features(model, X)[0]).cpu().numpy()
+        return unit
+
+    def fit(self, model: Model, held: Batch | None) -> None:
+        """Solve for the weights, all classes equally likely."""
+        self.labels = None
+        if self.moments is not None:
+            seen = np.flatnonzero(self.moments.target_mean > 0)
+            priors = np.full(model.out, 1 / len(seen))
+            found = fit_discriminant(self.moments, self.shrinkage, priors)
+            self.labels = model.tensor(seen)
+            self.weight = model.tensor(found.coef.T)
+            self.bias = model.tensor(np.where(np.isin(range(model.out), seen), found.intercept, 0))
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """The moments."""
+        arrays = {} if self.moments is None else self.moments.to_arrays()
+        return {name: torch.from_numpy(values) for name, values in arrays.items()}
+
+    @state.setter
+    def state(self, values: dict[str, Tensor]) -> None:
+        arrays = {name: value.cpu().numpy() for name, value in values.items()}
+        self.moments = Moments.from_arrays(arrays) if arrays else None
+
+
+def transport(
+    moments: Moments, old: NDArray[np.float64], new: NDArray[np.float64], ridge: float = 0.3
+) -> Moments:
+    """Return moments of features as they would be in new features, by rows (n, k) known in both.
+
+    `ridge` pulls the map towards the identity, in parts of the mean of the diagonal of the old
+    features' scatter.
+    """
+    centre, moved = old.mean(0), new.mean(0)
+    X = old - centre
+    change = new - moved - X
+    gram = X.T @ X
+    gram.flat[:: len(gram) + 1] += ridge * gram.diagonal().mean() + 1e-12
+    B = np.linalg.solve(gram, X.T @ change)
+    A = np.eye(len(B)) + B
+    rest = change - X @ B
+    scatter = A.T @ moments.scatter @ A + moments.weight / len(rest) * (rest.T @ rest)
+    return replace(
+        moments,
+        mean=(moments.mean - centre) @ A + moved,
+        scatter=((scatter + scatter.T) / 2).astype(moments.scatter.dtype),
+        cross=(A.T @ moments.cross).astype(moments.cross.dtype),
+    )
+
+
 class Product(Discriminant):
     """The product of the net's softmax and the linear discriminant of remembered rows.
 
@@ -251,4 +371,5 @@ HEADS: dict[str, Callable[..., Head]] = {
     "nearest-mean": NearestMean,
     "discriminant": Discriminant,
     "product": Product,
+    "transported": Transported,
 }

@@ -118,6 +118,7 @@ class Learner:
         self.buffer.start(self.model.seeds, self.model.device)
         for regularizer in parts.regularizers:
             regularizer.start()
+        parts.head.start()
         self._rows_seen = 0
         self._head_is_fitted = False
         self._started = True
@@ -147,6 +148,7 @@ class Learner:
             self._augment_rng = model.seeds.rng("augment", model.tasks)
 
             # Which rows to train on.
+            parts.head.begin_task(model)
             if parts.restart:
                 model.params.load(model.first)
             model.average.begin_task(parts.restart)
@@ -175,6 +177,7 @@ class Learner:
             for regularizer in parts.regularizers:
                 regularizer.end_task(model, training.rows, buffer)
             model.average.end_task()
+            parts.head.end_task(model, current, buffer.held)
             parts.head.fit(model, buffer.held)
             cost.end_phase("train")
             model.tasks += 1
@@ -249,11 +252,11 @@ class Learner:
 
     @contextmanager
     def _undo_on_error(self) -> Iterator[None]:
-        """Restore net, mask, buffer and regularizers if the task fails."""
+        """Restore net, mask, buffer, regularizers and head if the task fails."""
         model, regularizers = self.model, self.parts.regularizers
         before, was_built = {**vars(model), "labels": copy(model.labels)}, model.shape is not None
         buffer, kept = self.buffer.snapshot(), [r.state for r in regularizers]
-        rows_seen = self._rows_seen
+        rows_seen, head = self._rows_seen, self.parts.head.state
         learned = model.state() if was_built else {}
         try:
             with torch.random.fork_rng():
@@ -267,6 +270,7 @@ class Learner:
             self.buffer.restore(buffer)
             for regularizer, state in zip(regularizers, kept, strict=True):
                 regularizer.state = state
+            self.parts.head.state = head
             self._rows_seen, self._head_is_fitted = rows_seen, False
             raise
 
@@ -364,8 +368,9 @@ class Learner:
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes kept for later tasks beside the net: buffer, regularizers, averaged weights."""
-        states = [self.model.average.state, *(r.state for r in self.parts.regularizers)]
+        """Bytes kept for later tasks beside the net: buffer, averaged weights, states of parts."""
+        states = [self.model.average.state, self.parts.head.state]
+        states += [regularizer.state for regularizer in self.parts.regularizers]
         kept = sum(value.nbytes for state in states for value in state.values())
         return kept + (0 if self.buffer.held is None else self.buffer.held.nbytes)
 
@@ -386,6 +391,7 @@ class Learner:
         tensors = model.state()
         for i, regularizer in enumerate(self.parts.regularizers):
             tensors |= {f"regularizer.{i}.{name}": v for name, v in regularizer.state.items()}
+        tensors |= {f"head.{name}": value for name, value in self.parts.head.state.items()}
         classes = model.labels.classes
         state = {
             "config": self.config,
@@ -424,6 +430,7 @@ class Learner:
         model.load(tensors)
         for i, regularizer in enumerate(self.parts.regularizers):
             regularizer.state = strip_prefix(f"regularizer.{i}.", tensors)
+        self.parts.head.state = strip_prefix("head.", tensors)
         self.buffer.load(folder)
         # Now, since the first prediction may be for a task ahead, with other classes competing.
         self.parts.head.fit(model, self.buffer.held)
