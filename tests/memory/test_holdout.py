@@ -376,9 +376,10 @@ def brier(y, p, sample_weight=None):
 
 
 def auc(y, p, sample_weight=None):
-    from sklearn.metrics import roc_auc_score
-
-    return roc_auc_score(y, p, sample_weight=sample_weight)
+    weight = np.ones(len(y)) if sample_weight is None else sample_weight
+    order = np.argsort(p)
+    rare, rest = (weight * y)[order], (weight * (1 - y))[order]
+    return rare @ np.cumsum(rest) / (rare.sum() * rest.sum())
 
 
 CASES = {
