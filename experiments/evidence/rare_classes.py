@@ -87,6 +87,7 @@ def make() -> None:
     pages.fill("rare-probabilities", _probabilities(samples, everything, names))
     pages.fill("rare-models", _models(samples, everything, names))
     pages.fill("rare-sizes", _sizes(samples, everything, names))
+    pages.fill("rare-shares", _shares(samples, names))
     pages.fill("rare-samplers", _samplers(samples, names))
     pages.fill("rare-costs", _costs(names))
     pages.fill("rare-groups", _groups())
@@ -249,6 +250,35 @@ def _sizes(samples: list[Row], everything: list[Row], names: list[str]) -> str:
             whole = _all_rows(everything, measure, name)
             lines.append([f"{TABLES[name]}, {words}", *cells, _short(whole)])
     return table(["", *(f"{rows:,} rows" for rows in SIZES), "all rows, tuned"], lines)
+
+
+def _shares(samples: list[Row], names: list[str]) -> str:
+    """Give average precision and log loss by the share of the strata, over the same seeds."""
+    policies = ("weighted, strata 25%", "weighted, strata", "weighted, strata 75%")
+    lines = []
+    for name in names:
+        rows = [
+            [
+                row
+                for row in samples
+                if (row["table"], row["policy"], row["model"]) == (name, policy, "LightGBM")
+                and (row["rows"], row["weights"], row["corrected"]) == (str(SIZE), "no", "yes")
+            ]
+            for policy in policies
+        ]
+        seeds = set.intersection(*({row["seed"] for row in some} for some in rows))
+        if not seeds:
+            continue
+        cells = []
+        for some in rows:
+            same = [row for row in some if row["seed"] in seeds]
+            means = (
+                fmean(float(row[m]) for row in same) for m in ("average_precision", "log_loss")
+            )
+            cells.append(" / ".join(_short(mean) for mean in means))
+        lines.append([TABLES[name], *cells, str(len(seeds))])
+    head = ["average precision / log loss", "25%", "50%, the default", "75%", "seeds"]
+    return table(head, lines)
 
 
 SAMPLERS = (

@@ -49,6 +49,9 @@ SAMPLES = (
     Sample("balanced-random"),
     Sample("weighted, strata", weights=(False, True), settings=(("strata", "y"),)),
     Sample("reservoir, strata", settings=(("strata", "y"),)),
+    # Other shares of the strata than a half, the default.
+    Sample("weighted, strata 75%", settings=(("strata", "y"), ("strata_share", 0.75))),
+    Sample("weighted, strata 25%", settings=(("strata", "y"), ("strata_share", 0.25))),
 )
 # At the other sizes these alone, with weights or without.
 EVERY_SIZE = {
@@ -69,6 +72,7 @@ def run(name: str, table: Table, models: list[str], sizes: list[int]) -> None:
                     for model in models
                     if (sample.policy, _yes(weights), str(size), str(seed), model) not in made
                     and (seed < FEW_SEEDS or (model in MAIN and size == SIZES[0]))
+                    and (model == "LightGBM" or "%" not in sample.policy)
                     and (size == SIZES[0] or (sample.policy, weights) in EVERY_SIZE)
                 ]
                 if not wanted:

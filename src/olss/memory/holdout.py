@@ -113,7 +113,8 @@ def replicate_factors(
     _, key, count = np.unique(rows["key"], return_inverse=True, return_counts=True)
     several = (count > 1)[key][:, None]
     signs = rng.integers(0, 2, (len(count), drawn.shape[1]))[key] * 2.0 - 1
-    spread = np.sqrt(1 - config.holdout) * signs / DAMPING
+    centred = len(count) / max(len(count) - 1, 1)  # scores vary about their own mean
+    spread = np.sqrt((1 - config.holdout) * centred) * signs / DAMPING
     single = np.sqrt(pi)[:, None] * spread + drawn - 1
     several_rows = spread + np.sqrt(config.holdout) * (drawn - 1)
     factors: Floats = 1 + np.where(several, several_rows, single)
