@@ -276,19 +276,23 @@ class Factor:
 
     def __call__(self, rows: Any) -> Floats:
         """Score rows of shape (n, ...)."""
+        return self.score_and_multiply(rows, np.zeros((len(self.W), 0)))[0]
+
+    def score_and_multiply(self, rows: Any, V: Floats) -> tuple[Floats, Floats]:
+        """Score rows (n, ...), and return their products with a few columns V, (n, k)."""
         blocks = Blocks(rows, name="rows")
         if blocks.columns != len(self.W):
             raise DataError(f"rows must have {len(self.W)} columns, found {blocks.columns}.")
-        scores = np.empty(blocks.rows)
-
-        def use(part: slice, product: NDArray[Any], _: NDArray[Any]) -> None:
-            scores[part] = np.einsum("ij,ij->i", product, product)
-
         dtype = self.work_dtype(blocks.dtype)
-        ordered_map(blocks.pieces(dtype), multiply_blocks(blocks, dtype, self.W, None, use))
+        scores, products = np.empty(blocks.rows), np.empty((blocks.rows, V.shape[1]))
+
+        def use(part: slice, XW: NDArray[Any], XV: NDArray[Any]) -> None:
+            scores[part], products[part] = np.einsum("ij,ij->i", XW, XW), XV
+
+        ordered_map(blocks.pieces(dtype), multiply_blocks(blocks, dtype, self.W, V, use))
         if not np.isfinite(scores).all():
             blocks.check_finite()
-        return scores
+        return scores, products
 
     @property
     def right(self) -> Floats:

@@ -9,6 +9,7 @@ of `hilbert_places` rows that are alike compete, so that a sample is spread over
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ from olss.util import checks
 
 __all__ = ["inclusion_probabilities", "pivotal_sample", "successive_sample", "threshold_sample"]
 
-HILBERT_BITS = 6  # of each coordinate
-FEW_COLUMNS, SUBSPACE_ROUNDS = 64, 8  # up to so many, all eigenvectors are computed
-HILBERT_ROWS = 32_768  # at a time, so that they stay in the processor's cache
+HILBERT_BITS = 3  # of each coordinate
+HILBERT_EDGES = [s / np.sqrt(1 - s * s) for s in np.linspace(-0.75, 0.75, 7)]
+SUBSPACE_ROUNDS = 3  # of the iteration for principal directions, of which none need be precise
 
 
 def successive_sample(weights: ArrayLike, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -187,7 +188,7 @@ def threshold_sample(
     threshold: float,
     rng: np.random.Generator,
     strata: NDArray[np.int64] | None = None,
-    places: NDArray[np.uint32] | None = None,
+    places: NDArray[np.uint16] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Sample rows with weights below a threshold, so that the chosen have that weight.
 
@@ -203,7 +204,7 @@ def threshold_sample(
     rng : numpy.random.Generator
     strata : (N,) int array, optional
         Number of each row's stratum, of which each gets its share within a row.
-    places : (N,) uint32 array, optional
+    places : (N,) uint16 array, optional
         Where rows stand on a curve (`hilbert_places`), by which they are ordered inside strata.
 
     Returns
@@ -234,13 +235,12 @@ def threshold_sample(
     return np.concatenate([large, rows]), np.concatenate([np.ones(len(large)), growth])
 
 
-def hilbert_places(coordinates: NDArray[Any]) -> NDArray[np.uint32]:
+def hilbert_places(coordinates: NDArray[Any]) -> NDArray[np.uint16]:
     """Return where points stand on a Hilbert curve: points near each other on it are alike.
 
-    Coordinates x are squeezed into x / sqrt(1 + x^2) and rounded to 64 values; the place is
-    computed bit by bit (Skilling 2004). A draw by `pivotal_sample` in this order keeps every
-    probability and is spread over the space, as the local pivotal method is (Grafström, Lundström &
-    Schelin 2012).
+    Each coordinate is cut into 8 intervals, equal ones of x / sqrt(1 + x^2). A draw by
+    `pivotal_sample` in this order keeps every probability and is spread over the space, as the
+    local pivotal method is (Grafström, Lundström & Schelin 2012).
 
     Parameters
     ----------
@@ -253,51 +253,52 @@ def hilbert_places(coordinates: NDArray[Any]) -> NDArray[np.uint32]:
     >>> hilbert_places(np.hstack([line, 0 * line])).argsort().tolist()
     [0, 1, 2, 3, 4, 5]
     """
-    n = len(coordinates)
-    places = np.empty(n, dtype=np.uint32)
-    half = np.float32(1 << (HILBERT_BITS - 1))
-    for start in range(0, n, HILBERT_ROWS):
-        near = np.clip(np.nan_to_num(coordinates[start : start + HILBERT_ROWS].T), -1e9, 1e9)
-        x = np.ascontiguousarray(near, dtype=np.float32)
-        cells = ((x / np.sqrt(1 + x * x) + 1) * half).astype(np.uint8)
-        places[start : start + HILBERT_ROWS] = _hilbert(np.minimum(cells, np.uint8(2 * half - 1)))
-    return places
+    n, k = coordinates.shape
+    codes = np.zeros(n, dtype=np.uint16)
+    for column in coordinates.T.astype(np.float32):
+        cell = np.zeros(n, dtype=np.uint8)
+        for edge in HILBERT_EDGES:
+            cell += column > edge
+        codes = (codes << np.uint16(HILBERT_BITS)) | cell
+    return _hilbert_curve(k)[codes]
 
 
-def _hilbert(axes: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Return the places of cells (k, n) on the curve; Skilling's transform, on all at once."""
-    k, one, zero = len(axes), np.uint8(1), np.uint8(0)
-    for bit in range(HILBERT_BITS - 1, 0, -1):
-        low = np.uint8((1 << bit) - 1)
+@lru_cache(maxsize=8)
+def _hilbert_curve(k: int) -> NDArray[np.uint16]:
+    """Return the place of each cell of a cube on the curve, (8^k,): Skilling's (2004) transform.
+
+    The number of a cell has the bits of its first coordinate, then those of the second, and so on.
+    """
+    shifts = HILBERT_BITS * np.arange(k - 1, -1, -1)
+    side = 1 << HILBERT_BITS
+    axes = (np.arange(side**k) >> shifts[:, None]) & (side - 1)
+    bits = range(HILBERT_BITS - 1, 0, -1)
+    for bit in bits:
+        low = (1 << bit) - 1
         for axis in axes:
-            mask = (zero - ((axis >> np.uint8(bit)) & one)) & low  # lower bits, where it is set
+            mask = -((axis >> bit) & 1) & low  # lower bits, where it is set
             swap = (axes[0] ^ axis) & (mask ^ low)
             axes[0] ^= mask ^ swap
             axis ^= swap
     for i in range(1, k):
         axes[i] ^= axes[i - 1]
-    flip = np.zeros(axes.shape[1], dtype=np.uint8)
-    for bit in range(HILBERT_BITS - 1, 0, -1):
-        flip ^= (zero - ((axes[k - 1] >> np.uint8(bit)) & one)) & np.uint8((1 << bit) - 1)
+    flip = np.zeros_like(axes[0])
+    for bit in bits:
+        flip ^= -((axes[k - 1] >> bit) & 1) & ((1 << bit) - 1)
     axes ^= flip
-    # Bit b of axis i becomes bit b k + k - 1 - i.
-    values = np.arange(1 << HILBERT_BITS, dtype=np.uint32)
-    wide = np.zeros_like(values)
-    for bit in range(HILBERT_BITS):
-        wide |= ((values >> np.uint32(bit)) & np.uint32(1)) << np.uint32(bit * k)
-    places = np.zeros(axes.shape[1], dtype=np.uint32)
-    for i, axis in enumerate(axes):
-        places |= (wide << np.uint32(k - 1 - i))[axis]
-    return places
+    places = np.zeros_like(axes[0])
+    for bit in range(HILBERT_BITS - 1, -1, -1):  # from the highest bits, of all axes, to the lowest
+        for axis in axes:
+            places = (places << 1) | ((axis >> bit) & 1)
+    return places.astype(np.uint16)
 
 
 def sort_line(
-    line: NDArray[np.int64], strata: NDArray[np.int64] | None, places: NDArray[np.uint32] | None
+    line: NDArray[np.int64], strata: NDArray[np.int64] | None, places: NDArray[np.uint16] | None
 ) -> NDArray[np.int64]:
     """Return rows in the order of their strata, and inside these of their places."""
     if places is not None:
-        for part in (places.astype(np.uint16), (places >> np.uint32(16)).astype(np.uint16)):
-            line = line[np.argsort(part[line], kind="stable")]  # sorts 16 bits in linear time
+        line = line[np.argsort(places[line], kind="stable")]  # 16 bits are sorted in linear time
     if strata is not None and strata.any():
         short = strata.astype(np.min_scalar_type(strata.max(initial=0)))  # these sort fast
         line = line[np.argsort(short[line], kind="stable")]
@@ -340,9 +341,9 @@ def principal_directions(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return directions P, (d, count), and the mean of x P, of rows with this Gram matrix.
 
-    They are the leading eigenvectors of the correlation matrix, by subspace iteration, for columns
-    scaled to a variance of 1; all are divided by the spread along the first, so that the largest
-    variance of (x - mean) P is 1.
+    They are about the leading eigenvectors of the correlation matrix, by subspace iteration, for
+    columns scaled to a variance of 1; all are divided by the spread along the first, so that the
+    largest variance of (x - mean) P is 1.
     """
     d = len(gram)
     count = min(count, d)
@@ -353,10 +354,11 @@ def principal_directions(
     scale = np.where(is_live, 1 / np.sqrt(np.where(is_live, variance, 1)), 0)
     correlation = covariance * scale * scale[:, None]
     basis = np.eye(d)
-    if d > FEW_COLUMNS:
+    if d > count + 4:
         basis = np.random.default_rng(0).standard_normal((d, count + 4))
         for _ in range(SUBSPACE_ROUNDS):
-            basis = np.linalg.qr(correlation @ basis)[0]
+            basis = correlation @ basis
+        basis = np.linalg.qr(basis)[0]
     values, turn = np.linalg.eigh(basis.T @ correlation @ basis)
     leading = (basis @ turn)[:, ::-1][:, :count]
     directions = scale[:, None] * leading / np.sqrt(max(float(values[-1]), 1e-300))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from olss.core.blocks import Blocks, is_arrow, is_sparse, matmul, to_numpy
 from olss.core.frequent_directions import SketchedGram
 from olss.core.gradient_trace import GlmRows
+from olss.core.gram import Factor
 from olss.core.sampling import principal_directions
 from olss.errors import DataError, InputError, OlssWarning
 from olss.memory.intake import is_missing
@@ -35,6 +36,7 @@ from olss.tables.scoring import (
     row_map,
     variable,
 )
+from olss.util.threads import call_with_one_blas_thread
 
 FEATURE_BLOCK = 4096  # rows a feature map gets at a time
 SAMPLE_ROWS = 16_384  # to which column kinds and medians are fitted
@@ -276,8 +278,9 @@ class Encoder:
         """
         if self.features is not None or isinstance(moments.sum, SketchedGram | None):
             return None
-        return Directions(
-            *principal_directions(moments.matrix, moments.total, moments.weight, DIRECTIONS)
+        known = (moments.matrix, moments.total, moments.weight, DIRECTIONS)
+        return call_with_one_blas_thread(
+            lambda: Directions(*principal_directions(*known)), columns=moments.columns
         )
 
     def project(self, X: Array, directions: Directions) -> Floats:
@@ -338,8 +341,13 @@ class SeenScorer:
         """Return the leverage of each row, and its coordinates along `directions`, if any."""
         known = self.directions
         if not is_arrow(rows):
-            scores = self.factor(self.encoder.encode(rows))
-            return scores, None if known is None else self.encoder.project(rows, known)
+            encoded = self.encoder.encode(rows)
+            if known is None:
+                return self.factor(encoded), None
+            if isinstance(self.factor, Factor):
+                scores, products = self.factor.score_and_multiply(encoded, known.matrix)
+                return scores, products - known.mean
+            return self.factor(encoded), self.encoder.project(rows, known)
         plan, V = self.encoder.plan, None if known is None else known.matrix
         assert plan is not None
         scores, products = leverage_and_products(plan, rows, self.factor, V, place, start)

@@ -610,8 +610,6 @@ def _can_sample_candidates(
         return False
     if config.strata is not None or config.holdout is not None:
         return False
-    if spreads(config):  # rows that are alike compete, held or new: one draw from all of them
-        return False
     if threshold is None or len(state.rows) < size:
         return False
     if moments is None or not state.encoder.can_score(moments):
@@ -628,7 +626,9 @@ def _sample_candidates(
     assert threshold is not None
     pool = _create_pool(config, state.replace(rows=RowStore()), new, size, rng, None)
     priority = policy.priorities(pool, rng)
-    rows, weight = policy.threshold_sample(pool.weight, priority, threshold, rng, pool.strata)
+    rows, weight = policy.threshold_sample(
+        pool.weight, priority, threshold, rng, pool.strata, policy.places(pool, priority)
+    )
     order = np.argsort(rows)
     return new.take(rows[order]).with_columns({"weight": weight[order]})
 

@@ -146,7 +146,7 @@ class ThresholdPolicy(Policy):
         """Return the priority of each row."""
         raise NotImplementedError
 
-    def places(self, pool: Candidates, priority: Floats) -> NDArray[np.uint32] | None:
+    def places(self, pool: Candidates, priority: Floats) -> NDArray[np.uint16] | None:
         """Return where rows stand on a line on which neighbours compete, if not at random."""
         return None
 
@@ -161,7 +161,7 @@ class ThresholdPolicy(Policy):
         threshold: float,
         rng: np.random.Generator,
         strata: Indices | None = None,
-        places: NDArray[np.uint32] | None = None,
+        places: NDArray[np.uint16] | None = None,
     ) -> tuple[Indices, Floats]:
         """Return the new rows worth holding, and their weights, given an earlier threshold."""
         raise NotImplementedError
@@ -205,7 +205,7 @@ class VarOptPolicy(ThresholdPolicy):
         threshold: float,
         rng: np.random.Generator,
         strata: Indices | None = None,
-        places: NDArray[np.uint32] | None = None,
+        places: NDArray[np.uint16] | None = None,
     ) -> tuple[Indices, Floats]:
         """Sample by an earlier t, which can only grow."""
         rows, factor = threshold_sample(weight * priority, threshold, rng, strata, places)
@@ -262,7 +262,7 @@ class Weighted(VarOptPolicy):
         checks.fraction("uniform_share", self.uniform_share)
         checks.boolean("spread", self.spread)
 
-    def places(self, pool: Candidates, priority: Floats) -> NDArray[np.uint32] | None:
+    def places(self, pool: Candidates, priority: Floats) -> NDArray[np.uint16] | None:
         """Return places on a curve through scores and principal directions, if it spreads."""
         coordinates = pool.coordinates if self.spread else None
         return None if coordinates is None else curve_places(priority, coordinates)
@@ -318,7 +318,7 @@ class Reservoir(VarOptPolicy):
         threshold: float,
         rng: np.random.Generator,
         strata: Indices | None = None,
-        places: NDArray[np.uint32] | None = None,
+        places: NDArray[np.uint16] | None = None,
     ) -> tuple[Indices, Floats]:
         """Sample without replacement where all rows have weight 1."""
         if not ((weight == 1).all() and (priority == 1).all()):
@@ -342,7 +342,7 @@ class Reservoir(VarOptPolicy):
         return Choice(rows, np.full(pool.size, (N + n) / pool.size), np.ones(pool.size))
 
 
-def curve_places(relative_priority: Floats, coordinates: Floats) -> NDArray[np.uint32]:
+def curve_places(relative_priority: Floats, coordinates: Floats) -> NDArray[np.uint16]:
     """Return the places of rows on a curve through their priorities, 1 on average, and coordinates.
 
     Rows of a like priority get a like weight; so the sum of weights varies less, too.
@@ -365,7 +365,7 @@ class SmallestKeys(ThresholdPolicy):
         threshold: float,
         rng: np.random.Generator,
         strata: Indices | None = None,
-        places: NDArray[np.uint32] | None = None,
+        places: NDArray[np.uint16] | None = None,
     ) -> tuple[Indices, Floats]:
         """Return the rows whose keys are small enough."""
         rows = np.flatnonzero(priority <= threshold)
