@@ -255,7 +255,7 @@ def hilbert_places(coordinates: NDArray[Any]) -> NDArray[np.uint16]:
     """
     n, k = coordinates.shape
     codes = np.zeros(n, dtype=np.uint16)
-    for column in coordinates.T.astype(np.float32):
+    for column in np.ascontiguousarray(coordinates.T):
         cell = np.zeros(n, dtype=np.uint8)
         for edge in HILBERT_EDGES:
             cell += column > edge
