@@ -1,13 +1,13 @@
 """Measure what spreading the sample over feature space does, on five real tables.
 
-    python experiments/spread.py [SEEDS] [TABLE...]
+    python experiments/spread.py [SEEDS] [TABLE... | groups]
 
 Each table comes in ten updates, 1,000 rows are kept by ``weighted``, spread and not. Errors of the
 totals of all columns (in units of rows times spread), the median certificate, errors of counts of
 groups that are not scored, how often 95% intervals hold, how long they are, and the time of the
 updates. Then, on the made-up rows of ``experiments/coverage.py`` with ten times as many seeds, how
-often intervals hold in groups of 30% to 1%. Writes ``experiments/results/spread/spread.csv`` and
-``groups.csv``.
+often intervals hold in groups of 30% to 1% (``groups``). Writes
+``experiments/results/spread/spread.csv``, whose lines of other tables stay, and ``groups.csv``.
 """
 
 from __future__ import annotations
@@ -92,18 +92,25 @@ def measure(X: Any, values: Any, groups: Any, spread: bool, seed: int) -> list[f
 
 def main(seeds: int, names: list[str]) -> None:
     """Print and write the figures of each table, spread and not."""
-    lines = []
+    path = RESULTS / "spread.csv"
+    known = path.read_text(encoding="utf-8").splitlines()[1:] if path.exists() else []
+    lines = {name: [line.split(",") for line in known if line.startswith(name)] for name in TABLES}
+    header = ["table", "rows", "columns", "order", *FIGURES, "length", "seconds"]
     for name in names:
+        if name == "groups":
+            head = ["order", "group", "count", "total", "mean"]
+            write("groups.csv", head, measure_groups(10 * seeds), 2)
+            continue
         X, values, groups = population(name)
+        lines[name] = []
         for spread in (False, True):
             found = np.array([measure(X, values, groups, spread, seed) for seed in range(seeds)])
             totals, _, counts = np.sqrt(np.mean(found[:, :3] ** 2, axis=0))
             numbers = [totals, np.median(found[:, 1]), counts, *found[:, 3:].mean(axis=0)]
-            lines.append([name, *X.shape, "spread" if spread else "shuffled", *numbers])
-            print(*lines[-1][:4], *(f"{x:.4g}" for x in numbers), flush=True)
-    header = ["table", "rows", "columns", "order", *FIGURES, "length", "seconds"]
-    write("spread.csv", header, lines, 4)
-    write("groups.csv", ["order", "group", "count", "total", "mean"], measure_groups(10 * seeds), 2)
+            order = "spread" if spread else "shuffled"
+            lines[name].append([name, *X.shape, order, *(f"{x:.5g}" for x in numbers)])
+            print(*lines[name][-1], flush=True)
+        write("spread.csv", header, [line for both in lines.values() for line in both], len(header))
 
 
 def measure_groups(repetitions: int) -> list[list[Any]]:
@@ -141,4 +148,4 @@ def write(name: str, header: list[str], lines: list[list[Any]], words: int) -> N
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200, sys.argv[2:] or list(TABLES))
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200, sys.argv[2:] or [*TABLES, "groups"])

@@ -183,6 +183,8 @@ def test_few_rows_have_no_interval():
         (lambda rows, w: np.ones(1 + int(w.sum()) % 7), "returned an array of shape"),
         (correlation("x", "constant"), "NaN"),
         ("median", "statistic must be a function"),
+        (lambda rows: 1.0, "statistic must be a function"),
+        (lambda rows, y, w, more: 1.0, "statistic must be a function"),
     ],
 )
 def test_statistics_that_fail_are_refused_with_a_reason(statistic, message):

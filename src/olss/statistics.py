@@ -97,8 +97,12 @@ def quantile(column: Column, q: float | Sequence[float]) -> Statistic:
     >>> quantile("x", 0.5)({"x": [1.0, 2.0, 10.0]}, [1, 1, 2])
     4.666666666666666
     """
-    levels = np.asarray(q, dtype=np.float64)
-    if levels.size == 0 or not ((levels >= 0) & (levels <= 1)).all():
+    levels = np.asarray(q)
+    if (
+        levels.dtype.kind not in "iuf"
+        or levels.size == 0
+        or not ((levels >= 0) & (levels <= 1)).all()
+    ):
         raise InputError(f"q must be from 0 to 1, found {q!r}.")
 
     def bind(rows: Any) -> Callable[[Floats], Any]:
@@ -550,13 +554,22 @@ def _bind(statistic: Callable[..., Any], rows: Any, y: Any = None) -> Callable[[
 
 
 def takes_target(statistic: Callable[..., Any]) -> bool:
-    """Return whether a statistic is a function of (rows, y, weights)."""
+    """Return whether a statistic is a function of (rows, y, weights); else of (rows, weights)."""
     try:
-        parameters = inspect.signature(statistic).parameters.values()
-    except (TypeError, ValueError):
+        signature = inspect.signature(statistic)
+    except (TypeError, ValueError):  # some built-in functions have none
         return False
     plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.kind in plain and p.default is p.empty for p in parameters) == 3
+    parameters = signature.parameters.values()
+    needed = sum(p.kind in plain and p.default is p.empty for p in parameters)
+    try:
+        signature.bind(*range(3 if needed == 3 else 2))
+    except TypeError:
+        raise InputError(
+            "statistic must be a function of (rows, weights), or of (rows, y, weights), found "
+            f"{getattr(statistic, '__name__', 'one')}{signature}."
+        ) from None
+    return needed == 3
 
 
 def _mean(column: Any) -> Statistic:

@@ -1,5 +1,7 @@
 """The certificate against dense eigenvalue decompositions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.linalg import eigh, null_space
@@ -157,6 +159,15 @@ def test_the_law_and_the_rows_it_asks_for():
     assert "as good as can be expected" in found.verdict
     with pytest.raises(InputError, match="error must be a number above 0"):
         found.rows_for(0)
+
+
+def test_a_sketch_far_better_than_the_law_still_needs_rows_for_each_direction():
+    A = rng().standard_normal((2_000, 40))
+    found = certify(SeenMoments().update(A), [A], [np.ones(len(A))])
+    better = replace(found, relative=0.001, rows=1_000)
+    assert better.rows_for(0.5) == 80
+    assert better.rows_for(3.0) == 40  # what the law says
+    assert "this is better" in better.verdict
 
 
 def test_uniform_rows_of_heavy_tails_are_called_worse_than_leverage():

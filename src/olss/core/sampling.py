@@ -290,7 +290,8 @@ def _hilbert_curve(k: int) -> NDArray[np.uint16]:
     for bit in range(HILBERT_BITS - 1, -1, -1):  # from the highest bits, of all axes, to the lowest
         for axis in axes:
             places = (places << 1) | ((axis >> bit) & 1)
-    return places.astype(np.uint16)
+    found: NDArray[np.uint16] = places.astype(np.uint16)
+    return found
 
 
 def sort_line(

@@ -119,13 +119,15 @@ class Certificate:
         """Return how many rows would give this relative error, at most those seen.
 
         By the law, in which d is what the error found says it is: a sketch that is better or worse
-        than the law stays so at other sizes.
+        than the law stays so at other sizes, down to two rows a direction.
         """
         error = checks.number("error", error, above=0)
-        directions = self.directions
+        each = 1 / (math.sqrt(1 + error) - 1) ** 2  # rows for a direction, by the law
+        rows = self.directions * each
         if 0 < self.relative < math.inf and self.rows < self.seen:
-            directions = self.rows * (math.sqrt(1 + self.relative) - 1) ** 2
-        return min(math.ceil(directions / (math.sqrt(1 + error) - 1) ** 2), self.seen)
+            found = self.rows * (math.sqrt(1 + self.relative) - 1) ** 2
+            rows = max(found * each, self.directions * min(each, 2))
+        return min(math.ceil(rows), self.seen)
 
     @property
     def promise(self) -> str:
@@ -147,7 +149,8 @@ class Certificate:
         e = self.target_relative
         if e is None:
             return ""
-        found = f"With the target {self.target!r} the relative error is {e:.3g}: "
+        what = "infinite, a class seen is missing" if math.isinf(e) else f"{e:.3g}"
+        found = f"With the target {self.target!r} the relative error is {what}: "
         if not e < 1:
             return f"{found}no guarantee for its least squares fit to the sketch."
         return (
@@ -186,6 +189,8 @@ class Certificate:
                 f"{self.rows:,} rows cannot span {self.directions:,.0f} directions: at least twice "
                 "as many rows as directions are needed to say much."
             )
+        if self.relative < 0.75 * self.law:
+            return f"{law} if they compete at random: this is better."
         if self.relative <= 1.25 * self.law:
             return f"{law}: this is as good as can be expected."
         return f"{law}: this is worse than a draw by leverage (policy 'weighted') would be."
