@@ -63,7 +63,7 @@ def main() -> None:
                 certificate = sketch(tasks, size, way, seed)
                 ends = (certificate.most, certificate.least)
                 found.setdefault((size, way), []).append(ends)
-                law[size] = certificate.law
+                law[size] = certificate.expected_error
                 print(
                     f"seed {seed}, {size:,} rows, {way}: {ends[0]:.3f}, {ends[1]:.4f}", flush=True
                 )

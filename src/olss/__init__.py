@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # A library logs, and leaves it to the program whether anybody sees it.
 logging.getLogger("olss").addHandler(logging.NullHandler())
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "DataError",
     "FormatError",

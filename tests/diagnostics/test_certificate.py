@@ -150,7 +150,7 @@ def test_the_law_and_the_rows_it_asks_for():
     X, w = drawn(A, 2000, leverage=False)
     seen = SeenMoments().update(A)
     found = certify(seen, [X], [w])
-    assert found.relative == pytest.approx(found.law, rel=0.2)
+    assert found.relative == pytest.approx(found.expected_error, rel=0.2)
     for error in (0.5, 0.2):
         rows = found.rows_for(error)
         again = certify(seen, *([part] for part in drawn(A, rows, seed=1, leverage=False)))
@@ -176,7 +176,7 @@ def test_uniform_rows_of_heavy_tails_are_called_worse_than_leverage():
     seen = SeenMoments().update(A)
     uniform = certify(seen, *([part] for part in drawn(A, 500, seed=2, leverage=False)))
     weighted = certify(seen, *([part] for part in drawn(A, 500, seed=2)))
-    assert "worse than a draw by leverage" in str(uniform)
+    assert "worse than rows drawn by leverage" in str(uniform)
     assert weighted.relative < uniform.relative
 
 

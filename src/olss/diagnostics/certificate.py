@@ -110,7 +110,7 @@ class Certificate:
         return self.relative < 1
 
     @property
-    def law(self) -> float:
+    def expected_error(self) -> float:
         """The error 2 sqrt(d/l) + d/l that rows drawn by leverage have, of d directions."""
         share = self.directions / self.rows
         return 2 * math.sqrt(share) + share
@@ -118,11 +118,11 @@ class Certificate:
     def rows_for(self, error: float) -> int:
         """Return how many rows would give this relative error, at most those seen.
 
-        By the law, in which d is what the error found says it is: a sketch that is better or worse
-        than the law stays so at other sizes, down to two rows a direction.
+        By `expected_error`, with the d that the error found implies: a sketch that is better or
+        worse than expected stays so at other sizes, down to two rows a direction.
         """
         error = checks.number("error", error, above=0)
-        each = 1 / (math.sqrt(1 + error) - 1) ** 2  # rows for a direction, by the law
+        each = 1 / (math.sqrt(1 + error) - 1) ** 2  # rows for a direction
         rows = self.directions * each
         if 0 < self.relative < math.inf and self.rows < self.seen:
             found = self.rows * (math.sqrt(1 + self.relative) - 1) ** 2
@@ -183,17 +183,17 @@ class Certificate:
         """Whether the error is good for this size and number of columns, in words."""
         if self.rows >= self.seen and self.relative < 1e-3:
             return "Every row seen is in the sketch."
-        law = f"Rows drawn by leverage have about {self.law:.2g} at this size"
+        expected = f"Rows drawn by leverage have about {self.expected_error:.2g} at this size"
         if self.rows < self.directions:
             return (
                 f"{self.rows:,} rows cannot span {self.directions:,.0f} directions: at least twice "
                 "as many rows as directions are needed to say much."
             )
-        if self.relative < 0.75 * self.law:
-            return f"{law} if they compete at random: this is better."
-        if self.relative <= 1.25 * self.law:
-            return f"{law}: this is as good as can be expected."
-        return f"{law}: this is worse than a draw by leverage (policy 'weighted') would be."
+        if self.relative < 0.75 * self.expected_error:
+            return f"{expected} if they compete at random: this is better."
+        if self.relative <= 1.25 * self.expected_error:
+            return f"{expected}: this is as good as can be expected."
+        return f"{expected}: this is worse than rows drawn by leverage alone would be."
 
     def __str__(self) -> str:
         lines = [

@@ -97,7 +97,8 @@ class Inspection:
         table = state_of(self.sketch).table
         least, mean, most = d.weight
         certificate = None if error is None else asdict(error) | {
-            "guaranteed": error.guaranteed, "law": error.law, "verdict": error.verdict
+            "guaranteed": error.guaranteed, "expected_error": error.expected_error,
+            "verdict": error.verdict,
         }  # fmt: skip
         moved = None if drift is None else drift.to_dict()
         rows = d.counts.sum(axis=1).tolist()

@@ -136,11 +136,13 @@ def _quality(found: Inspection) -> dict[str, Any]:
     error = found.error
     if error is None:
         return {"unknown": why_unknown(found.sketch)}
-    fine = error.guaranteed and (error.relative <= 1.25 * error.law or error.rows >= error.seen)
+    fine = error.guaranteed and (
+        error.relative <= 1.25 * error.expected_error or error.rows >= error.seen
+    )
     numbers = [
         ("relative error", _format_interval(error.relative_interval)),
         ("spectral error", _format_interval(error.spectral_interval)),
-        ("expected at this size", f"{error.law:.2g}"),
+        ("expected at this size", f"{error.expected_error:.2g}"),
         ("directions seen", f"{error.directions:,.0f}"),
     ]
     if error.scale != 1:
