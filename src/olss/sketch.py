@@ -911,7 +911,8 @@ class Sketch(KeptRows):
         -----
         Rows without a target (``missing_target="keep"``) are not in the model. Missing values count
         as they are scored: filled with the median of the first rows, with an indicator where there
-        were any. Needs moments, as `error` does, of up to 4,096 columns.
+        were any. Needs moments, as `error` does, of up to 4,096 columns, or of more if the
+        environment variable OLSS_GRAM_MB, 128 by default, allows a larger Gram matrix.
 
         Examples
         --------

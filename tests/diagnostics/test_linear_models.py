@@ -1,5 +1,8 @@
 """Linear models from a sketch are those of all rows: exactly, or nearly."""
 
+import os
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -452,3 +455,21 @@ def test_standard_errors_of_a_corrected_model_include_what_the_kept_rows_estimat
         errors.append((model.coef[:, 0] - coef) / model.coef_error[:, 0])
     # Without that part it is 1.7 to 3. Its own standard error is 0.08 for independent errors.
     assert 0.7 < np.sqrt(np.mean(np.square(errors))) < 1.3
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "told"), [("1", "OLSS_GRAM_MB"), ("2", "fitted"), ("two", "found 'two'")]
+)
+def test_the_columns_of_a_gram_matrix_are_limited_by_its_memory(megabytes, told):
+    code = (
+        "import numpy as np, olss\n"
+        "X = np.random.default_rng(0).standard_normal((600, 400))\n"
+        "try:\n"
+        "    olss.Sketch(50, seed=0).update(X, X[:, 0]).linear_model(ridge=1.0)\n"
+        "    print('fitted')\n"
+        "except olss.InputError as error:\n"
+        "    print(error)\n"
+    )
+    env = os.environ | {"OLSS_GRAM_MB": megabytes}
+    found = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert told in found.stdout

@@ -10,6 +10,8 @@ W = D^-1/2 R^-1 upper triangular, and a row's score ||x W||^2 half the work of a
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -38,8 +40,19 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-# The widest matrix whose Gram is formed: 4,096 columns are 134 MB in float64.
-COLUMN_LIMIT = 4096
+
+def _column_limit() -> int:
+    """Return the columns of the widest Gram matrix that is formed, by the memory it may take."""
+    megabytes = os.environ.get("OLSS_GRAM_MB", "128")
+    if not (megabytes.isascii() and megabytes.isdigit() and int(megabytes)):
+        raise InputError(
+            "OLSS_GRAM_MB must be the megabytes that a Gram matrix may take, a positive integer, "
+            f"found {megabytes!r}."
+        )
+    return math.isqrt(int(megabytes) * 2**20 // 8)
+
+
+COLUMN_LIMIT = _column_limit()  # 4,096 by default
 
 
 class Gram:
@@ -129,8 +142,8 @@ class Gram:
     def _match(self, columns: int) -> None:
         if columns > COLUMN_LIMIT:
             raise InputError(
-                f"a Gram takes at most {COLUMN_LIMIT:,} columns, found {columns:,}. "
-                "Project the rows first, or use FrequentDirections."
+                f"a Gram takes at most {COLUMN_LIMIT:,} columns, found {columns:,}. Set "
+                "OLSS_GRAM_MB to allow more, project the rows, or use FrequentDirections."
             )
         if self.rows and columns != self.columns:
             raise DataError(f"rows must have {self.columns} columns as before, found {columns}.")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from olss.core.blocks import to_numpy
 from olss.core.glm import Family, GlmFit, RowTerm, fit_kept_rows
+from olss.core.gram import COLUMN_LIMIT
 from olss.core.linear_fit import (
     PrincipalComponents,
     choose_ridge,
@@ -333,8 +334,9 @@ def describe_design(
         )
     if seen.total is None:
         raise InputError(
-            "linear models need a Gram matrix, which is kept for up to 4,096 scored columns, found "
-            f"{seen.columns:,}; choose columns with columns=, or fewer features."
+            f"linear models need a Gram matrix, which is kept for up to {COLUMN_LIMIT:,} scored "
+            f"columns, found {seen.columns:,}; choose columns with columns=, or set OLSS_GRAM_MB "
+            "to the megabytes it may take before olss is imported."
         )
     labels, scale, offset, owners = _labels(state, seen.columns)
     d = len(labels)
