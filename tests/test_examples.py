@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 # Name: arguments that make it quick, what it must print, a file it must leave.
 RUNS = {
-    "drift_alarm": ([], "alarm at batches [21", "drift.png"),
+    "drift_alarm": ([], "alarm from batch 16", "drift.png"),
     "forgetting": (["picture.svg", "1", "2"], "the paper's sketch", "picture.svg"),
     "half_life": (["picture.png", "1"], "nothing forgotten", "picture.png"),
     "kernel_leverage": (["2"], "kernel leverage", None),
