@@ -46,7 +46,13 @@ def errors_made(X, repeats, **options):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"policy": "reservoir", "moments": True}, {"strata": "kind"}], ids=str
+    "options",
+    [
+        {},
+        pytest.param({"policy": "reservoir", "moments": True}, marks=pytest.mark.slow),
+        pytest.param({"strata": "kind"}, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_expected_errors_are_those_made(options):
     """Within a tenth on average over 200 sketches, and those of each sketch within 40%.

@@ -209,7 +209,13 @@ def test_weighted_over_files_in_several_runs_stays_unbiased(
     assert (np.abs(np.mean(totals, axis=0) - truth) < 4.5 * error).all()
 
 
-@pytest.mark.parametrize("route", ["one run", "continued", "merged", "one pass"])
+@pytest.mark.parametrize(
+    "route",
+    [
+        "continued",
+        *(pytest.param(r, marks=pytest.mark.slow) for r in ("one run", "merged", "one pass")),
+    ],
+)
 def test_intervals_of_class_counts_hold_after_compress(route, tmp_path, monkeypatch):
     # 100 runs: a true 95% falls below 0.88 in four of a thousand such counts.
     monkeypatch.setattr("olss.files.chunks.SMALL_BYTES", 1)

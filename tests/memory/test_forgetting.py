@@ -107,7 +107,7 @@ def test_a_window_has_a_hard_edge(policy):
     assert sorted(by_time.index) == list(range(ROWS - 48, ROWS))
 
 
-@pytest.mark.parametrize("policy", ["weighted", "reservoir"])
+@pytest.mark.parametrize("policy", ["weighted", pytest.param("reservoir", marks=pytest.mark.slow)])
 def test_files_obey_it_too(policy, tmp_path, monkeypatch):
     monkeypatch.setattr("olss.files.chunks.SMALL_BYTES", 1)
     table = pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "when": times().to_numpy()})
