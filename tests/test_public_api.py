@@ -29,6 +29,7 @@ MODULES = [
     "olss.streams",
     "olss.learn",
     "olss.adapters.sklearn",
+    "olss.adapters.analytic",
     "olss.adapters.incremental",
     "olss.adapters.torch",
 ]

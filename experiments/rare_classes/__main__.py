@@ -19,6 +19,8 @@ def main() -> None:
     parser.add_argument("tables", nargs="*", default=list(TABLES))
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    kinds = [sample.policy for sample in samples.SAMPLES]
+    parser.add_argument("--policies", nargs="+", choices=kinds, default=kinds)
     parser.add_argument("--sizes", nargs="+", type=int, default=list(samples.SIZES))
     options = parser.parse_args()
     for name in options.tables:
@@ -28,7 +30,7 @@ def main() -> None:
             continue
         table = load(name)
         if "samples" in options.parts:
-            samples.run(name, table, options.models, options.sizes)
+            samples.run(name, table, options.models, options.sizes, options.policies)
         if "samplers" in options.parts:
             samplers.run(name, table, options.models)
         if "all-rows" in options.parts:

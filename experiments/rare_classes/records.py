@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "rare-classes"
 Line = dict[str, Any]
+Item = TypeVar("Item")
 
 
 def read(name: str) -> list[dict[str, str]]:
@@ -37,3 +39,12 @@ def add(name: str, lines: list[Line]) -> None:
             writer.writeheader()
         for line in lines:
             writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in line.items()})
+
+
+def progress(what: str, todo: Sequence[Item]) -> Iterator[Item]:
+    """Yield what is to be measured; after each, print how many there are and the time left."""
+    start = time.perf_counter()
+    for count, item in enumerate(todo, 1):
+        yield item
+        left = (time.perf_counter() - start) / count * (len(todo) - count)
+        print(f"{what}: {count} of {len(todo)}, about {left / 60:.1f} minutes left", flush=True)

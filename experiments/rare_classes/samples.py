@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,12 @@ import numpy as np
 from olss import Sketch
 
 from .models import correct, fit, measure, predict
-from .records import Line, add, done
+from .records import Line, add, done, progress
 from .tables import Rows, Table
 
 UPDATES = 10
 SIZES = (3_000, 1_000, 10_000)
-SEEDS, FEW_SEEDS = 10, 3
-MAIN = ("LightGBM", "XGBoost", "logistic")  # at the first size these have all seeds
+SEEDS, FEW_SEEDS = 10, 3  # at the first size, at the others
 KEY = ("policy", "weights", "rows", "seed", "model")
 
 
@@ -59,36 +59,36 @@ EVERY_SIZE = {
 }  # fmt: skip
 
 
-def run(name: str, table: Table, models: list[str], sizes: list[int]) -> None:
-    """Measure every kind of sample of a table that has not been measured."""
+def run(name: str, table: Table, models: list[str], sizes: list[int], policies: list[str]) -> None:
+    """Measure every kind of sample of a table that has not been measured, seed after seed."""
     file = f"samples-{name}"
     made = done(file, KEY)
-    for size in sizes:
+    todo = []
+    for size, seed in product(sizes, range(SEEDS)):
         for sample in SAMPLES:
-            for seed in range(SEEDS):
-                wanted = [
-                    (weights, model)
-                    for weights in sample.weights
-                    for model in models
-                    if (sample.policy, _yes(weights), str(size), str(seed), model) not in made
-                    and (seed < FEW_SEEDS or (model in MAIN and size == SIZES[0]))
-                    and (model == "LightGBM" or "%" not in sample.policy)
-                    and (size == SIZES[0] or (sample.policy, weights) in EVERY_SIZE)
-                ]
-                if not wanted:
-                    continue
-                sketch = sample.stream(table.train, size, seed)
-                kept = table.train[sketch.index]
-                lines: list[Line] = []
-                for weights, model in wanted:
-                    head = {
-                        "table": name, "policy": sample.policy, "weights": _yes(weights),
-                        "rows": size, "seed": seed, "model": model, "rare": int(kept.y.sum()),
-                    }  # fmt: skip
-                    weight = sketch.weight if weights else None
-                    lines += judge(table, kept, weight, model, seed, head)
-                add(file, lines)
-            print(f"{name}, {size:,} rows: {sample.policy}", flush=True)
+            wanted = [
+                (weights, model)
+                for weights in sample.weights
+                for model in models
+                if (sample.policy, _yes(weights), str(size), str(seed), model) not in made
+                and (seed < FEW_SEEDS or size == SIZES[0])
+                and (model == "LightGBM" or "%" not in sample.policy)
+                and (size == SIZES[0] or (sample.policy, weights) in EVERY_SIZE)
+            ]
+            if wanted and sample.policy in policies:
+                todo.append((size, seed, sample, wanted))
+    for size, seed, sample, wanted in progress(f"{name}, samples", todo):
+        sketch = sample.stream(table.train, size, seed)
+        kept = table.train[sketch.index]
+        lines: list[Line] = []
+        for weights, model in wanted:
+            head = {
+                "table": name, "policy": sample.policy, "weights": _yes(weights),
+                "rows": size, "seed": seed, "model": model, "rare": int(kept.y.sum()),
+            }  # fmt: skip
+            weight = sketch.weight if weights else None
+            lines += judge(table, kept, weight, model, seed, head)
+        add(file, lines)
 
 
 def judge(table: Table, kept: Rows, weight: Any, model: str, seed: int, head: Line) -> list[Line]:

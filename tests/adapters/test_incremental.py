@@ -11,9 +11,8 @@ from sklearn.metrics import log_loss
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from olss.adapters.analytic import AnalyticClassifier, AnalyticRegressor
 from olss.adapters.incremental import (
-    AnalyticClassifier,
-    AnalyticRegressor,
     IncrementalDiscriminant,
     IncrementalLogistic,
     IncrementalRidge,

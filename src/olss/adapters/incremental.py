@@ -2,16 +2,14 @@
 
 They hold the moments of everything seen (`olss.core.moments`), so the order of the batches makes no
 difference beyond rounding, two of them merge, old rows fade by a half-life, and rows are forgotten
-by subtraction. `AnalyticClassifier` and `AnalyticRegressor` do so for images, or on the features of
-a frozen net, and need PyTorch.
+by subtraction. For images, see `olss.adapters.analytic`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +17,13 @@ from scipy.special import expit, log_softmax
 
 from olss.core import glm
 from olss.core.kernels import RandomFeatures, same_map
-from olss.core.linear_fit import DiscriminantFit, choose_ridge, fit_discriminant, solve_ridge
+from olss.core.linear_fit import choose_ridge, fit_discriminant, solve_ridge
 from olss.core.moments import Moments, fade, one_hot, place_classes
 from olss.errors import InputError, MissingExtraError
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.utils import check_random_state
-    from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import (
         _check_sample_weight,
@@ -36,12 +33,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError("scikit-learn", "sklearn", "olss.adapters.incremental") from error
 
-if TYPE_CHECKING:
-    from olss.learn.analytic import AnalyticLearner
-
 __all__ = [
-    "AnalyticClassifier",
-    "AnalyticRegressor",
     "IncrementalDiscriminant",
     "IncrementalLogistic",
     "IncrementalRidge",
@@ -52,32 +44,17 @@ Floats = NDArray[np.float64]
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True, eq=False)
-class _Solution:
-    """A ridge model, solved when it is first asked: updates cost no more than their rows."""
+class StreamEstimator(BaseEstimator):  # type: ignore[misc]
+    """What estimators of a stream share: rows are checked, learned, forgotten, and states merged.
 
-    moments: Moments
-    alpha: float | str
-    intercept: bool
-
-    @cached_property
-    def ridge(self) -> float:
-        if self.alpha != "auto":
-            return float(self.alpha)
-        return choose_ridge(self.moments, intercept=self.intercept)
-
-    @cached_property
-    def coef(self) -> tuple[Floats, Floats]:
-        return solve_ridge(self.moments, self.ridge, intercept=self.intercept)
-
-
-class _Incremental(BaseEstimator):  # type: ignore[misc]
-    """What the estimators share: checked rows, fading, a feature map, and a state that adds up."""
+    A subclass has `_learn`, `_forget` and `_merge`, and holds what it learned in the attribute
+    named by `_held`.
+    """
 
     half_life: float | None
-    random_features: int | None
-    feature_kind: str
-    random_state: Any
+    moments_: Any
+    _held = "_state"
+    _checks: ClassVar[dict[str, Any]] = {"dtype": np.float64}
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Forget everything and learn these rows.
@@ -89,60 +66,120 @@ class _Incremental(BaseEstimator):  # type: ignore[misc]
         sample_weight : array (n,), optional
         """
         before = dict(vars(self))
-        self._clear()
+        self.__dict__.pop(self._held, None)
         try:
-            return self.partial_fit(X, y, sample_weight=sample_weight)
+            return self._learn(X, y, sample_weight)
         except BaseException:
             self.__dict__ = before
             raise
 
     def partial_fit(self, X: Any, y: Any, *, sample_weight: Any = None) -> Self:
-        """Learn these rows too."""
-        raise NotImplementedError
+        """Learn these rows too; see `fit`."""
+        return self._learn(X, y, sample_weight)
 
-    def _clear(self) -> None:
-        for name in ("moments_", "classes_", "_solution", "_state", "_map", "_one"):
-            self.__dict__.pop(name, None)
+    def forget(self, X: Any, y: Any, *, sample_weight: Any = None) -> Self:
+        """Subtract rows that were learned, exactly; see `partial_fit`.
 
-    def _rows(self, X: Any, y: Any, weight: Any, *, numeric: bool) -> tuple[Floats, Array, Floats]:
-        """Return rows, targets and weights, checked; rows through the feature map."""
-        first = not hasattr(self, "moments_")
-        X, y = validate_data(
-            self, X, y, reset=first, dtype=np.float64, multi_output=numeric, y_numeric=numeric
-        )
-        weight = _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
-        if first:
-            self._map = self._new_map(X.shape[1])
-        return self._mapped(X), y, weight
-
-    def _new_map(self, columns: int) -> RandomFeatures | None:
-        if self.random_features is None:
-            return None
-        count = self.random_features
-        if not isinstance(count, int | np.integer) or count < 1:
-            raise InputError(f"random_features must be a number of features, found {count!r}.")
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        return RandomFeatures.draw(columns, int(count), self.feature_kind, seed)
-
-    def _mapped(self, X: Floats) -> Floats:
-        return X if self._map is None else np.asarray(self._map(X), np.float64)
-
-    def _asked(self, X: Any) -> Floats:
+        With a half-life, `sample_weight` is what the rows weigh by now.
+        """
         check_is_fitted(self, "moments_")
-        return self._mapped(validate_data(self, X, reset=False, dtype=np.float64))
-
-    def _weight_now(self, weight: Any) -> None:
-        if self.half_life is not None and weight is None:
+        if self.half_life is not None and sample_weight is None:
             raise InputError(
                 "sample_weight must be given with half_life: what the rows weigh by now, "
                 "0.5 ** (age / half_life), age being the rows seen since."
             )
+        self._forget(*self._rows(X, y, sample_weight))
+        return self
 
-    def _check_mergeable(self, other: Any) -> None:
+    def merge(self, other: Self) -> Self:
+        """Learn everything another estimator has seen, its classes included."""
         check_is_fitted(self, "moments_")
         if type(other) is not type(self):
             raise InputError(f"other must be {type(self).__name__}, found {type(other).__name__}.")
         check_is_fitted(other, "moments_")
+        self._merge(other)
+        return self
+
+    def _learn(self, X: Any, y: Any, weight: Any, classes: Any = None) -> Self:
+        raise NotImplementedError
+
+    def _forget(self, X: Array, y: Array, weight: Floats) -> None:
+        raise NotImplementedError
+
+    def _merge(self, other: Self) -> None:
+        raise NotImplementedError
+
+    def _rows(self, X: Any, y: Any, weight: Any) -> tuple[Array, Array, Floats]:
+        """Return rows, targets and weights, checked; the first rows fix the columns."""
+        numeric = isinstance(self, RegressorMixin)
+        first = not hasattr(self, self._held)
+        X, y = validate_data(
+            self, X, y, reset=first, multi_output=numeric, y_numeric=numeric, **self._checks
+        )
+        if not numeric:
+            check_classification_targets(y)
+        return X, y, _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
+
+    def _asked(self, X: Any) -> Array:
+        check_is_fitted(self, "moments_")
+        rows: Array = validate_data(self, X, reset=False, **self._checks)
+        return rows
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.target_tags.multi_output = isinstance(self, RegressorMixin)
+        return tags
+
+
+class _Linear(NamedTuple):
+    """Scores x'coef + intercept, and the penalty they were fitted with."""
+
+    coef: Floats
+    intercept: Floats
+    ridge: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Solution:
+    """A model that is solved when it is first asked: updates cost no more than their rows."""
+
+    solve: partial[Any]
+
+    @cached_property
+    def fit(self) -> Any:
+        return self.solve()
+
+
+class _Incremental(StreamEstimator):
+    """A state that adds up, by default `Moments`, of rows through a feature map."""
+
+    random_features: int | None
+    feature_kind: str
+    random_state: Any
+
+    @property
+    def moments_(self) -> Moments:
+        """All that is held of the rows."""
+        state: Moments = self._state
+        return state
+
+    def _learn(self, X: Any, y: Any, weight: Any, classes: Any = None) -> Self:
+        self._check_settings()
+        X, y, weight = self._rows(X, y, weight)
+        factor, fading = fade(self.half_life, len(X))
+        if not hasattr(self, "_state"):
+            self._map = self._new_map(X.shape[1])
+        rows = self._mapped(X)
+        self._expect(rows.shape[1], y, classes)
+        faded = self._state.scale(factor) if factor != 1 else self._state
+        self._hold(self._update(faded, rows, y, weight * fading))
+        return self
+
+    def _forget(self, X: Array, y: Array, weight: Floats) -> None:
+        self._hold(self._subtract(self._mapped(X), y, weight))
+
+    def _merge(self, other: Self) -> None:
         if self.n_features_in_ != other.n_features_in_:
             raise InputError(
                 f"other must have {self.n_features_in_} features, found {other.n_features_in_}."
@@ -152,14 +189,87 @@ class _Incremental(BaseEstimator):  # type: ignore[misc]
                 "other must have the same random features: give both the same random_features, "
                 "feature_kind and random_state."
             )
+        self._hold(self._join(other))
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
-        return tags
+    def _check_settings(self) -> None:
+        """Raise an error if a setting is wrong."""
+        raise NotImplementedError
+
+    def _expect(self, columns: int, y: Array, classes: Any) -> None:
+        """Hold a state that has a place for the targets."""
+        raise NotImplementedError
+
+    def _solver(self, state: Any) -> partial[Any]:
+        """Return what fits the model to a state."""
+        raise NotImplementedError
+
+    def _hold(self, state: Any) -> None:
+        self._state, self._solution = state, _Solution(self._solver(state))
+
+    def _encode(self, y: Array) -> Any:
+        return y
+
+    def _update(self, state: Any, X: Floats, y: Array, weight: Floats) -> Any:
+        return state.update(X, self._encode(y), weight)
+
+    def _subtract(self, X: Floats, y: Array, weight: Floats) -> Any:
+        empty = Moments.empty(X.shape[1], self._state.targets)
+        return self._state.subtract(self._update(empty, X, y, weight))
+
+    def _join(self, other: Self) -> Any:
+        return self._state.merge(other._state)
+
+    def _new_map(self, columns: int) -> RandomFeatures | None:
+        count = self.random_features
+        if count is None:
+            return None
+        if not isinstance(count, int | np.integer) or count < 1:
+            raise InputError(f"random_features must be a number of features, found {count!r}.")
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        return RandomFeatures.draw(columns, int(count), self.feature_kind, seed)
+
+    def _mapped(self, X: Array) -> Floats:
+        return X if self._map is None else np.asarray(self._map(X), np.float64)
+
+    def _asked(self, X: Any) -> Floats:
+        return self._mapped(super()._asked(X))
 
 
-class IncrementalRidge(RegressorMixin, _Incremental):  # type: ignore[misc]
+class _Ridge(_Incremental):
+    """A penalty, and what it does."""
+
+    def __init__(
+        self,
+        alpha: float | Literal["auto"] = 1.0,
+        *,
+        fit_intercept: bool = True,
+        half_life: float | None = None,
+        random_features: int | None = None,
+        feature_kind: str = "relu",
+        random_state: Any = 0,
+    ) -> None:
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.half_life = half_life
+        self.random_features = random_features
+        self.feature_kind = feature_kind
+        self.random_state = random_state
+
+    @property
+    def alpha_(self) -> float:
+        """The penalty used."""
+        return float(self._solution.fit.ridge)
+
+    def _check_settings(self) -> None:
+        if self.alpha == "auto" or (not isinstance(self.alpha, str) and 0 <= self.alpha < np.inf):
+            return
+        raise InputError(f"alpha must be 'auto' or a number, not negative; found {self.alpha!r}.")
+
+    def _solver(self, state: Moments) -> partial[Any]:
+        return partial(_solve_ridge, state, self.alpha, self.fit_intercept)
+
+
+class IncrementalRidge(RegressorMixin, _Ridge):  # type: ignore[misc]
     """Ridge regression of everything seen: equal to `sklearn.linear_model.Ridge` on all rows.
 
     Parameters
@@ -200,93 +310,28 @@ class IncrementalRidge(RegressorMixin, _Incremental):  # type: ignore[misc]
     True
     """
 
-    def __init__(
-        self,
-        alpha: float | Literal["auto"] = 1.0,
-        *,
-        fit_intercept: bool = True,
-        half_life: float | None = None,
-        random_features: int | None = None,
-        feature_kind: str = "relu",
-        random_state: Any = 0,
-    ) -> None:
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.half_life = half_life
-        self.random_features = random_features
-        self.feature_kind = feature_kind
-        self.random_state = random_state
-
-    def partial_fit(self, X: Any, y: Any, *, sample_weight: Any = None) -> Self:
-        """Learn these rows too.
-
-        Parameters
-        ----------
-        X : array (n, features)
-        y : array (n,) or (n, targets)
-        sample_weight : array (n,), optional
-        """
-        _check_alpha(self.alpha)
-        rows, y, weight = self._rows(X, y, sample_weight, numeric=True)
-        before: Moments | None = getattr(self, "moments_", None)
-        targets = 1 if y.ndim == 1 else y.shape[1]
-        moments = Moments.empty(rows.shape[1], targets) if before is None else before
-        factor, fading = fade(self.half_life, len(rows))
-        faded = moments.scale(factor) if factor != 1 else moments
-        self._hold(faded.update(rows, y, weight * fading))
-        self._one = y.ndim == 1
-        return self
-
-    def forget(self, X: Any, y: Any, *, sample_weight: Any = None) -> Self:
-        """Subtract rows that were learned, exactly; see `partial_fit`.
-
-        With a half-life, `sample_weight` is what the rows weigh by now.
-        """
-        check_is_fitted(self, "moments_")
-        self._weight_now(sample_weight)
-        rows, y, weight = self._rows(X, y, sample_weight, numeric=True)
-        gone = Moments.empty(rows.shape[1], self.moments_.targets).update(rows, y, weight)
-        self._hold(self.moments_.subtract(gone))
-        return self
-
-    def merge(self, other: IncrementalRidge) -> Self:
-        """Learn everything another estimator has seen."""
-        self._check_mergeable(other)
-        self._hold(self.moments_.merge(other.moments_))
-        return self
-
     def predict(self, X: Any) -> Floats:
         """Predict the target of rows."""
-        rows = self._asked(X)
-        coef, intercept = self._solution.coef
-        found = rows @ coef + intercept
+        rows, fit = self._asked(X), self._solution.fit
+        found: Floats = rows @ fit.coef + fit.intercept
         return found[:, 0] if self._one else found
 
     @property
     def coef_(self) -> Floats:
         """Coefficients, (features,) or (targets, features)."""
-        coef = self._solution.coef[0].T
+        coef: Floats = self._solution.fit.coef.T
         return coef[0] if self._one else coef
 
     @property
     def intercept_(self) -> Any:
         """The intercept, a number or (targets,)."""
-        intercept = self._solution.coef[1]
+        intercept = self._solution.fit.intercept
         return float(intercept[0]) if self._one else intercept
 
-    @property
-    def alpha_(self) -> float:
-        """The penalty used."""
-        return self._solution.ridge
-
-    def _hold(self, moments: Moments) -> None:
-        self.moments_ = moments
-        self._solution = _Solution(moments, self.alpha, self.fit_intercept)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
+    def _expect(self, columns: int, y: Array, classes: Any) -> None:
+        if not hasattr(self, "_state"):
+            self._one = y.ndim == 1
+            self._hold(Moments.empty(columns, 1 if self._one else y.shape[1]))
 
 
 class _Classifier(ClassifierMixin, _Incremental):  # type: ignore[misc]
@@ -308,43 +353,7 @@ class _Classifier(ClassifierMixin, _Incremental):  # type: ignore[misc]
             Labels that will come; none needs to be named.
         sample_weight : array (n,), optional
         """
-        self._check_settings()
-        rows, y, weight = self._rows(X, y, sample_weight, numeric=False)
-        check_classification_targets(y)
-        known = [np.unique(y)] if classes is None else [np.unique(y), np.unique(classes)]
-        before: Array | None = getattr(self, "classes_", None)
-        every = np.unique(np.concatenate(known if before is None else [before, *known]))
-        if before is None:
-            self._open(rows.shape[1], len(every))
-        elif len(every) > len(before):
-            self._spread(before, every)
-        self.classes_ = every
-        factor, fading = fade(self.half_life, len(rows))
-        self._learn(rows, np.searchsorted(every, y), weight * fading, factor)
-        return self
-
-    def forget(self, X: Any, y: Any, *, sample_weight: Any = None) -> Self:
-        """Subtract rows that were learned, exactly; see `partial_fit`.
-
-        With a half-life, `sample_weight` is what the rows weigh by now.
-        """
-        check_is_fitted(self, "moments_")
-        self._weight_now(sample_weight)
-        rows, y, weight = self._rows(X, y, sample_weight, numeric=False)
-        unknown = np.setdiff1d(y, self.classes_)
-        if len(unknown):
-            raise InputError(f"y must hold classes that were seen, found {unknown[:3]}.")
-        self._subtract(rows, np.searchsorted(self.classes_, y), weight)
-        return self
-
-    def merge(self, other: Self) -> Self:
-        """Learn everything another estimator has seen, its classes included."""
-        self._check_mergeable(other)
-        every = np.unique(np.concatenate([self.classes_, other.classes_]))
-        self._spread(self.classes_, every)
-        self._add(other, place_classes(other.classes_, every))
-        self.classes_ = every
-        return self
+        return self._learn(X, y, sample_weight, classes)
 
     def predict(self, X: Any) -> Array:
         """Predict the labels of rows."""
@@ -358,55 +367,61 @@ class _Classifier(ClassifierMixin, _Incremental):  # type: ignore[misc]
 
     def decision_function(self, X: Any) -> Floats:
         """Return the score of each class, (n, classes); of two, (n,) for the second."""
-        rows = self._asked(X)
-        coef, intercept = self._linear
-        scores = rows @ coef.T + intercept
+        scores = self._asked(X) @ self.coef_.T + self.intercept_
         return scores[:, 0] if len(self.classes_) <= 2 else scores
 
     @property
     def coef_(self) -> Floats:
         """Coefficients, (classes, features); of two classes, (1, features)."""
-        return self._linear[0]
+        return self._of_two(self._solution.fit.coef.T)
 
     @property
     def intercept_(self) -> Floats:
         """Intercepts, (classes,); of two classes, (1,)."""
-        return self._linear[1]
+        return self._of_two(self._solution.fit.intercept)
 
-    @property
-    def _linear(self) -> tuple[Floats, Floats]:
-        """Coefficients and intercepts by rows."""
-        raise NotImplementedError
+    def _of_two(self, values: Floats) -> Floats:
+        """Return what each class has, or of two classes what the second has."""
+        return values[-1:] if len(self.classes_) <= 2 else values
 
-    def _check_settings(self) -> None:
-        raise NotImplementedError
+    def _expect(self, columns: int, y: Array, classes: Any) -> None:
+        known = [np.unique(y)] if classes is None else [np.unique(y), np.unique(classes)]
+        if not hasattr(self, "_state"):
+            self.classes_ = np.unique(np.concatenate(known))
+            self._hold(self._empty(columns))
+        else:
+            self._add_classes(np.concatenate(known))
 
-    moments_: Moments
-
-    def _open(self, columns: int, classes: int) -> None:
-        self._hold(Moments.empty(columns, classes))
-
-    def _spread(self, before: Array, every: Array) -> None:
+    def _add_classes(self, more: Array) -> None:
         """Put the classes known before in their places among all."""
-        self._hold(self.moments_.arrange_targets(place_classes(before, every)))
+        every = np.unique(np.concatenate([self.classes_, more]))
+        if len(every) > len(self.classes_):
+            self._hold(self._state.arrange_targets(place_classes(self.classes_, every)))
+            self.classes_ = every
 
-    def _learn(self, X: Floats, codes: Array, weight: Floats, factor: float) -> None:
-        faded = self.moments_.scale(factor) if factor != 1 else self.moments_
-        self._hold(faded.update(X, one_hot(codes, len(self.classes_)), weight))
+    def _empty(self, columns: int) -> Any:
+        return Moments.empty(columns, len(self.classes_))
 
-    def _subtract(self, X: Floats, codes: Array, weight: Floats) -> None:
-        gone = Moments.empty(X.shape[1], len(self.classes_))
-        gone = gone.update(X, one_hot(codes, len(self.classes_)), weight)
-        self._hold(self.moments_.subtract(gone))
+    def _codes(self, y: Array) -> Array:
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            raise InputError(f"y must hold classes that were seen, found {unknown[:3]}.")
+        return np.searchsorted(self.classes_, y)
 
-    def _add(self, other: Self, order: Array) -> None:
-        self._hold(self.moments_.merge(other.moments_.arrange_targets(order)))
+    def _encode(self, y: Array) -> Any:
+        return one_hot(self._codes(y), len(self.classes_))
 
-    def _hold(self, moments: Moments) -> None:
-        raise NotImplementedError
+    def _join(self, other: Self) -> Any:
+        self._add_classes(other.classes_)
+        order = place_classes(other.classes_, self.classes_)
+        return self._both(other._state.arrange_targets(order))
+
+    def _both(self, state: Any) -> Any:
+        """Return the state merged with another of the same classes."""
+        return self._state.merge(state)
 
 
-class IncrementalRidgeClassifier(_Classifier):
+class IncrementalRidgeClassifier(_Classifier, _Ridge):
     """Ridge regression to the classes: equal to `sklearn.linear_model.RidgeClassifier` on all rows.
 
     Parameters
@@ -438,52 +453,16 @@ class IncrementalRidgeClassifier(_Classifier):
     True
     """
 
-    def __init__(
-        self,
-        alpha: float | Literal["auto"] = 1.0,
-        *,
-        fit_intercept: bool = True,
-        half_life: float | None = None,
-        random_features: int | None = None,
-        feature_kind: str = "relu",
-        random_state: Any = 0,
-    ) -> None:
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.half_life = half_life
-        self.random_features = random_features
-        self.feature_kind = feature_kind
-        self.random_state = random_state
-
-    @property
-    def alpha_(self) -> float:
-        """The penalty used."""
-        return self._solution.ridge
-
-    def _check_settings(self) -> None:
-        _check_alpha(self.alpha)
-
-    def _hold(self, moments: Moments) -> None:
-        self.moments_ = moments
+    def _solver(self, state: Moments) -> partial[Any]:
         # Targets are 1 and -1, as in scikit-learn.
-        W, n = moments.weight, moments.target_mean
-        signed = Moments(
-            count=moments.count,
-            weight=W,
-            mean=moments.mean,
-            scatter=moments.scatter,
-            target_mean=2 * n - 1,
-            cross=2 * moments.cross,
-            target_scatter=4 * moments.target_scatter,
-            noise=moments.noise,
+        return super()._solver(
+            replace(
+                state,
+                target_mean=2 * state.target_mean - 1,
+                cross=2 * state.cross,
+                target_scatter=4 * state.target_scatter,
+            )
         )
-        self._solution = _Solution(signed, self.alpha, self.fit_intercept)
-
-    @property
-    def _linear(self) -> tuple[Floats, Floats]:
-        coef, intercept = self._solution.coef
-        keep = slice(-1, None) if len(self.classes_) <= 2 else slice(None)
-        return coef.T[keep], intercept[keep]
 
 
 class IncrementalDiscriminant(_Classifier):
@@ -550,39 +529,25 @@ class IncrementalDiscriminant(_Classifier):
     @property
     def means_(self) -> Floats:
         """Means of the classes, (classes, features)."""
-        return self._solution.fit.means
+        means: Floats = self._solution.fit.means
+        return means
 
     @property
     def priors_(self) -> Floats:
         """Shares of the classes."""
-        return self._solution.fit.priors
+        priors: Floats = self._solution.fit.priors
+        return priors
 
-    @property
-    def _linear(self) -> tuple[Floats, Floats]:
-        fit = self._solution.fit
-        if len(self.classes_) != 2:
-            return fit.coef.T, fit.intercept
-        return (fit.coef[:, 1] - fit.coef[:, 0])[None], fit.intercept[1:] - fit.intercept[:1]
+    def _of_two(self, values: Floats) -> Floats:
+        return values[1:] - values[:1] if len(self.classes_) == 2 else values
 
     def _check_settings(self) -> None:
         a = self.shrinkage
         if isinstance(a, str) and a != "auto":
             raise InputError(f"shrinkage must be 'auto', None or from 0 to 1, found {a!r}.")
 
-    def _hold(self, moments: Moments) -> None:
-        self.moments_ = moments
-        self._solution = _DiscriminantSolution(moments, self.shrinkage, self.priors)
-
-
-@dataclass(frozen=True, eq=False)
-class _DiscriminantSolution:
-    moments: Moments
-    shrinkage: float | Literal["auto"] | None
-    priors: Any
-
-    @cached_property
-    def fit(self) -> DiscriminantFit:
-        return fit_discriminant(self.moments, self.shrinkage, self.priors)
+    def _solver(self, state: Moments) -> partial[Any]:
+        return partial(fit_discriminant, state, self.shrinkage, self.priors)
 
 
 class IncrementalLogistic(_Classifier):
@@ -660,337 +625,35 @@ class IncrementalLogistic(_Classifier):
             return np.log(self.predict_proba(X))
 
     @property
-    def _linear(self) -> tuple[Floats, Floats]:
-        keep = slice(-1, None) if len(self.classes_) <= 2 else slice(None)
-        return self._state.coef[keep, :-1], self._state.coef[keep, -1]
+    def moments_(self) -> Moments:
+        """The moments of the rows."""
+        moments: Moments = self._state.moments
+        return moments
 
     def _check_settings(self) -> None:
         if not self.C > 0:
             raise InputError(f"C must be above 0, found {self.C!r}.")
 
-    def _open(self, columns: int, classes: int) -> None:
-        self._keep(glm.LogisticState.empty(columns, classes))
+    def _solver(self, state: glm.LogisticState) -> partial[Any]:
+        return partial(_Linear, state.coef[:, :-1].T, state.coef[:, -1], 1 / self.C)
 
-    def _spread(self, before: Array, every: Array) -> None:
-        self._keep(self._state.arrange(place_classes(before, every)))
+    def _empty(self, columns: int) -> glm.LogisticState:
+        return glm.LogisticState.empty(columns, len(self.classes_))
 
-    def _learn(self, X: Floats, codes: Array, weight: Floats, factor: float) -> None:
-        state = self._state.scale(factor) if factor != 1 else self._state
-        self._keep(
-            glm.update_logistic(state, X, codes, weight, 1 / self.C, intercept=self.fit_intercept)
-        )
+    def _update(self, state: Any, X: Floats, y: Array, weight: Floats) -> glm.LogisticState:
+        return glm.update_logistic(state, X, self._codes(y), weight, **self._penalty)
 
-    def _subtract(self, X: Floats, codes: Array, weight: Floats) -> None:
-        self._keep(
-            glm.forget_logistic(
-                self._state, X, codes, weight, 1 / self.C, intercept=self.fit_intercept
-            )
-        )
+    def _subtract(self, X: Floats, y: Array, weight: Floats) -> glm.LogisticState:
+        return glm.forget_logistic(self._state, X, self._codes(y), weight, **self._penalty)
 
-    def _add(self, other: Self, order: Array) -> None:
-        theirs = other._state.arrange(order)
-        self._keep(
-            glm.merge_logistic(self._state, theirs, 1 / self.C, intercept=self.fit_intercept)
-        )
-
-    def _keep(self, state: glm.LogisticState) -> None:
-        self._state, self.moments_ = state, state.moments
-
-
-class _Analytic(BaseEstimator):  # type: ignore[misc]
-    """What the analytic estimators share: a learner behind scikit-learn's interface."""
-
-    learner_: AnalyticLearner
-
-    def __init__(
-        self,
-        features: Any = "auto",
-        *,
-        feature_settings: dict[str, Any] | None = None,
-        ridge: float | Literal["auto"] = "auto",
-        mirrored: bool = False,
-        half_life: float | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.features = features
-        self.feature_settings = feature_settings
-        self.ridge = ridge
-        self.mirrored = mirrored
-        self.half_life = half_life
-        self.random_state = random_state
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Forget everything and learn these rows, which also fix the feature map.
-
-        Parameters
-        ----------
-        X : array (n, features), (n, height, width) or (n, channels, height, width)
-        y : array (n,)
-        sample_weight : array (n,), optional
-        """
-        before = dict(vars(self))
-        self.__dict__.pop("learner_", None)
-        try:
-            return self._learn(X, y, sample_weight)
-        except BaseException:
-            self.__dict__ = before
-            raise
-
-    def forget(self, X: Any, y: Any, *, sample_weight: Any = None) -> Self:
-        """Subtract rows that were learned, exactly; see `fit`.
-
-        With a half-life, `sample_weight` is what the rows weigh by now.
-        """
-        check_is_fitted(self, "learner_")
-        if self.half_life is not None and sample_weight is None:
-            raise InputError("sample_weight must be given with half_life: what rows weigh by now.")
-        X, y, weight = self._rows(X, y, sample_weight)
-        self.learner_.forget(X, y, weight)
-        return self
-
-    def merge(self, other: Self) -> Self:
-        """Learn everything another estimator has seen; both need the same feature map.
-
-        Maps are the same if they were fitted to the same `images` with the same `random_state`, or
-        if one estimator is a copy of the other, made after its first rows.
-        """
-        check_is_fitted(self, "learner_")
-        if type(other) is not type(self):
-            raise InputError(f"other must be {type(self).__name__}, found {type(other).__name__}.")
-        check_is_fitted(other, "learner_")
-        self.learner_.merge(other.learner_)
-        return self
+    def _both(self, state: Any) -> glm.LogisticState:
+        return glm.merge_logistic(self._state, state, **self._penalty)
 
     @property
-    def stored_bytes_(self) -> int:
-        """Bytes held of everything seen: moments, and what the feature map has learned."""
-        check_is_fitted(self, "learner_")
-        return self.learner_.stored_bytes
-
-    @property
-    def moments_(self) -> Moments:
-        """The moments of the features of everything seen."""
-        check_is_fitted(self, "learner_")
-        return self.learner_._started()
-
-    def _learn(self, X: Any, y: Any, weight: Any, classes: Any = None) -> Self:
-        first = not hasattr(self, "learner_")
-        X, y, weight = self._rows(X, y, weight)
-        learner = self._make(classes) if first else self.learner_
-        learner.fit_task(SimpleNamespace(X=X, y=y, weight=weight))
-        self.learner_ = learner
-        return self
-
-    def _make(self, classes: Any) -> AnalyticLearner:
-        from olss.learn.analytic import AnalyticLearner
-
-        learner = AnalyticLearner(
-            type(self).__name__, None, features=self.features, ridge=self.ridge,
-            mirrored=self.mirrored, half_life=self.half_life, **self._own_settings(),
-            **(self.feature_settings or {}),
-        )  # fmt: skip
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        return learner.start(classes, seed)
-
-    def _own_settings(self) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def _rows(self, X: Any, y: Any, weight: Any) -> tuple[Array, Array, Floats]:
-        numeric = isinstance(self, RegressorMixin)
-        X, y = validate_data(
-            self, X, y, reset=not hasattr(self, "learner_"), allow_nd=True, dtype="numeric",
-            multi_output=numeric, y_numeric=numeric,
-        )  # fmt: skip
-        if not numeric:
-            check_classification_targets(y)
-        return X, y, _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
-
-    def _asked(self, X: Any) -> Array:
-        check_is_fitted(self, "learner_")
-        rows: Array = validate_data(self, X, reset=False, allow_nd=True, dtype="numeric")
-        return rows
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
-        tags.input_tags.three_d_array = True
-        return tags
+    def _penalty(self) -> dict[str, Any]:
+        return {"penalty": 1 / self.C, "intercept": self.fit_intercept}
 
 
-class AnalyticClassifier(ClassifierMixin, _Analytic):  # type: ignore[misc]
-    """Images or vectors to classes, from frozen features and the moments of everything seen.
-
-    Whatever the order of the batches and classes, the answers are those of fitting everything at
-    once on the same features, and no row is stored; see `olss.learn.analytic`.
-
-    Parameters
-    ----------
-    features : str, nn.Module or callable
-        "auto" (patches for images, random features for vectors), "patches", "random", "raw", a
-        frozen net, or a function from rows to features.
-    feature_settings : dict, optional
-        Of the feature map: `centres`, `cells`, `patch`, `images` of "patches", `width`, `kind` of
-        "random"; see `olss.learn.features`.
-    classifier : "discriminant" or "ridge"
-    ridge : float or "auto"
-        In parts of the mean of the scatter's diagonal; "auto" chooses it by generalised
-        cross-validation from the moments, again whenever the rows seen have doubled.
-    mirrored : bool
-        Whether an image's features are the mean of its own and its mirror image's: for photographs.
-    half_life : float, optional
-        Rows after which a row counts half.
-    random_state : int, RandomState or None
-        Of the feature map.
-
-    Attributes
-    ----------
-    classes_ : array
-        All labels so far.
-    moments_ : Moments
-        All that is held of the rows.
-    stored_bytes_ : int
-        Bytes of the moments and of the feature map.
-    learner_ : AnalyticLearner
-
-    Notes
-    -----
-    The map is fixed by the first rows, and so is their number of channels and pixels. Memory is
-    that of a float32 matrix, half of features x features, and features x classes; the solution
-    takes time features^3 / 3 once and features^2 for each class.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> X, y = load_digits(return_X_y=True)
-    >>> images = X.reshape(-1, 8, 8)
-    >>> model = AnalyticClassifier(feature_settings={"centres": 30})
-    >>> for digit in range(10):
-    ...     _ = model.partial_fit(images[y == digit], y[y == digit])
-    >>> bool(model.score(images, y) > 0.95)
-    True
-    """
-
-    def __init__(
-        self,
-        features: Any = "auto",
-        *,
-        feature_settings: dict[str, Any] | None = None,
-        classifier: str = "discriminant",
-        ridge: float | Literal["auto"] = "auto",
-        mirrored: bool = False,
-        half_life: float | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        super().__init__(
-            features, feature_settings=feature_settings, ridge=ridge, mirrored=mirrored,
-            half_life=half_life, random_state=random_state,
-        )  # fmt: skip
-        self.classifier = classifier
-
-    def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, *, sample_weight: Any = None
-    ) -> Self:
-        """Learn these rows too; the first fix the feature map.
-
-        Parameters
-        ----------
-        X : array (n, features), (n, height, width) or (n, channels, height, width)
-        y : array (n,)
-            Labels. Those not seen before are added to the classes.
-        classes : array, optional
-            Labels that will come; none needs to be named.
-        sample_weight : array (n,), optional
-        """
-        return self._learn(X, y, sample_weight, classes)
-
-    def predict(self, X: Any) -> Array:
-        """Predict the labels of rows."""
-        rows = self._asked(X)
-        return self.learner_.predict(rows)
-
-    def decision_function(self, X: Any) -> Floats:
-        """Return the score of each class, (n, classes); of two, (n,) for the second."""
-        rows = self._asked(X)
-        scores = self.learner_.decide(rows).astype(np.float64)
-        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
-
-    def _has_probabilities(self) -> bool:
-        return self.classifier == "discriminant"
-
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Floats:
-        """Return the probability of each class, with classifier="discriminant"."""
-        found: Floats = np.exp(self.predict_log_proba(X))
-        return found
-
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> Floats:
-        """Return the logarithm of `predict_proba`."""
-        rows = self._asked(X)
-        scores = self.learner_.decide(rows).astype(np.float64)
-        found: Floats = log_softmax(scores, axis=1)
-        return found
-
-    @property
-    def classes_(self) -> Array:
-        """All labels so far."""
-        check_is_fitted(self, "learner_")
-        return np.asarray(self.learner_.classes)
-
-    def _own_settings(self) -> dict[str, Any]:
-        return {"classifier": self.classifier}
-
-
-class AnalyticRegressor(RegressorMixin, _Analytic):  # type: ignore[misc]
-    """Images or vectors to numbers: ridge regression on frozen features, from moments.
-
-    Parameters
-    ----------
-    features, feature_settings, ridge, mirrored, half_life, random_state :
-        As in `AnalyticClassifier`.
-
-    Attributes
-    ----------
-    moments_, stored_bytes_, learner_ :
-        As in `AnalyticClassifier`.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_diabetes
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> model = AnalyticRegressor(feature_settings={"width": 100})
-    >>> for batch in np.array_split(np.arange(len(y)), 4):
-    ...     _ = model.partial_fit(X[batch], y[batch])
-    >>> bool(model.score(X, y) > 0.5)
-    True
-    """
-
-    def partial_fit(self, X: Any, y: Any, *, sample_weight: Any = None) -> Self:
-        """Learn these rows too; the first fix the feature map.
-
-        Parameters
-        ----------
-        X : array (n, features), (n, height, width) or (n, channels, height, width)
-        y : array (n,) or (n, targets)
-        sample_weight : array (n,), optional
-        """
-        return self._learn(X, y, sample_weight)
-
-    def predict(self, X: Any) -> Floats:
-        """Predict the target of rows."""
-        rows = self._asked(X)
-        return np.asarray(self.learner_.predict(rows), np.float64)
-
-    def _own_settings(self) -> dict[str, Any]:
-        return {"loss": "l2"}
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
-
-
-def _check_alpha(alpha: Any) -> None:
-    if alpha == "auto" or (not isinstance(alpha, str) and 0 <= alpha < np.inf):
-        return
-    raise InputError(f"alpha must be 'auto' or a number, not negative; found {alpha!r}.")
+def _solve_ridge(moments: Moments, alpha: float | str, intercept: bool) -> _Linear:
+    ridge = choose_ridge(moments, intercept=intercept) if alpha == "auto" else float(alpha)
+    return _Linear(*solve_ridge(moments, ridge, intercept=intercept), ridge)

@@ -185,7 +185,7 @@ class LogisticState:
         zero = np.zeros((classes, columns + 1))
         return cls(Moments.empty(columns, classes), zero, zero)
 
-    def arrange(self, order: NDArray[np.integer[Any]]) -> LogisticState:
+    def arrange_targets(self, order: NDArray[np.integer[Any]]) -> LogisticState:
         """Return the state with classes added and ordered as `place_classes` says.
 
         All rows seen count against a class added, as normal distributions.
