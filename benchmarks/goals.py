@@ -176,6 +176,7 @@ def files() -> list[Row]:
 
 def command() -> list[Row]:
     """Run the whole command on 3.2 million x 20, against DuckDB's USING SAMPLE reservoir."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with parquet(3_200_000, 20, 4) as folder:
         source, out = folder / "*.parquet", folder.parent
         query = (
@@ -203,7 +204,8 @@ def command() -> list[Row]:
 
 
 def daily() -> list[Row]:
-    """One more daily file when 944 are in."""
+    """One more daily file when 944 are in; bytecode is cached."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -233,7 +235,8 @@ def daily() -> list[Row]:
 
 
 def start() -> list[Row]:
-    """`olss --help`, and `olss compress` until it looks for its input."""
+    """`olss --help`, and `olss compress` until it looks for its input; bytecode is cached."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     words = [sys.executable, "-m", "olss"]
     missing = [*words, "compress", "no-such-file.parquet", "--into", "x.parquet", "--size", "5"]
     with tempfile.TemporaryDirectory() as folder:
