@@ -267,7 +267,10 @@ class LinearModel:
             fit = f"mean deviance {self.deviance:.4g}"
         ridge = f", ridge {self.ridge:.3g}" if self.ridge else ""
         fit = f", {fit}" if fit else ""
-        return f"{self.kind} model of {self.target!r}: {self.rows:,} rows{fit}{ridge}"
+        what = repr(self.target)
+        if self.classes and len(self.classes) == 2 and self.coef.shape[1] == 1:
+            what += f" = {self.classes[1]!r}"  # whose log odds the coefficients add up to
+        return f"{self.kind} model of {what}: {self.rows:,} rows{fit}{ridge}"
 
     def _table(self) -> list[list[str]]:
         """Return a head and a line for each of the largest coefficients, by their part."""
