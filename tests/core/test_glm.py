@@ -142,7 +142,7 @@ def test_classes_as_they_come():
     state = LogisticState.empty(5, 1)
     for k in range(4):
         part = y == k
-        state = state.arrange(np.arange(k + 1))
+        state = state.arrange_targets(np.arange(k + 1))
         state = update_logistic(state, X[part], y[part], np.ones(part.sum()), 1.0)
     answers = (X @ state.coef[:, :-1].T + state.coef[:, -1]).argmax(axis=1)
     full = LogisticRegression(C=1.0, max_iter=2_000).fit(X, y)
