@@ -20,8 +20,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from olss.errors import DataError, InputError
-from olss.files.chunks import ChunkContext, Merge, Partition, fold
-from olss.files.compress import SAMPLE_ROWS, Inputs, Ticker, create_job, sample_inputs
+from olss.files.chunks import ChunkContext, Partition
+from olss.files.compress import Ticker, create_job, sample_inputs
+from olss.files.engines import Merge, fold
+from olss.files.inputs import SAMPLE_ROWS, Inputs
 from olss.memory.rows import ORIGIN, RowStore
 from olss.sketch import Sketch, create_sketch
 from olss.tables.readers import BLOCK_ROWS, RowGroup, conform_batch

@@ -203,7 +203,7 @@ def test_newer_and_changed_files_are_told(sketch, path):
         lambda state: state["state"].update(seen=3),
         lambda state: state["state"].update(seen=1e300),
         lambda state: state["state"].update(task=None),
-        lambda state: state["state"].update(moments="AAAA"),
+        lambda state: state["state"].update(buckets="AAAA"),
         lambda state: state["state"].update(files=[{"address": 3}]),
         lambda state: state["config"].update(half_life=-1),
         lambda state: state["columns"]["X"].update(dtype="<U100000000"),

@@ -114,8 +114,7 @@ class Description:
             scored=_scored(config, state, columns) + _targeted(config, state),
             columns=columns,
             row_bytes=state.rows.nbytes,
-            moments_bytes=(0 if state.moments is None else state.moments.nbytes)
-            + (0 if state.window is None else state.window.nbytes),
+            moments_bytes=0 if state.buckets is None else state.buckets.nbytes,
         )
 
     @property

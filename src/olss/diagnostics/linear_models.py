@@ -456,7 +456,7 @@ def _fit_exactly(
     moments, r2 = design.moments, None
     errors: tuple[Floats | None, Floats | None] = (None, None)
     note = "exact: equal to the fit to all rows"
-    if state.window is not None:
+    if config.window is not None:
         note += " of the window and up to a sixteenth of it more"
     if design.classes is not None and len(design.classes) == 1:
         return _constant(config, state, design, kind)
@@ -620,7 +620,7 @@ def _model(
         _design=design,
         _encoded=(coef, intercept + design.offset @ coef),
         _config=config,
-        _state=state.replace(rows=state.rows.take(np.arange(0)), moments=None, files=()),
+        _state=state.replace(rows=state.rows.take(np.arange(0)), buckets=None, files=()),
     )
 
 

@@ -128,7 +128,7 @@ def known_totals(state: State) -> tuple[NDArray[Any], NDArray[np.float64]]:
             "calibrate=True needs exact totals of the scored columns: a sketch of tables that "
             "keeps its moments, and was not merged with one that encoded columns differently."
         )
-    if state.window is not None:
+    if state.buckets is not None and state.buckets.window is not None:
         raise InputError(
             "calibrate needs totals that are known exactly; with window=, those known may be of up "
             "to a sixteenth more than the window. Use half_life=, or leave out calibrate."

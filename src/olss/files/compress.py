@@ -8,32 +8,35 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from olss.errors import DataError, FormatError, InputError, OlssWarning
+from olss.errors import DataError, InputError, OlssWarning
 from olss.files.chunks import (
     PIECE_STEP,
     ChunkContext,
+    Partition,
+    own_column,
+    partition_pieces,
+)
+from olss.files.engines import Engine, create_engine
+from olss.files.inputs import Inputs, open_inputs, read_sample, scan_inputs
+from olss.files.passes import (
     ChunkSample,
     ChunkStats,
-    Partition,
     accumulate_partition,
     merge_samples,
     merge_stats,
-    partition_pieces,
     sample_partition,
 )
-from olss.files.engines import Engine, create_engine
 from olss.memory import engine, sketch_file
+from olss.memory.buckets import MomentBuckets
 from olss.memory.config import Config, settings
 from olss.memory.encoder import NOTHING_TO_SCORE, Encoder
 from olss.memory.holdout import training_rows
@@ -43,20 +46,16 @@ from olss.memory.novelty import History, record_batches
 from olss.memory.policies import ThresholdPolicy, resolve_policy
 from olss.memory.rows import EXTRA, FILE_NAMES, HOLDOUT, ORIGIN, REPLICATE, RowStore
 from olss.memory.state import (
-    FileEntry,
     State,
     create_generator,
-    decay_counts,
-    decay_held,
+    decay,
     restore_generator,
 )
 from olss.memory.strata import Strata, add_class_counts, add_counts, fit_edges
+from olss.memory.totals import keeps_moments
 from olss.tables.class_labels import classify_target
-from olss.tables.databases import database_kind, open_query, redact
 from olss.tables.encoder import fit_encoder
 from olss.tables.frame_kind import FrameKind
-from olss.tables.readers import RowGroup, survey
-from olss.tables.sources import Source, as_paths, find
 from olss.util import checks
 from olss.util.object_storage import is_address, local_copy
 
@@ -64,9 +63,6 @@ __all__ = ["Progress", "Summary", "compress"]
 
 Progress = Callable[[str, int, int], None]
 
-# Strings need more places than numbers to show their values.
-SAMPLE_ROWS = 16_384
-SAMPLE_PIECES, SAMPLE_PIECES_TEXT = 4, 16
 
 CHANGEABLE = ("size", "new_columns", "missing_target", "replicates")  # settings, later
 INPUTS_CHANGED = "inputs changed between two passes, so nothing was written. Try again."
@@ -130,7 +126,7 @@ class Job:
         Schema of the rows held.
     rewrites : bool
         Whether the file is to be written again even if there are no new rows.
-    notes, skipped : list of str
+    notes : list of str
         For the summary.
     """
 
@@ -142,32 +138,11 @@ class Job:
     schema: Any = None
     rewrites: bool = False
     notes: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
         """Add a line to the summary, once."""
         if text not in self.notes:
             self.notes.append(text)
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """New files, their pieces and the schema in which all rows can be read.
-
-    `known` counts the files that were ingested before. The pieces of ordered inputs are the same
-    in each pass, so that positions in the stream are known after the first.
-    """
-
-    schema: Any
-    sources: tuple[tuple[Source, str], ...]
-    pieces: tuple[RowGroup, ...]
-    known: int = 0
-    ordered: bool = True
-
-    @property
-    def bytes(self) -> int:
-        """Size of all pieces."""
-        return sum(piece.bytes for piece in self.pieces)
 
 
 def compress(
@@ -277,11 +252,20 @@ def compress(
             job = _continue_job(path, given, target, task)
         else:
             job = create_job(path, given, target, task, seed)
+        files = job.state.files
         with (
-            _open_inputs(job, inputs, query, since, once=once) as paths,
+            open_inputs(inputs, query, since, known=files, note=job.note, once=once) as paths,
             create_engine(scheduler, workers, ticker) as runner,
         ):
-            found = _scan_inputs(job, paths, skip_bad)
+            found = scan_inputs(
+                paths,
+                known=files,
+                own=path,
+                schema=job.schema,
+                new_columns=job.config.new_columns,
+                skip_bad=skip_bad,
+                note=job.note,
+            )
             if not found.pieces:
                 if job.rewrites:
                     sketch_file.write(path, job.config, job.state, job.state)
@@ -315,7 +299,7 @@ def sample_inputs(
         job, known = _use_stats(job, context, found, sample.stats)
         context = replace(context, scorer=known.scorer)
     else:
-        stats = ChunkStats({piece.number: piece.rows or 0 for piece in found.pieces}, None, 0.0)
+        stats = ChunkStats({piece.number: piece.rows or 0 for piece in found.pieces})
         if two_passes:
             stats = runner.reduce(accumulate_partition, merge_stats, context, partitions)
         job, context = _use_stats(job, context, found, stats)
@@ -325,35 +309,6 @@ def sample_inputs(
     for source, _ in found.sources:
         source.check_unchanged()
     return _merge_sample(job, context, found, sample)
-
-
-@contextmanager
-def _open_inputs(
-    job: Job, inputs: Any, query: str | None, since: str | None, *, once: bool
-) -> Iterator[list[str | Source]]:
-    """Give paths and sources to read."""
-    if query is None:
-        if since is not None:
-            raise InputError("since= is for a database; use it with query=.")
-        for item in inputs if isinstance(inputs, list | tuple) else [inputs]:
-            if database_kind(item) is not None:
-                raise InputError(
-                    f"{redact(os.fspath(item))} is a database; say what to read of it with --query "
-                    "(query=)."
-                )
-        with as_paths(inputs, once=once) as paths:
-            yield paths
-        return
-
-    def find_last(address: str) -> Any:
-        entries = [entry for entry in job.state.files if entry["address"] == address]
-        known = [entry["since"] for entry in entries if "since" in entry]
-        if entries and since is None:
-            job.note("this query was ingested before, and its rows count as new; see --since")
-        return next((e["value"] for e in reversed(known) if e["column"] == since), None)
-
-    with open_query(inputs, query, since, find_last) as source:
-        yield [source]
 
 
 def _check_settings(given: dict[str, Any]) -> dict[str, Any]:
@@ -450,83 +405,18 @@ def _check_scores(config: Config) -> Config:
     return config
 
 
-def _scan_inputs(job: Job, inputs: Sequence[str | Source], skip_bad: bool) -> Inputs:
-    """Return the files that have not been ingested before, and their common schema."""
-    fingerprints = {entry["fingerprint"] for entry in job.state.files}
-    addresses = {entry["address"]: entry for entry in job.state.files}
-    sources: list[tuple[Source, str]] = []
-    pieces: list[RowGroup] = []
-    schema, known, tables = job.schema, 0, _count_tables(addresses)
-
-    def attempt(action: Callable[[], Any]) -> Any:
-        if not skip_bad:
-            return action()
-        try:
-            return action()
-        except (DataError, FormatError, OSError) as error:
-            job.skipped.append(str(error))
-            return None
-
-    own = job.path.stat().st_ino if job.path.exists() else 0
-    for source in find(inputs):
-        # A look at every file takes its time when there are thousands.
-        if source.stream is None and source.inode == own and _is_same_file(source.place, job.path):
-            continue
-        if source.stream is not None and job.state.files and not source.stream.has_rows():
-            continue
-        if source.given:
-            tables += 1
-            source = replace(source, address=f"table-{tables}")
-        before = None if source.stream is not None else addresses.get(source.address)
-        if before is not None and _looks_unchanged(before, source):
-            known += 1
-            continue
-        number = len(job.state.files) + len(sources)
-        fingerprint = attempt(source.fingerprint) if source.stream is None else f"stream {number}"
-        if fingerprint is None:
-            continue
-        if fingerprint in fingerprints:
-            known += 1
-            continue
-        if before is not None:
-            job.note(f"{source.address} has changed since it was ingested; its rows count as new")
-        source = replace(source, number=number)
-        found = attempt(
-            partial(survey, source, len(pieces), schema, new_columns=job.config.new_columns)
-        )
-        if found is None:
-            continue
-        wider, its = found
-        if skip_bad:
-            its = [
-                piece
-                for piece in its
-                if piece.source.stream is not None or attempt(partial(_is_readable, piece, wider))
-            ]
-            its = [replace(piece, number=len(pieces) + i) for i, piece in enumerate(its)]
-            if not its:
-                continue
-        schema = wider
-        fingerprints.add(fingerprint)
-        sources.append((source, fingerprint))
-        pieces += its
-    if schema is None:
-        raise DataError("inputs: no file can be read, so there is nothing to compress.")
-    return Inputs(schema, tuple(sources), tuple(pieces), known)
-
-
 def _fit_encoder(job: Job, found: Inputs) -> tuple[Job, ChunkContext, list[Partition]]:
     """Fit the encoder to a sample, decide whether the target is a class, and cut the input."""
     config, state, policy = job.config, job.state, job.config.policy
     encoder, has_classes = state.encoder, config.target_is_class(job.target)
     if has_classes is None:
         has_classes = state.has_classes
-    needs_moments = policy.leverage_scope is not None or engine.keeps_moments(config, state)
+    needs_moments = policy.leverage_scope is not None or keeps_moments(config, state)
     uses_features = needs_moments or engine.needs_encoder(config, state)
     fits = encoder.plan is None and uses_features
     cuts = config.bins is not None and not state.seen
     if fits or cuts or (has_classes is None and job.target is not None):
-        sample = _read_sample(found, None if uses_features or cuts else [job.target])
+        sample = read_sample(found, None if uses_features or cuts else [job.target])
         if job.target is not None and has_classes is None:
             verdict = classify_target(sample.column(job.target), job.target)
             has_classes = verdict.is_class
@@ -541,7 +431,7 @@ def _fit_encoder(job: Job, found: Inputs) -> tuple[Job, ChunkContext, list[Parti
     rng = restore_generator(state.generator)
     strata = state.strata
     if cuts:
-        names = _stratum_columns(job, found.schema)
+        names = _own_columns(job, found.schema, config.strata or ())
         strata = Strata(edges=fit_edges(config, lambda name: sample.column(names[name])))
     context = ChunkContext(
         schema=found.schema,
@@ -587,7 +477,7 @@ def _score_as_read(job: Job, context: ChunkContext) -> ChunkContext:
         reason = "strata=: the rows of each are counted when all have been read"
     if reason is not None:
         raise InputError(f"passes=1 is not supported with {reason}. Use passes=2.")
-    return replace(context, one_pass=True, known=job.state.moments)
+    return replace(context, one_pass=True, known=job.state.buckets)
 
 
 def _use_stats(
@@ -603,39 +493,34 @@ def _use_stats(
             f"time: the newest row of these files is {state.now - stats.now:,.6g} older than the "
             "newest row seen. Compress files in the order of their time."
         )
-    faded = decay_held(config, state, float(now))
-    held, everything, window = faded.rows, stats.known, stats.window
-    if state.seen and window is not None:
-        shifted = window if config.time is not None else window.shift(state.seen)
-        window = None if faded.window is None else faded.window.merge(shifted).drop(float(now))
-    # Without the moments of what was seen before, those of everything are not known.
-    if window is not None:
-        everything = window.total
-    elif faded.moments is not None:
-        everything = faded.moments.merge(stats.known or SeenMoments())
+    faded, new = decay(config, state, float(now)), stats.buckets
+    if new is not None and config.time is None:
+        new = new.shift(state.seen)
+    everything = new
+    if faded.buckets is not None:
+        everything = faded.buckets.merge(new or MomentBuckets(config.window)).drop(faded.now)
     scope, scorer = config.policy.leverage_scope, None
-    if scope is not None and stats.known is not None and everything is not None:
-        pool, scores = everything, config.scores
+    if scope is not None and new is not None and everything is not None:
+        pool, scores = everything.total, config.scores
         if scope == "pool":
-            pool = _pool_moments(encoder, training_rows(config, state.rows), stats.known)
+            pool = _pool_moments(encoder, training_rows(config, state.rows), new.total)
             scores = "exact" if scores == "auto" else scores
-        elif faded.moments is None and len(held):  # the rows held stand for what was seen before
-            own = training_rows(config, held)
-            pool = encoder.accumulate(everything, own["X"], own["weight"])
+        elif faded.buckets is None and len(faded.rows):  # these stand for what was seen before
+            own = training_rows(config, faded.rows)
+            pool = encoder.accumulate(pool, own["X"], own["weight"])
         scorer = encoder.scorer(
             pool, scores, context.size, context.rng(0, 0, 0), spread=engine.spreads(context.config)
         )
-    kept = everything if faded.moments is not None or not state.seen else None
-    strata, classes = decay_counts(config, state, float(now))
+    strata = faded.strata
     if strata.counts is not None:
         strata = replace(strata, counts=add_counts(strata.counts, stats.strata))
-    state = faded.replace(
-        now=float(now), moments=kept, window=window, strata=strata, class_counts=classes
-    )
+    # Without the moments of what was seen before, those of everything are not known.
+    known = everything if faded.buckets is not None or not state.seen else None
+    state = faded.replace(buckets=known, strata=strata)
     # With a window, strata go by everything in the files.
     known_strata = strata if strata.counts is not None else replace(strata, counts=stats.strata)
     starts = _count_before(stats.rows) if found.ordered else None
-    context = replace(context, starts=starts, now=float(now), strata=known_strata, scorer=scorer)
+    context = replace(context, starts=starts, now=faded.now, strata=known_strata, scorer=scorer)
     return replace(job, state=state), context
 
 
@@ -667,6 +552,7 @@ def _merge_sample(job: Job, context: ChunkContext, found: Inputs, sample: ChunkS
         runs=state.runs + 1,
         history=_record_files(config, context, state.history, rows, kept),
         class_counts=classes,
+        trace=None,  # not followed in files, so not known from here on
     )
     state = engine.step(config, state, kept, context.size, scorer=context.scorer)
     state = state.replace(seen=state.seen + new)
@@ -677,8 +563,8 @@ def _merge_sample(job: Job, context: ChunkContext, found: Inputs, sample: ChunkS
 
 def _write_result(job: Job, state: State) -> None:
     """Write the file, without moments that are not to be kept."""
-    bare = state.replace(moments=None, window=None)
-    written = state if engine.keeps_moments(job.config, bare) else bare
+    bare = state.replace(buckets=None)
+    written = state if keeps_moments(job.config, bare) else bare
     sketch_file.write(job.path, job.config, written, written)
 
 
@@ -710,7 +596,7 @@ def _summarize(
         new,
         len(found.sources),
         found.known,
-        job.skipped,
+        found.skipped,
         job.notes,
         uses,
     )
@@ -833,8 +719,8 @@ def _check_columns(job: Job, schema: Any) -> None:
         "target": job.target,
         "task": job.task,
         "time": job.config.time,
-        "group": _own_column(job, schema, job.config.group),
-        "strata": tuple(_stratum_columns(job, schema).values()),
+        "group": tuple(_own_columns(job, schema, [job.config.group]).values()),
+        "strata": tuple(_own_columns(job, schema, job.config.strata or ()).values()),
         "columns": job.config.columns,
         "exclude": job.config.exclude,
     }
@@ -852,55 +738,10 @@ def _check_columns(job: Job, schema: Any) -> None:
         raise InputError(f"task: column {job.task!r} must hold integers or strings, found {kind}.")
 
 
-def _stratum_columns(job: Job, schema: Any) -> dict[str, str]:
-    """Return the columns of the strata and their names in the input."""
-    return {name: _own_column(job, schema, name) or name for name in job.config.strata or ()}
-
-
-def _own_column(job: Job, schema: Any, name: str | None) -> str | None:
-    """Return the name in the input of a column that settings name; "y" is the target."""
-    if name is None or name in schema.names:
-        return name
-    return {"y": job.target, "task": job.task}.get(name) or name
-
-
-def _read_sample(found: Inputs, columns: list[Any] | None) -> Any:
-    """Return sample rows: the first of a few pieces, spread evenly over the input."""
-    import pyarrow as pa
-    import pyarrow.types as kinds
-
-    pieces, schema = found.pieces, found.schema
-    has_text = any(not kinds.is_primitive(entry.type) for entry in schema)
-    count = min(len(pieces), SAMPLE_PIECES_TEXT if has_text else SAMPLE_PIECES)
-    share = SAMPLE_ROWS // count
-    batches = []
-    for at in np.linspace(0, len(pieces) - 1, count).astype(int):
-        batches += pieces[at].peek(schema, columns, share)
-    if not batches:
-        raise DataError("inputs hold no rows.")
-    return pa.Table.from_batches(batches, schema=batches[0].schema)
-
-
-def _is_readable(piece: RowGroup, schema: Any) -> bool:
-    for _ in piece.read(schema):
-        pass
-    return True
-
-
-def _count_tables(addresses: Iterable[str]) -> int:
-    """Return the highest number of a table ingested before; those to come continue from it."""
-    numbers = [re.fullmatch(r"table-(\d+)", address) for address in addresses]
-    return max((int(found[1]) for found in numbers if found), default=0)
-
-
-def _looks_unchanged(entry: FileEntry, source: Source) -> bool:
-    """Return whether a file looks from outside as it did when it was ingested."""
-    known = (entry["bytes"], entry["modified"], entry["inode"])
-    return bool(source.modified) and known == (source.bytes, source.modified, source.inode)
-
-
-def _is_same_file(address: str, path: Path) -> bool:
-    return "://" not in address and path.exists() and Path(address).samefile(path)
+def _own_columns(job: Job, schema: Any, names: Iterable[str | None]) -> dict[str, str]:
+    """Return columns that settings name, and their names in the input."""
+    given = [name for name in names if name is not None]
+    return {name: own_column(name, schema.names, job.target, job.task) for name in given}
 
 
 def _s(count: int) -> str:

@@ -1,24 +1,30 @@
-"""Where partitions are processed: here in threads, or on a Dask cluster."""
+"""Where partitions are processed: here in threads, or on a Dask cluster.
+
+What partitions yield is merged two by two, in a tree whose shape depends on their number alone.
+With one random generator for each partition and each merge, the same seed gives the same rows
+wherever they are sampled.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
 from threading import Lock
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 from warnings import warn
 
 from olss.errors import OlssWarning
-from olss.files.chunks import ChunkContext, Merge, Partition, Tick, fold
+from olss.files.chunks import ChunkContext, Partition, Tick
 from olss.util.dask import ClusterWatch, connect, import_distributed
 from olss.util.threads import call_with_one_blas_thread
 
 R = TypeVar("R")
+Merge: TypeAlias = Callable[[ChunkContext, tuple[int, ...], R, R], R]
 
 THREADS = 4
 
@@ -182,3 +188,27 @@ def _count_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def fold(values: Iterable[R], merge: Callable[[tuple[int, int], R, R], R]) -> R:
+    """Return values merged two by two as they come, holding no more than log2 of them.
+
+    `merge` gets the numbers of the first value and of the one after the last that it merges.
+    """
+    stack: list[tuple[int, int, R]] = []
+
+    def join() -> None:
+        (low, _, a), (_, high, b) = stack[-2:]
+        stack[-2:] = [(low, high, merge((low, high), a, b))]
+
+    for number, value in enumerate(values):
+        stack.append((number, number + 1, value))
+        while len(stack) > 1 and _span(stack[-2]) == _span(stack[-1]):
+            join()
+    while len(stack) > 1:
+        join()
+    return stack[0][2]
+
+
+def _span(entry: tuple[int, int, Any]) -> int:
+    return entry[1] - entry[0]

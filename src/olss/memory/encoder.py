@@ -342,15 +342,15 @@ class SeenScorer:
         known = self.directions
         if not is_arrow(rows):
             encoded = self.encoder.encode(rows)
-            if known is None:
-                return self.factor(encoded), None
             if isinstance(self.factor, Factor):
-                scores, products = self.factor.score_and_multiply(encoded, known.matrix)
-                return scores, products - known.mean
-            return self.factor(encoded), self.encoder.project(rows, known)
-        plan, V = self.encoder.plan, None if known is None else known.matrix
+                V = np.zeros((len(self.factor.W), 0)) if known is None else known.matrix
+                scores, products = self.factor.score_and_multiply(encoded, V)
+                return scores, None if known is None else products - known.mean
+            places = None if known is None else self.encoder.project(rows, known)
+            return self.factor(encoded), places
+        plan, directions = self.encoder.plan, None if known is None else known.matrix
         assert plan is not None
-        scores, products = leverage_and_products(plan, rows, self.factor, V, place, start)
+        scores, products = leverage_and_products(plan, rows, self.factor, directions, place, start)
         return scores, None if known is None else products - known.mean
 
 

@@ -7,27 +7,25 @@ one: a call that raises leaves the state unchanged.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from olss.core.estimation import local_blocks
 from olss.core.estimation import replicate_weights as core_replicates
-from olss.core.gradient_trace import MOST_MODELS, GradientTrace
 from olss.core.sampling import draw_cells
-from olss.errors import InputError, OlssWarning
+from olss.errors import InputError
 from olss.memory.config import Config
-from olss.memory.encoder import Encoder, all_glm_rows, glm_rows, read_target
+from olss.memory.encoder import Encoder
 from olss.memory.holdout import (
     is_held_out,
     judge_config,
     replicate_factors,
     side_cells,
     sides,
-    training_rows,
     with_keys,
 )
 from olss.memory.intake import (
@@ -39,7 +37,6 @@ from olss.memory.intake import (
     read_tasks,
     read_weights,
 )
-from olss.memory.moments import SeenMoments
 from olss.memory.near_duplicates import merge_near_duplicates
 from olss.memory.novelty import NoveltyScorer, record_batches
 from olss.memory.policies import ThresholdPolicy, VarOptPolicy, Weighted, curve_places
@@ -48,27 +45,19 @@ from olss.memory.rows import EXTRA, ORIGIN, Array, Floats, Indices, RowStore, le
 from olss.memory.state import (
     State,
     current_time,
-    decay_counts,
-    decay_held,
+    decay,
     decay_new,
     restore_generator,
-    row_times,
 )
-from olss.memory.strata import (
-    Counts,
-    Strata,
-    StratumShares,
-    accumulate_strata,
-    add_class_counts,
-    class_keys,
-    count_rows,
-    keys_of,
-    merge_strata,
-    rows_column,
-    stratum_shares,
-    subtract_counts,
+from olss.memory.strata import StratumShares, keys_of, stratum_shares
+from olss.memory.totals import (
+    add_rows,
+    add_strata,
+    keeps_moments,
+    merge_counts,
+    merge_totals,
+    subtract_rows,
 )
-from olss.memory.window_moments import WindowMoments
 from olss.tables.class_labels import class_labels, is_class_target
 
 # A draw scores and sorts all rows held, so it pays to make it for many new ones: until there are
@@ -153,7 +142,7 @@ def update(
         current_time(config, state, new)
     if should_buffer(config, state, new):
         if config.strata is not None:
-            _add_strata(config, state.strata, new, first=state.seen == state.pending_rows)
+            add_strata(config, state.strata, new, first=state.seen == state.pending_rows)
         return _enqueue(state, new)
     if state.pending:
         return _apply_pending(config, _enqueue(state, new))
@@ -204,50 +193,39 @@ def step(
     """
     own = rng is None
     rng = restore_generator(state.generator) if rng is None else rng
-    if config.holdout is None:
-        state = _draw(config, state, new, size, scorer, rng, keep_priorities)
-    else:
-        parts = [
-            _draw(*side, scorer, rng, keep_priorities).rows
-            for side in sides(config, state, new, size)
-        ]
+    draw = partial(step, scorer=scorer, rng=rng, keep_priorities=keep_priorities)
+    policy, held, threshold = config.policy, state.rows, None
+    if config.holdout is not None:
+        parts = [draw(*side).rows for side in sides(config, state, new, size)]
         rows = RowStore.concat([part for part in parts if len(part)] or parts[:1])
-        order = np.argsort(rows["index"], kind="stable")
-        state = state.replace(rows=rows.take(order), threshold=None)
+        rows = rows.take(np.argsort(rows["index"], kind="stable"))
+    else:
+        resets = policy.resets_priority and not keep_priorities
+        if config.near_duplicates is not None:
+            if len(new) > (most := max(2 * size, MOST_COMPARED)):  # comparing all takes too long
+                bare = config.replace(near_duplicates=None)
+                new = draw(bare, state.replace(rows=RowStore()), new, most).rows
+            held, new = merge_near_duplicates(config, state, held, new)
+        total = len(held) + len(new)
+        choice = Choice(np.arange(total))
+        if total > size:
+            if resets and len(held):
+                held = held.with_columns({"priority": np.full(len(held), np.nan)})
+            pool = _create_pool(config, state.replace(rows=held), new, size, rng, scorer)
+            choice = policy.choose(pool, rng)
+            if not isinstance(choice, Choice):
+                raise InputError(f"policy must return an olss.memory.Choice, found {choice!r}.")
+            choice = choice.check(total, size)
+            if isinstance(policy, ThresholdPolicy) and choice.priority is not None:
+                weight = pool.weight[choice.rows] if choice.weight is None else choice.weight
+                threshold = policy.threshold(weight, choice.priority)
+        rows = _take_choice(held, new, choice, resets=resets)
+    state = state.replace(rows=rows, threshold=threshold)
     return state.replace(generator=dict(rng.bit_generator.state)) if own else state
 
 
-def _draw(
-    config: Config,
-    state: State,
-    new: RowStore,
-    size: int,
-    scorer: Scorer | None,
-    rng: np.random.Generator,
-    keep_priorities: bool,
-) -> State:
-    """Return the state with what the policy chooses; see `step`."""
-    policy, held = config.policy, state.rows
-    resets = policy.resets_priority and not keep_priorities
-    if config.near_duplicates is not None:
-        if len(new) > (most := max(2 * size, MOST_COMPARED)):  # comparing all would take too long
-            bare = config.replace(near_duplicates=None)
-            empty = state.replace(rows=RowStore())
-            new = _draw(bare, empty, new, most, scorer, rng, keep_priorities).rows
-        held, new = merge_near_duplicates(config, state, held, new)
-    total = len(held) + len(new)
-    choice, threshold = Choice(np.arange(total)), None
-    if total > size:
-        if resets and len(held):
-            held = held.with_columns({"priority": np.full(len(held), np.nan)})
-        pool = _create_pool(config, state.replace(rows=held), new, size, rng, scorer)
-        choice = policy.choose(pool, rng)
-        if not isinstance(choice, Choice):
-            raise InputError(f"policy must return an olss.memory.Choice, found {choice!r}.")
-        choice = choice.check(total, size)
-        if isinstance(policy, ThresholdPolicy) and choice.priority is not None:
-            weight = pool.weight[choice.rows] if choice.weight is None else choice.weight
-            threshold = policy.threshold(weight, choice.priority)
+def _take_choice(held: RowStore, new: RowStore, choice: Choice, *, resets: bool) -> RowStore:
+    """Return the rows chosen, with their weights and priorities from now on."""
     kept = choice.rows[choice.rows < len(held)]
     rows = held.take_concat(kept, new, choice.rows[len(kept) :] - len(held))
     changed: dict[str, Array] = {}
@@ -257,7 +235,7 @@ def _draw(
         changed["priority"] = np.full(len(rows), np.nan)
     elif choice.priority is not None:
         changed["priority"] = choice.priority
-    return state.replace(rows=rows.with_columns(changed), threshold=threshold)
+    return rows.with_columns(changed)
 
 
 def merge(config: Config, state: State, other: State) -> State:
@@ -274,47 +252,24 @@ def merge(config: Config, state: State, other: State) -> State:
         ),
     )
     if not len(other.rows):
-        strata, classes = _merge_counts(config, state, other, state.now)
+        strata, classes = merge_counts(state, other)
         if other.seen != other.removed:
-            state = state.replace(moments=None, window=None)
+            state = state.replace(buckets=None)
         return state.replace(strata=strata, class_counts=classes, seen=state.seen + other.seen)
     state, new = _adopt_rows(config, state, other, known_files)
     now = state.now + other.now if config.time is None else max(state.now, other.now)
     if not state.seen:  # no row has set the time yet
         now = other.now
-    strata, classes = _merge_counts(config, state, other, now)
-    mine, theirs = decay_held(config, state, now), other.replace(rows=new)
+    mine, theirs = decay(config, state, now), other.replace(rows=new)
     if config.time is not None:  # by rows, they are as old as they were
-        theirs = decay_held(config, theirs, now)
+        theirs = decay(config, theirs, now)
     held, new = mine.rows, theirs.rows
     encoder = state.encoder.adopt(other.encoder, first=not (state.seen or len(held)))
     if needs_encoder(config, state) and len(new):
         encoder = encoder.fit(held.get("X"), new["X"], config.columns, config.exclude)
-    both = window = None
     has_classes = other.has_classes if state.has_classes is None else state.has_classes
-    if keeps_moments(config, state) and not encoder.has_no_features:
-        mine = mine.replace(has_classes=has_classes, encoder=encoder)
-        both, window = _merge_moments(config, mine, theirs)
-        if both is None and (mine.moments is not None or not state.seen):
-            warnings.warn(
-                "other keeps no moments, or its first rows had other strings or missing values, "
-                "so the moments of both are not known exactly and are dropped: error() is not "
-                "available. Start sketches to be merged with some of the same rows.",
-                OlssWarning,
-                stacklevel=4,
-            )
-    state = state.replace(
-        rows=held,
-        now=now,
-        encoder=encoder,
-        moments=both,
-        window=None if window is None else window.drop(now),
-        strata=strata,
-        class_counts=classes,
-        trace=_merge_traces(config, state, other, now, encoder) if config.glm else None,
-        has_classes=has_classes,
-        task=other.task,
-    )
+    mine = mine.replace(encoder=encoder, has_classes=has_classes)
+    state = merge_totals(config, mine, theirs).replace(task=other.task)
     size = max(len(held), len(new)) if config.size == "task" else config.size
     return step(config, state, new, size).replace(seen=state.seen + other.seen)
 
@@ -323,29 +278,9 @@ def remove(config: Config, state: State, gone: np.ndarray[Any, np.dtype[np.bool_
     """Return the state, in which nothing is pending, without the rows marked by `gone`."""
     if not gone.any():
         return state
-    rest, moments, window = state.rows.take(np.flatnonzero(~gone)), state.moments, state.window
-    trace, removed = state.trace, state.rows.take(np.flatnonzero(gone))
-    known = training_rows(config, removed)
-    if trace is not None and len(known):
-        for block in glm_rows(state.encoder, known, trace.classes, weight="initial_weight"):
-            trace = trace.subtract(block)
-    if moments is not None and len(known):
-        moments, window = _subtract(config, state, known, training_rows(config, rest))
-    strata, classes = state.strata, state.class_counts
-    if strata.counts is not None and config.strata is not None:
-        gone_counts, left = (_count_strata(config, strata, part) for part in (removed, rest))
-        strata = replace(strata, counts=subtract_counts(strata.counts, gone_counts, left))
-    if classes is not None:
-        classes = subtract_counts(classes, _count_classes(removed), _count_classes(rest))
-    return state.replace(
-        rows=rest,
-        moments=moments,
-        window=window,
-        trace=trace,
-        strata=strata,
-        class_counts=classes,
-        removed=state.removed + len(removed),
-    )
+    rest, removed = (state.rows.take(np.flatnonzero(some)) for some in (~gone, gone))
+    state = subtract_rows(config, state, removed, rest)
+    return state.replace(rows=rest, removed=state.removed + len(removed))
 
 
 def shrink(config: Config, state: State) -> State:
@@ -353,20 +288,6 @@ def shrink(config: Config, state: State) -> State:
     if config.size == "task" or len(state.rows) <= config.size:
         return state
     return step(config, state.replace(rows=RowStore()), state.rows, config.size)
-
-
-def keeps_moments(config: Config, state: State) -> bool:
-    """Return whether a sketch keeps the moments of everything seen.
-
-    It does where its policy scores by them, or on request; of a feature map on request only,
-    because it may change.
-    """
-    if config.features is not None:
-        return bool(config.moments)
-    if config.moments is None:
-        wanted = config.policy.leverage_scope == "seen" or config.glm is not None
-        return state.moments is not None or wanted
-    return config.moments
 
 
 def needs_encoder(config: Config, state: State) -> bool:
@@ -493,7 +414,7 @@ def replicate_weights(config: Config, state: State, count: int, seed: int) -> Fl
 
 def holdout_weights(config: Config, state: State, count: int, seed: int) -> Floats:
     """Return (n, count) replicate weights of the rows held, those of a hold-out."""
-    design = sampling_design(judge_config(config), state.replace(moments=None))
+    design = sampling_design(judge_config(config), state.replace(buckets=None))
     rng, weight = np.random.default_rng(seed), design.weight[:, None]
     drawn = core_replicates(design.weight, design.pi, count, rng, design.strata, design.complete)
     return weight * replicate_factors(config, state.rows, design.pi, drawn / weight, rng)
@@ -526,22 +447,15 @@ def _ingest(
     encoder = state.encoder
     if needs_encoder(config, state):
         encoder = encoder.fit(state.rows.get("X"), new["X"], config.columns, config.exclude)
-    faded, now = state, float(state.seen + n)
-    strata, classes = state.strata, state.class_counts
-    if config.forgets:
-        now = current_time(config, state, new)
-        new = decay_new(config, new, now)
-        faded = decay_held(config, state, now)
-        strata, classes = decay_counts(config, state, now)
-    if config.strata is not None and len(new):
-        strata = _add_strata(config, strata, new, first=not state.seen)
+    now = current_time(config, state, new) if config.forgets else float(state.seen + n)
+    before, new = decay(config, state, now), decay_new(config, new, now)
     if config.window is not None:  # rows beyond it are gone
         ends = np.searchsorted(new["index"], state.seen + np.array(ends)).tolist()
     history = record_batches(
         config,
         state.history,
         encoder if needs_encoder(config, state) else None,
-        (faded.rows.get("X"), faded.rows["weight"] if len(faded.rows) else np.zeros(0)),
+        (before.rows.get("X"), before.rows["weight"] if len(before.rows) else np.zeros(0)),
         (new["X"], new["weight"]),
         ends,
     )
@@ -553,24 +467,8 @@ def _ingest(
         elif len(new):
             matters = config.policy.by_class or config.scores == "target"
             has_classes = is_class_target(new["y"], has_classes, matters=matters)
-    before = faded.replace(encoder=encoder, has_classes=has_classes)
-    if keeps_moments(config, state) and not encoder.has_no_features:
-        moments, window = _accumulate(config, before, new)
-        before = before.replace(moments=moments, window=window)
-    if not state.seen and config.window is None:
-        classes = {}
-    counted = "y" in new and has_classes
-    classes = add_class_counts(classes, _count_classes(new)) if counted else None
-    trace = _follow_gradient(config, before, new, now) if config.glm is not None else None
-    state = before.replace(
-        seen=state.seen + n,
-        now=now,
-        trace=trace,
-        strata=strata,
-        class_counts=classes,
-        task=task,
-        history=history,
-    )
+    before = before.replace(encoder=encoder, has_classes=has_classes, history=history)
+    state = add_rows(config, before, new).replace(seen=state.seen + n, task=task)
     return state, new, n if config.size == "task" else config.size
 
 
@@ -631,62 +529,6 @@ def _sample_candidates(
     )
     order = np.argsort(rows)
     return new.take(rows[order]).with_columns({"weight": weight[order]})
-
-
-def _follow_gradient(
-    config: Config, state: State, new: RowStore, now: float
-) -> GradientTrace | None:
-    """Return the gradient trace with new rows, which the moments have already."""
-    trace = _decay_trace(config, state, now)
-    if state.moments is None or state.moments.target is None or (trace is None and state.seen):
-        return None  # once unknown, it stays unknown
-    if config.glm == "logistic" and not state.has_classes:
-        raise InputError("glm='logistic' needs a target of classes, found numbers; use 'poisson'.")
-    known = state.moments
-    assert known.target is not None
-    classes = (None,)
-    if config.glm == "logistic":
-        classes = known.target.classes or ()
-    elif known.target.classes is not None:
-        known = known.with_target(known.target.as_numbers())
-    if len(classes) > MOST_MODELS or known.target is None or known.total is None:
-        return None
-    d = known.columns - (state.encoder.plan is not None)
-    if trace is None:
-        trace = GradientTrace.empty("logistic" if config.glm == "logistic" else "poisson", d)
-    new = training_rows(config, new)
-    if not len(new):
-        return trace
-    blocks = list(glm_rows(state.encoder, new, classes, weight="initial_weight"))
-    if not any(block.weight.any() for block in blocks):
-        return trace
-    moments = known.centred().select(np.arange(d), [])
-    held = [part for part in (state.rows, *state.candidates) if len(part)]
-    known_rows = training_rows(config, RowStore.concat(held or [RowStore()]))
-    kept = all_glm_rows(state.encoder, known_rows, classes, d)
-    return trace.arrange(classes).update(moments, kept, blocks)
-
-
-def _decay_trace(config: Config, state: State, now: float) -> GradientTrace | None:
-    """Return the gradient trace as it counts at a later time."""
-    if state.trace is None or config.half_life is None:
-        return state.trace
-    share = float(np.exp2((state.now - now) / config.half_life))
-    return state.trace.scale(share) if share > 0 else None
-
-
-def _merge_traces(
-    config: Config, state: State, other: State, now: float, encoder: Encoder
-) -> GradientTrace | None:
-    """Return the gradient trace of both histories, or None if it is not known."""
-    mine, theirs = _decay_trace(config, state, now), other.trace
-    if config.time is not None:
-        theirs = _decay_trace(config, other, now)
-    if theirs is None or encoder.differs_from(other.encoder):
-        return None
-    if mine is None:
-        return theirs if not state.seen else None
-    return mine.merge(theirs, state.seen)
 
 
 def _enqueue(state: State, new: RowStore) -> State:
@@ -773,114 +615,6 @@ def _adopt_rows(
         if "X" in state.rows:
             state = state.replace(rows=state.rows.with_columns(_origins(state.rows, 0)))
     return state, RowStore(columns | own)
-
-
-def _merge_moments(
-    config: Config, state: State, other: State
-) -> tuple[SeenMoments | None, WindowMoments | None]:
-    """Return the moments of both histories, or None if they are not known exactly."""
-    new, encoder = other.rows, state.encoder
-    if len(new) == other.seen and np.array_equal(new["weight"], new["initial_weight"]):
-        return _accumulate(config, state, new)  # all rows are there
-
-    def convert(moments: SeenMoments) -> SeenMoments | None:
-        return encoder.convert(moments, other.encoder, new["X"])
-
-    if not state.seen:
-        state = state.replace(moments=SeenMoments(), window=_empty_window(config))
-    if state.moments is None or other.moments is None:
-        return None, None
-    if state.window is None or other.window is None:
-        converted = convert(other.moments)
-        return None if converted is None else state.moments.merge(converted), None
-    shifted = other.window if config.time is not None else other.window.shift(state.seen)
-    theirs = shifted.map(convert)
-    if theirs is None:
-        return None, None
-    both = state.window.merge(theirs)
-    return both.total, both
-
-
-def _empty_window(config: Config) -> WindowMoments | None:
-    return None if config.window is None else WindowMoments(config.window)
-
-
-def _accumulate(
-    config: Config, state: State, new: RowStore
-) -> tuple[SeenMoments | None, WindowMoments | None]:
-    """Return the state's moments with new rows added; once unknown, they stay unknown."""
-    if state.moments is None and not state.seen:
-        state = state.replace(moments=SeenMoments(), window=_empty_window(config))
-    if state.moments is None:
-        return None, None
-    new = training_rows(config, new)  # models are fitted by moments
-    if not len(new):
-        return state.moments, state.window
-
-    add, is_class = state.encoder.accumulate, bool(state.has_classes)
-    if state.window is None:
-        target = read_target(new.get("y"), is_class=is_class)
-        return add(state.moments, new["X"], new["initial_weight"], target=target), None
-
-    def add_some(moments: SeenMoments, at: Indices) -> SeenMoments:
-        some = new.take(at)
-        target = read_target(some.get("y"), is_class=is_class)
-        return add(moments, some["X"], some["initial_weight"], target=target)
-
-    window = state.window.update(row_times(config, new), add_some)
-    return window.total, window
-
-
-def _add_strata(config: Config, strata: Strata, new: RowStore, *, first: bool) -> Strata:
-    """Return the strata with new rows added."""
-    return accumulate_strata(config, strata, rows_column(new), new["initial_weight"], first=first)
-
-
-def _count_strata(config: Config, strata: Strata, rows: RowStore) -> Counts:
-    if not len(rows):
-        return {}
-    return count_rows(keys_of(config, strata, [rows]), rows["initial_weight"])
-
-
-def _count_classes(rows: RowStore) -> Counts:
-    return count_rows(class_keys(rows["y"]), rows["initial_weight"]) if len(rows) else {}
-
-
-def _merge_counts(
-    config: Config, state: State, other: State, now: float
-) -> tuple[Strata, Counts | None]:
-    """Return the counts of the strata and classes of two histories."""
-    strata, classes = decay_counts(config, state, now)
-    theirs = other.strata, other.class_counts
-    if config.time is not None or config.window is not None:  # by rows, they are as old as before
-        theirs = decay_counts(config, other, now)
-    if not (state.seen and other.seen):
-        return (strata, classes) if state.seen else theirs
-    return merge_strata(strata, theirs[0]), add_class_counts(classes, theirs[1])
-
-
-def _subtract(
-    config: Config, state: State, removed: RowStore, rest: RowStore
-) -> tuple[SeenMoments | None, WindowMoments | None]:
-    """Return the moments of everything seen but some rows; those of the rest, if all are held."""
-    assert state.moments is not None
-
-    def subtract(moments: SeenMoments, rows: RowStore) -> SeenMoments:
-        target = read_target(rows.get("y"), is_class=bool(state.has_classes))
-        return state.encoder.subtract(moments, rows["X"], rows["initial_weight"], target)
-
-    window = state.window
-    if window is None:
-        left = subtract(state.moments, removed)
-    else:
-        window = window.subtract(
-            row_times(config, removed), lambda m, at: subtract(m, removed.take(at))
-        )
-        left = window.total
-    all_held = left.rows == len(rest) and np.array_equal(rest["weight"], rest["initial_weight"])
-    if left.lost and all_held:
-        return _accumulate(config, state.replace(seen=0, moments=None), rest)
-    return left, window
 
 
 def _origins(rows: RowStore, files: int) -> dict[str, Array]:

@@ -131,8 +131,7 @@ def side_cells(config: Config, rows: RowStore, cells: Indices | None) -> Indices
 
 def _scale_strata(state: State, share: float) -> State:
     """Return the state with the counts of strata that are expected on a side with this share."""
-    counts = state.strata.counts
-    counts = None if counts is None else scale_counts(counts, share)
+    counts = scale_counts(state.strata.counts, share)
     return state.replace(strata=replace(state.strata, counts=counts))
 
 

@@ -51,7 +51,7 @@ from olss.util.files import (
 from olss.util.object_storage import is_address, local_copy, put
 from olss.util.serialize import DECODE_ERRORS, damaged, from_json, to_json
 
-FORMAT = 4
+FORMAT = 5
 KEY = b"olss"
 GROUP_BYTES = 16_000_000
 

@@ -9,7 +9,6 @@ are, without bias, those of sum_i 2^(-age_i / half_life) f(x_i).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, TypedDict
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from olss.core.blocks import is_arrow, to_numpy
 from olss.core.gradient_trace import GradientTrace
 from olss.errors import DataError, InputError
+from olss.memory.buckets import MomentBuckets
 from olss.memory.config import Config
 from olss.memory.encoder import Encoder
 from olss.memory.intake import TableKind
@@ -24,7 +24,6 @@ from olss.memory.moments import SeenMoments
 from olss.memory.novelty import History
 from olss.memory.rows import EXTRA, Floats, RowStore
 from olss.memory.strata import Counts, Strata, scale_counts
-from olss.memory.window_moments import WindowMoments
 from olss.util import checks
 from olss.util.text import format_duration
 
@@ -69,11 +68,8 @@ class State:
         Whether the target is a class; None before the first one.
     encoder : Encoder
         How rows are encoded to be scored.
-    moments : SeenMoments or None
-        The Gram matrix of everything seen; None if it is not kept or not known. With a window,
-        that of its buckets.
-    window : WindowMoments or None
-        With a window, the buckets.
+    buckets : MomentBuckets or None
+        The moments of everything seen, or of a window; None if they are not kept or not known.
     strata : Strata
         The strata of everything seen: how many rows each has, and where numbers are cut into bins.
     class_counts : dict of str to float, or None
@@ -106,8 +102,7 @@ class State:
     now: float = 0.0
     has_classes: bool | None = None
     encoder: Encoder = field(default_factory=Encoder)
-    moments: SeenMoments | None = None
-    window: WindowMoments | None = None
+    buckets: MomentBuckets | None = None
     strata: Strata = field(default_factory=Strata)
     class_counts: Counts | None = None
     trace: GradientTrace | None = None
@@ -119,6 +114,11 @@ class State:
     candidates: tuple[RowStore, ...] = field(default=(), metadata=IN_TABLE)
     threshold: float | None = None
     pending: tuple[RowStore, ...] = field(default=(), metadata=IN_TABLE)
+
+    @property
+    def moments(self) -> SeenMoments | None:
+        """The moments of everything in `buckets`."""
+        return None if self.buckets is None else self.buckets.total
 
     @property
     def waiting(self) -> tuple[RowStore, ...]:
@@ -175,49 +175,39 @@ def current_time(config: Config, state: State, new: RowStore) -> float:
 
 def decay_new(config: Config, new: RowStore, now: float) -> RowStore:
     """Return new rows with weights decayed by age, without those beyond the window."""
+    if not config.forgets:
+        return new
     age = now - row_times(config, new)
     if config.window is not None:
         new, age = new.take(np.flatnonzero(age < config.window)), age[age < config.window]
     return new if config.half_life is None else _scale(new, np.exp2(-age / config.half_life))
 
 
-def decay_held(config: Config, state: State, now: float) -> State:
-    """Return the state with rows and moments as they count at a later time, within the window."""
-    held, moments, window = state.rows, state.moments, state.window
-    elapsed = now - state.now
+def decay(config: Config, state: State, now: float) -> State:
+    """Return the state as it counts at a later time: rows, moments, counts and gradient.
+
+    With a window, rows and moments beyond it are gone, and the counts of strata and classes are
+    not known.
+    """
+    rows, strata = state.rows, state.strata
     if config.half_life is not None:
-        if len(held):
-            held = _scale(held, float(np.exp2(-elapsed / config.half_life)))
-        if window is not None:
-            window = window.map(partial(decay_moments, elapsed=elapsed, half_life=config.half_life))
-        elif moments is not None:
-            moments = decay_moments(moments, elapsed, config.half_life)
-    if config.window is not None and len(held):
-        held = held.take(np.flatnonzero(now - row_times(config, held) < config.window))
-    if window is not None:
-        window = window.drop(now)
-        moments = window.total
-    return state.replace(rows=held, moments=moments, window=window)
-
-
-def decay_counts(config: Config, state: State, now: float) -> tuple[Strata, Counts | None]:
-    """Return the counts of strata and classes at a later time; with a window they are not known."""
-    strata, classes = state.strata, state.class_counts
+        share = float(np.exp2((state.now - now) / config.half_life))
+        rows = _scale(rows, share) if len(rows) else rows
+        state = state.replace(
+            buckets=None if state.buckets is None else state.buckets.scale(share),
+            strata=replace(strata, counts=scale_counts(strata.counts, share)),
+            class_counts=scale_counts(state.class_counts, share),
+            trace=state.trace.scale(share) if state.trace is not None and share > 0 else None,
+        )
     if config.window is not None:
-        return replace(strata, counts=None), None
-    if config.half_life is None:
-        return strata, classes
-    share = float(np.exp2(-(now - state.now) / config.half_life))
-    counts = None if strata.counts is None else scale_counts(strata.counts, share)
-    return replace(strata, counts=counts), (
-        None if classes is None else scale_counts(classes, share)
-    )
-
-
-def decay_moments(moments: SeenMoments, elapsed: float, half_life: float) -> SeenMoments:
-    """Return moments as they count after some time; empty ones, where nothing is left."""
-    share = float(np.exp2(-elapsed / half_life))
-    return moments.scale(share) if share > 0 else SeenMoments()
+        if len(rows):
+            rows = rows.take(np.flatnonzero(now - row_times(config, rows) < config.window))
+        state = state.replace(
+            buckets=None if state.buckets is None else state.buckets.drop(now),
+            strata=replace(strata, counts=None),
+            class_counts=None,
+        )
+    return state.replace(rows=rows, now=now)
 
 
 def times_of(config: Config, rows: RowStore) -> Floats:

@@ -267,8 +267,10 @@ def add_class_counts(known: Counts | None, new: Counts | None) -> Counts | None:
     return add_counts(known, new)
 
 
-def scale_counts(counts: Counts, share: float) -> Counts:
-    """Return counts multiplied by a share; those that vanish are dropped."""
+def scale_counts(counts: Counts | None, share: float) -> Counts | None:
+    """Return counts multiplied by a share, if known; those that vanish are dropped."""
+    if counts is None:
+        return None
     return {key: count * share for key, count in counts.items() if count * share > 0}
 
 

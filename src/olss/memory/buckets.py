@@ -1,4 +1,4 @@
-"""Moments of a window: one for each of sixteen stretches of it, the oldest dropped whole.
+"""Moments by the time of rows: in one bucket or, with a window, one for each sixteenth of it.
 
 Rows that leave a window cannot be subtracted from a sum, because nobody has them any more. So the
 sum is kept in buckets, each of rows that came within a sixteenth of the window's length. A bucket
@@ -16,11 +16,9 @@ from functools import cached_property, reduce
 import numpy as np
 
 from olss.memory.moments import SeenMoments
-from olss.memory.rows import Floats, Indices
+from olss.memory.rows import Floats, RowStore
 
 BUCKETS = 16
-
-Change = Callable[[SeenMoments, Indices], SeenMoments]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,18 +36,19 @@ class Bucket:
 
 
 @dataclass(frozen=True, eq=False)
-class WindowMoments:
-    """Moments of the rows in a window, in buckets; every method returns a new value.
+class MomentBuckets:
+    """Moments of all rows seen, or of those in a window; every method returns a new value.
 
     Attributes
     ----------
-    window : float
-        Its length, in rows or in units of time.
+    window : float or None
+        Its length, in rows or in units of time; None if rows count for ever.
     buckets : tuple of Bucket
-        Oldest first. Two that end in the same sixteenth are one, unless that would be too long.
+        Oldest first. Without a window, one. With a window, two that end in the same sixteenth are
+        one, unless that would be too long.
     """
 
-    window: float
+    window: float | None = None
     buckets: tuple[Bucket, ...] = ()
 
     @cached_property
@@ -67,43 +66,50 @@ class WindowMoments:
         """Bytes it takes to hold."""
         return sum(bucket.moments.nbytes for bucket in self.buckets)
 
-    def update(self, times: Floats, add: Change) -> WindowMoments:
-        """Return the moments with rows of these times; `add` adds some of them to moments."""
-        buckets = list(self.buckets)
+    def split(self, rows: RowStore, times: Floats) -> list[tuple[int, Bucket, RowStore]]:
+        """Return rows of these times by the bucket to add them to: its number, it, and the rows.
+
+        Times of the rows are in the bucket already, their moments are not; see `put`.
+        """
+        found = list[tuple[int, Bucket, RowStore]]()
         cells = np.ceil(times / self._length)
         for cell in np.unique(cells).tolist():
             at = np.flatnonzero(cells == cell)
-            oldest, newest = float(times[at].min()), float(times[at].max())
-            new = Bucket(oldest, newest, SeenMoments())
-            place = next((i for i, b in enumerate(buckets) if self._are_one(b, new)), None)
-            if place is None:
-                buckets.append(replace(new, moments=add(new.moments, at)))
-            else:
-                both = buckets[place].join(new)
-                buckets[place] = replace(both, moments=add(both.moments, at))
-        return self._with(buckets)
+            some = rows if len(at) == len(rows) else rows.take(at)
+            bucket = Bucket(float(times[at].min()), float(times[at].max()), SeenMoments())
+            fits = (i for i, known in enumerate(self.buckets) if self._are_one(known, bucket))
+            number = next(fits, len(self.buckets) + len(found))
+            if number < len(self.buckets):
+                bucket = self.buckets[number].join(bucket)
+            found.append((number, bucket, some))
+        return found
 
-    def subtract(self, times: Floats, remove: Change) -> WindowMoments:
-        """Return the moments without rows that are in them."""
-        starts = np.array([bucket.oldest for bucket in self.buckets])
-        place = np.searchsorted(starts, times, side="right") - 1
-        buckets = list(self.buckets)
-        for number in np.unique(place).tolist():
-            before = buckets[number]
-            left = remove(before.moments, np.flatnonzero(place == number))
-            buckets[number] = replace(before, moments=left)
-        return self._with(bucket for bucket in buckets if bucket.moments.rows)
+    def find(self, rows: RowStore, times: Floats) -> list[tuple[int, Bucket, RowStore]]:
+        """Return rows that are in the moments by bucket: its number, it, and the rows."""
+        starts = np.array([bucket.oldest for bucket in self.buckets[1:]])
+        place = np.searchsorted(starts, times, side="right")
+        return [
+            (number, self.buckets[number], rows.take(np.flatnonzero(place == number)))
+            for number in np.unique(place).tolist()
+        ]
 
-    def drop(self, now: float) -> WindowMoments:
+    def put(self, changed: dict[int, Bucket]) -> MomentBuckets:
+        """Return the moments with some buckets changed or added; empty ones are dropped."""
+        buckets = dict(enumerate(self.buckets)) | changed
+        return self._with(bucket for bucket in buckets.values() if bucket.moments.rows)
+
+    def drop(self, now: float) -> MomentBuckets:
         """Return the moments without buckets all of whose rows have left the window by now."""
+        if self.window is None:
+            return self
         return self._with(b for b in self.buckets if now - b.newest < self.window)
 
-    def shift(self, by: float) -> WindowMoments:
+    def shift(self, by: float) -> MomentBuckets:
         """Return the moments with all times moved, as if other rows had come before."""
         moved = (replace(b, oldest=b.oldest + by, newest=b.newest + by) for b in self.buckets)
-        return WindowMoments(self.window, tuple(moved))
+        return MomentBuckets(self.window, tuple(moved))
 
-    def merge(self, other: WindowMoments) -> WindowMoments:
+    def merge(self, other: MomentBuckets) -> MomentBuckets:
         """Return the moments of the rows of both."""
         buckets: list[Bucket] = []
         for bucket in sorted((*self.buckets, *other.buckets), key=lambda b: (b.newest, b.oldest)):
@@ -113,7 +119,14 @@ class WindowMoments:
                 buckets.append(bucket)
         return self._with(buckets)
 
-    def map(self, change: Callable[[SeenMoments], SeenMoments | None]) -> WindowMoments | None:
+    def scale(self, share: float) -> MomentBuckets:
+        """Return the moments with all weights multiplied; empty ones, where nothing is left."""
+        return self._with(
+            replace(b, moments=b.moments.scale(share) if share > 0 else SeenMoments())
+            for b in self.buckets
+        )
+
+    def convert(self, change: Callable[[SeenMoments], SeenMoments | None]) -> MomentBuckets | None:
         """Return the moments with each bucket's changed, or None if one of them cannot be."""
         changed = [(bucket, change(bucket.moments)) for bucket in self.buckets]
         known = [replace(bucket, moments=m) for bucket, m in changed if m is not None]
@@ -121,17 +134,17 @@ class WindowMoments:
 
     @property
     def _length(self) -> float:
-        return self.window / BUCKETS
+        return np.inf if self.window is None else self.window / BUCKETS
 
     def _are_one(self, a: Bucket, b: Bucket) -> bool:
         if np.ceil(a.newest / self._length) != np.ceil(b.newest / self._length):
             return False
         return max(a.newest, b.newest) - min(a.oldest, b.oldest) < self._length
 
-    def _with(self, buckets: Iterable[Bucket]) -> WindowMoments:
+    def _with(self, buckets: Iterable[Bucket]) -> MomentBuckets:
         """Return other buckets; what was added up of them is kept as long as it holds."""
         ordered = tuple(sorted(buckets, key=lambda bucket: (bucket.newest, bucket.oldest)))
-        after = WindowMoments(self.window, ordered)
+        after = MomentBuckets(self.window, ordered)
         if "_earlier" in vars(self) and ordered[:-1] == self.buckets[:-1]:
             vars(after)["_earlier"] = self._earlier
         return after

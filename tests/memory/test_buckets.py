@@ -40,7 +40,7 @@ def assert_are_the_newest(sketch, seen=N):
 def test_moments_are_those_of_the_newest_rows_however_they_come(cuts):
     sketch = fed(olss.Sketch(100, window=WINDOW, seed=0), cuts)
     assert_are_the_newest(sketch)
-    assert len(state_of(sketch).window.buckets) <= 17
+    assert len(state_of(sketch).buckets.buckets) <= 17
     assert "window" in sketch.linear_model().note
     assert "window" in str(sketch.error())
 
@@ -86,7 +86,7 @@ def test_many_small_merges_stay_few_buckets():
     sketch = olss.Sketch(50, window=WINDOW, seed=0)
     for start in range(0, N, 150):
         sketch.merge(fed(olss.Sketch(50, window=WINDOW, seed=start), [], start, start + 150))
-    buckets = state_of(sketch).window.buckets
+    buckets = state_of(sketch).buckets.buckets
     assert len(buckets) <= 34
     assert all(b.newest - b.oldest < WINDOW / 16 for b in buckets)
     assert_are_the_newest(sketch)
