@@ -64,7 +64,7 @@ from olss.statistics import (
 )
 from olss.tables.class_labels import class_labels
 from olss.util import checks
-from olss.util.object_storage import is_address, read_tag
+from olss.util.files import is_address, read_tag
 from olss.util.text import escape_html
 
 if TYPE_CHECKING:

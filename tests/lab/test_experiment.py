@@ -17,9 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from olss.errors import InputError
-from olss.lab.experiment import Experiment, find_code, load, parse, safe_name
+from olss.lab.experiment import Experiment, apply_change, find_code, load, parse, safe_name
 from olss.lab.single_run import check
-from olss.lab.toml_tables import apply_change
 from olss.streams import Dataset, from_config
 from tests.lab.small import small_content, small_experiment, write_experiment
 

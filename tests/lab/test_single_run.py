@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from olss.errors import FormatError, InputError, OlssError
-from olss.lab.report.images import _read_memory
+from olss.lab.report.page import _read_memory
 from olss.lab.single_run import (
     CountedStream,
     create_stream,

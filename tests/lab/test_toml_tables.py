@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from olss.errors import InputError
-from olss.lab.toml_tables import check_space, parse_tune
+from olss.lab.experiment import check_space, parse_tune
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import torch
 
 from olss.learn import recipe
 from olss.learn.losses import row_losses
-from olss.learn.projections import gem_multipliers, project_agem, project_gem
+from olss.learn.regularizers import gem_multipliers, project_agem, project_gem
 
 from .tasks import stream
 

@@ -16,12 +16,14 @@ import pytest
 from olss.errors import DataError, FormatError, InputError, MissingExtraError
 from olss.streams import Dataset, datasets, fetch, load_dataset, permuted
 from olss.streams.datasets import (
+    DATASETS,
+    cache_folder,
+    find_dataset,
     hash_records,
     open_members,
     read_cifar,
     read_idx,
 )
-from olss.streams.downloads import DATASETS, cache_folder, find_dataset
 from tests.streams.conftest import real
 from tests.streams.files_made import cifar_records, idx_bytes, write_mnist
 

@@ -11,7 +11,7 @@ import pytest
 
 from olss.errors import DataError, InputError
 from olss.streams import fetch, list_datasets, load_dataset
-from olss.streams.downloads import DATASETS
+from olss.streams.datasets import DATASETS
 from tests.streams.files_made import write_mnist
 
 

@@ -33,8 +33,7 @@ from olss.memory.encoder import Encoder, all_glm_rows, read_target
 from olss.memory.engine import read_new
 from olss.memory.rows import length_of, take
 from olss.memory.state import State
-from olss.tables.columns import Number
-from olss.tables.text_columns import OneHot
+from olss.tables.columns import Number, OneHot
 from olss.util import checks, special
 from olss.util.text import escape_html
 from olss.util.threads import call_with_one_blas_thread

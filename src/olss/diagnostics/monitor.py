@@ -42,7 +42,7 @@ from olss.memory.intake import TableKind, read_array, read_table
 from olss.memory.novelty import CLIP
 from olss.memory.rows import Array, RowStore, length_of, take
 from olss.memory.state import State, create_generator, restore_generator
-from olss.tables.frame_kind import FrameKind
+from olss.tables.frames import FrameKind
 from olss.util import checks
 from olss.util import sparse as sp
 from olss.util.files import add_checksum, read_json, verify_checksum, write_json

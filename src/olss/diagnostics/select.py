@@ -16,7 +16,7 @@ from olss.memory.config import Config
 from olss.memory.rows import EXTRA
 from olss.memory.state import State
 from olss.memory.strata import marginal_counts
-from olss.tables.text_columns import OneHot
+from olss.tables.columns import OneHot
 from olss.util import checks
 
 RANGES = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}

@@ -55,9 +55,9 @@ from olss.memory.strata import Strata, add_class_counts, add_counts, fit_edges
 from olss.memory.totals import keeps_moments
 from olss.tables.class_labels import classify_target
 from olss.tables.encoder import fit_encoder
-from olss.tables.frame_kind import FrameKind
+from olss.tables.frames import FrameKind
 from olss.util import checks
-from olss.util.object_storage import is_address, local_copy
+from olss.util.files import is_address, local_copy
 
 __all__ = ["Progress", "Summary", "compress"]
 

@@ -14,8 +14,8 @@ from olss.errors import InputError, OlssWarning
 from olss.memory import sketch_file
 from olss.memory.state import State
 from olss.sketch import Sketch, state_of
-from olss.tables.text_columns import OneHot
-from olss.util.object_storage import is_address, local_copy
+from olss.tables.columns import OneHot
+from olss.util.files import is_address, local_copy
 from olss.util.text import escape_controls
 
 __all__ = ["Forgotten", "forget"]

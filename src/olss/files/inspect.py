@@ -23,7 +23,7 @@ from olss.memory.state import FileEntry, State
 from olss.sketch import Sketch, config_of, state_of
 from olss.tables.readers import survey
 from olss.tables.sources import Source, as_paths, find
-from olss.util.object_storage import is_address
+from olss.util.files import is_address
 from olss.util.text import escape_controls
 
 __all__ = [

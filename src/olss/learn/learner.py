@@ -24,8 +24,7 @@ from olss.learn.checkpoint import check_replaceable, read_state, save_whole, wri
 from olss.learn.heads import Head
 from olss.learn.losses import Loss
 from olss.learn.model import Labels, Model, check_rows, labels_of, score_answers, strip_prefix
-from olss.learn.projections import Projection
-from olss.learn.regularizers import Regularizer
+from olss.learn.regularizers import Projection, Regularizer
 from olss.learn.training import Augmentation, Batch, Training, step_length
 
 __all__ = ["Learner", "Parts", "TaskCost"]

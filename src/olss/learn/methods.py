@@ -28,8 +28,16 @@ from olss.learn.heads import HEADS
 from olss.learn.learner import Learner, Parts
 from olss.learn.losses import LOSSES, IcarlLoss
 from olss.learn.nets import describe_net
-from olss.learn.projections import AGem, Gem, Projection
-from olss.learn.regularizers import Distillation, Ewc, OnlineEwc, Regularizer, Si
+from olss.learn.regularizers import (
+    AGem,
+    Distillation,
+    Ewc,
+    Gem,
+    OnlineEwc,
+    Projection,
+    Regularizer,
+    Si,
+)
 from olss.learn.training import Augmentation, Training
 from olss.streams.stream import hash_arrays
 from olss.util.checks import suggest

@@ -15,8 +15,7 @@ from olss.errors import DataError, InputError
 from olss.memory.config import Config
 from olss.memory.rows import EXTRA, FILE_NAMES, REPLICATE, RESERVED, Array, RowStore, take
 from olss.tables.class_labels import check_no_missing, is_class_target, target_numbers
-from olss.tables.frame_kind import FrameKind
-from olss.tables.frames import from_arrow, is_table, to_arrow
+from olss.tables.frames import FrameKind, from_arrow, is_table, to_arrow
 from olss.tables.schema import as_numbers, conform, numpy_array, unify_schemas
 from olss.util import checks
 from olss.util import sparse as sp

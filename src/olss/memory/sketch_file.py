@@ -42,13 +42,15 @@ from olss.util.files import (
     ChecksumWriter,
     file_lock,
     has_checksum,
+    is_address,
     is_file,
+    local_copy,
     lock_holder,
     open_atomic,
+    put,
     resolve_output,
     verify_file,
 )
-from olss.util.object_storage import is_address, local_copy, put
 from olss.util.serialize import DECODE_ERRORS, damaged, from_json, to_json
 
 FORMAT = 5

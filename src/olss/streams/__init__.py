@@ -16,10 +16,8 @@ from olss.streams.corruptions import (
     returning,
     unequal,
 )
-from olss.streams.datasets import Dataset, load_dataset
-from olss.streams.downloads import fetch, list_datasets
-from olss.streams.own_data import from_arrays
-from olss.streams.own_files import from_files
+from olss.streams.datasets import Dataset, fetch, list_datasets, load_dataset
+from olss.streams.own_data import from_arrays, from_files
 from olss.streams.stream import Stream, Task
 from olss.util.checks import suggest
 

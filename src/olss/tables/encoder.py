@@ -29,9 +29,22 @@ from numpy.typing import NDArray
 
 from olss.core.gram import COLUMN_LIMIT
 from olss.errors import DataError, InputError
-from olss.tables.columns import MAX_WIDTH, Column, Date, Floats, Number, Passthrough, Vector, decode
+from olss.tables.columns import (
+    MAX_ONE_HOT,
+    MAX_WIDTH,
+    Column,
+    Date,
+    Floats,
+    Hashed,
+    Number,
+    OneHot,
+    Passthrough,
+    Text,
+    Vector,
+    decode,
+    fit_category,
+)
 from olss.tables.schema import value_type
-from olss.tables.text_columns import MAX_ONE_HOT, Hashed, OneHot, Text, fit_category
 from olss.util import checks
 
 LARGEST = 1e100  # beyond it, squares of values in units of a small scale may overflow

@@ -1,7 +1,7 @@
 """Arrow types and schemas: the plain form in which tables are kept, and columns matched by name.
 
 Some Arrow types, such as views of strings, cannot be concatenated or written to Parquet. Tables are
-kept with types that can; `olss.tables.frame_kind.FrameKind` records the original types, and rows
+kept with types that can; `olss.tables.frames.FrameKind` records the original types, and rows
 handed out have them again.
 
 The schema of the rows kept grows with new rows: integers to wider ones or to floats, dates to finer

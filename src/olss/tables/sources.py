@@ -27,8 +27,7 @@ from typing import Any
 from olss.errors import DataError, FormatError, InputError
 from olss.tables.frames import is_table, to_arrow
 from olss.tables.schema import conform, unify_schemas
-from olss.util.files import ARRAY_FILE_ERRORS
-from olss.util.object_storage import file_system
+from olss.util.files import ARRAY_FILE_ERRORS, file_system
 
 FORMATS = {
     ".parquet": "parquet",

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from olss.lab.report.collect import collect
-from olss.lab.report.images import EXAMPLES, GAP, TASKS, draw_images
+from olss.lab.report.page import EXAMPLES, GAP, TASKS, draw_images
 from olss.streams import load_dataset, permuted, rotated
 from tests.lab.report.made import made
 
