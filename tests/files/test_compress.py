@@ -16,9 +16,11 @@ from olss import leverage_scores
 from olss.core.sampling import inclusion_probabilities
 from olss.errors import DataError, FormatError, InputError
 from olss.files import compress, inspect
+from olss.files.chunks import partition_pieces
 from olss.files.page import write_page
 from olss.memory.policies import POLICIES
 from olss.sketch import Sketch
+from olss.tables.readers import RowGroup
 from tests.repeated import repeated
 
 
@@ -524,3 +526,14 @@ def test_new_columns_are_refused_kept_or_ignored(runs, tmp_path):
     kept = run(new_columns="keep")
     assert list(kept) == ["x", "new"]
     assert kept["new"].isna().sum() == 300
+
+
+@pytest.mark.parametrize(("pieces", "size"), [(16, 62_500_000), (17, 20_000_000), (3, 1_000_000)])
+def test_threads_get_about_the_same_share_of_the_input(pieces, size):
+    groups = [RowGroup(None, k, k, 0, 1, size) for k in range(pieces)]
+    partitions = partition_pieces(groups)
+    assert [piece for part in partitions for piece in part.pieces] == groups
+    assert [part.number for part in partitions] == list(range(len(partitions)))
+    lengths = [len(part.pieces) for part in partitions]
+    assert max(lengths) - min(lengths) <= 1
+    assert len(partitions) == max(1, min(8, round(pieces * size / 32_000_000)))

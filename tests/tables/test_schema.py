@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from olss.errors import DataError
-from olss.tables.schema import arrow_array, conform, numpy_array, take_rows, unify_schemas
+from olss.tables.schema import arrow_array, conform, numpy_array, unify_schemas
 
 
 def test_columns_in_another_order_are_put_right():
@@ -236,19 +236,10 @@ def test_as_numpy_it_is_what_pyarrow_makes(name: str, part: slice) -> None:
     np.testing.assert_array_equal(numpy_array(chunks), chunks.to_numpy())
 
 
-@pytest.mark.parametrize("name", COLUMNS)
-def test_rows_are_those_that_pyarrow_takes(name: str) -> None:
-    array, rows = COLUMNS[name].slice(1), np.array([8, 0, 0, 3])
-    found = take_rows(array, rows)
-    found.validate(full=True)
-    assert found.type == array.type
-    assert str(found.to_pylist()) == str(array.take(pa.array(rows)).to_pylist())
-
-
 @pytest.mark.parametrize("policy", ["reservoir", "weighted"])
 @pytest.mark.parametrize("text", [False, True])
 def test_a_sample_of_a_file_loads_no_pandas(policy: str, text: bool, tmp_path: object) -> None:
-    heavy = ("pandas", "scipy.optimize", "torch", *(() if text else ("pyarrow.compute",)))
+    heavy = ("pandas", "scipy.optimize", "torch")
     code = f"""
 import sys, numpy as np, pyarrow as pa, pyarrow.parquet as pq
 class Watch:

@@ -292,16 +292,12 @@ def partition_pieces(pieces: Sequence[RowGroup], *, single: bool = False) -> lis
     if single:
         return [Partition(0, tuple(pieces))]
     total = sum(piece.bytes for piece in pieces)
-    enough = min(max(total // PARTITIONS, SMALL_BYTES), LARGE_BYTES)
-    partitions: list[Partition] = []
-    gathered: list[RowGroup] = []
-    size = 0
+    enough = min(max(total / PARTITIONS, SMALL_BYTES), LARGE_BYTES)
+    count = max(1, round(total / enough))
+    parts: dict[int, list[RowGroup]] = {}
+    before = 0
     for piece in pieces:
-        gathered.append(piece)
-        size += piece.bytes
-        if size >= enough:
-            partitions.append(Partition(len(partitions), tuple(gathered)))
-            gathered, size = [], 0
-    if gathered:
-        partitions.append(Partition(len(partitions), tuple(gathered)))
-    return partitions
+        middle = before + piece.bytes / 2
+        parts.setdefault(int(count * middle / max(total, 1)), []).append(piece)
+        before += piece.bytes
+    return [Partition(number, tuple(part)) for number, part in enumerate(parts.values())]

@@ -14,7 +14,7 @@ from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
 from olss.core.blocks import is_arrow, is_sparse
-from olss.tables.schema import take_rows
+from olss.tables.schema import arrow_array
 from olss.util import sparse as sp
 from olss.util.threads import ordered_map
 
@@ -105,13 +105,11 @@ class RowStore:
 
     @staticmethod
     def concat(stores: Sequence[RowStore]) -> RowStore:
-        """Return the rows of several stores as one. Pairs are joined first, to copy little."""
-        line = list(stores)
-        while len(line) > 1:
-            pairs = zip(line[::2], line[1::2], strict=False)
-            joined = [a.take_concat(np.arange(len(a)), b, np.arange(len(b))) for a, b in pairs]
-            line = joined + line[len(line) - len(line) % 2 :]
-        return line[0]
+        """Return the rows of several stores as one."""
+        parts = [store for store in stores if len(store)]
+        if len(parts) < 2:
+            return (parts or stores)[0]
+        return RowStore({name: _concat([part[name] for part in parts]) for name in parts[0]})
 
     def wipe(self, rows: Indices) -> None:
         """Overwrite some rows with zeros; of an Arrow table, the whole table.
@@ -167,10 +165,7 @@ def _take_concat(columns: Sequence[Array], rows: Sequence[Indices]) -> Array:
     """Return a copy of some rows of several columns of one kind, one after the other."""
     first = columns[0]
     if is_arrow(first):
-        import pyarrow as pa
-
-        tables = [_take_table(c, at) for c, at in zip(columns, rows, strict=True)]
-        return pa.concat_tables(tables).combine_chunks()
+        return _concat([_take_table(c, at) for c, at in zip(columns, rows, strict=True)])
     if is_sparse(first):
         return sp.csr_array(sp.vstack([c[at] for c, at in zip(columns, rows, strict=True)]))
     shape = (sum(map(len, rows)), *first.shape[1:])
@@ -210,16 +205,25 @@ def _copy_rows(column: NDArray[Any], rows: Indices, into: NDArray[Any]) -> None:
         list(copy(pieces))
 
 
+def _concat(columns: Sequence[Array]) -> Array:
+    """Return a copy of columns of one kind, one after the other."""
+    first = columns[0]
+    if is_arrow(first):
+        import pyarrow as pa
+
+        return pa.concat_tables(columns).combine_chunks()
+    if is_torch_array(first):
+        import torch
+
+        return torch.cat(list(columns))
+    return sp.csr_array(sp.vstack(columns)) if is_sparse(first) else np.concatenate(columns)
+
+
 def _take_table(table: Any, rows: Indices) -> Any:
     """Return a copy of some rows of a table; a column in several chunks is made one first."""
-    import pyarrow as pa
-
     if not table.num_columns:
         return table.slice(0, 0) if not len(rows) else table
-    columns = [c.combine_chunks() if c.num_chunks != 1 else c.chunk(0) for c in table.columns]
-    return pa.Table.from_arrays(
-        [take_rows(column, rows) for column in columns], schema=table.schema
-    )
+    return table.combine_chunks().take(arrow_array(rows))
 
 
 def _torch_indices(indices: Indices, like: Any) -> Any:

@@ -267,13 +267,6 @@ def dictionary_codes(array: Any) -> NDArray[np.int64]:
     return (np.nan_to_num(codes, nan=-1) if array.indices.null_count else codes).astype(np.int64)
 
 
-def take_rows(array: Any, rows: NDArray[np.int64]) -> Any:
-    """Take rows of an Arrow array; for numbers NumPy does it in half the time of `take`."""
-    if is_number(array.type) and not array.null_count:
-        return arrow_array(numpy_array(array)[rows])
-    return array.take(arrow_array(rows))
-
-
 def is_number(kind: Any) -> bool:
     """Whether an Arrow type is of integers or floats."""
     import pyarrow.types as kinds
