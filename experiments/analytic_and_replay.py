@@ -1,4 +1,4 @@
-"""Is a combination of frozen features and replay better than either, at equal bytes?
+"""Multiply the answers of frozen features and of replay, to see whether it pays at equal bytes.
 
 Both learn nine tenths of the training rows of incremental CIFAR-100, 20 x 5 classes. Their
 probabilities are multiplied, those of replay to a power that is the best of a few on the other

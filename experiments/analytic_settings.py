@@ -23,7 +23,7 @@ from torch import Tensor
 
 from olss.core.linear_fit import choose_ridge, fit_discriminant, solve_ridge
 from olss.core.moments import Moments, one_hot
-from olss.learn.features import make_features
+from olss.learn.features import Patches
 from olss.streams import incremental, load_dataset
 
 CLASSES, BLOCK = 100, 2_500
@@ -44,7 +44,7 @@ def main() -> None:
         order = np.random.default_rng(12345).permutation(len(y))
         train, X_held, y_held = order[5_000:], X[order[:5_000]], y[order[:5_000]]
     settings = {name: getattr(args, name) for name in SETTINGS}
-    features = make_features("patches", tuple(X.shape[1:]), settings)
+    features = Patches(**settings)
     features.fit(_first_images(args), args.seed)
 
     moments = None
@@ -114,7 +114,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--centres", type=int, default=200)
     parser.add_argument("--cells", type=int, default=2)
-    parser.add_argument("--patch", type=int, nargs="+", default=[6])
+    parser.add_argument("--patch", type=int, default=6)
     parser.add_argument("--threshold", type=float, default=0.25)
     parser.add_argument("--power", type=float, default=2 / 3)
     parser.add_argument("--precision", default="bfloat16")

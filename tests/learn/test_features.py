@@ -6,7 +6,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from olss.errors import DataError, InputError
-from olss.learn.features import Given, Patches, Random, Stack, make_features
+from olss.learn.features import Given, Patches, Random, make_features
 
 
 def images(n=30, shape=(3, 16, 16), seed=0):
@@ -120,21 +120,6 @@ def test_given_images_make_the_dictionary():
     assert a.state["filters"].equal(b.state["filters"])
 
 
-def test_dictionaries_of_several_sizes_share_the_centres():
-    X = images()
-    map_ = make_features("patches", (3, 16, 16), {"centres": 9, "patch": [3, 4]})
-    assert isinstance(map_, Stack)
-    map_.fit(X, 0)
-    found = map_(X)
-    assert found.shape == (30, 2 * 9 * 4)
-    single = Patches(centres=4, patch=3)
-    single.fit(X, 0)
-    assert found[:, : 2 * 4 * 4].equal(single(X))
-    again = make_features("patches", (3, 16, 16), {"centres": 9, "patch": [3, 4]})
-    again.state = map_.state
-    assert again(X).equal(found)
-
-
 def test_a_seed_and_a_state_make_the_same_map():
     X = images()
     for kind in (Patches(centres=9), Random(12), Random(12, "cosine")):
@@ -194,6 +179,7 @@ def test_auto_goes_by_the_shape():
         (lambda: make_features(3, (8, 8), {}), "features"),
         (lambda: make_features("random", (8,), {"centres": 3}), "centres"),
         (lambda: make_features("patches", (8, 8), {"centers": 3}), "centres"),
+        (lambda: make_features(torch.nn.Flatten(), (8, 8), {"centres": 3}), "centres"),
         (lambda: Patches(centres=0), "centres"),
         (lambda: Patches(precision="half"), "precision"),
         (lambda: Random(kind="tanh"), "kind"),

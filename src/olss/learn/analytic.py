@@ -9,7 +9,6 @@ here with features that need no pretrained net.
 from __future__ import annotations
 
 import hashlib
-import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,15 +24,8 @@ from olss.core.linear_fit import choose_ridge, fit_discriminant, solve_ridge
 from olss.core.moments import Moments, fade, one_hot, place_classes
 from olss.errors import DataError, InputError
 from olss.learn.buffers import Buffer
-from olss.learn.checkpoint import check_replaceable, read_state, save_whole, write_state
-from olss.learn.features import (
-    FeatureMap,
-    Given,
-    Patches,
-    Random,
-    check_settings,
-    make_features,
-)
+from olss.learn.checkpoint import read_state, save_learner, write_state
+from olss.learn.features import FeatureMap, Given, make_features
 from olss.learn.learner import Learner, TaskCost
 from olss.learn.model import (
     COMPETING,
@@ -46,7 +38,7 @@ from olss.learn.model import (
 from olss.learn.training import Seeds, check_images
 from olss.util import checks
 
-__all__ = ["AnalyticLearner", "AnyLearner", "map_settings"]
+__all__ = ["AnalyticLearner", "AnyLearner"]
 
 Floats = NDArray[np.float64]
 
@@ -55,11 +47,6 @@ SCORED_BYTES = 500_000_000  # of features of rows scored before, which later tas
 LEAST_RIDGE = 1e-6  # of the mean square: single precision knows no less
 CLASSIFIERS = ("discriminant", "ridge")
 LOSSES = ("cross-entropy", "l2")
-
-
-def map_settings() -> dict[str, Any]:
-    """Return the settings of the feature maps there are, with their defaults."""
-    return _settings(Patches) | _settings(Random)
 
 
 class AnalyticLearner:
@@ -88,8 +75,8 @@ class AnalyticLearner:
     threads : int, optional
         As in `Training`.
     **settings
-        Of the feature map: `centres`, `cells`, `patch` (a size, or several), `threshold`,
-        `images`; `width`, `kind`.
+        Of the feature map: `centres`, `cells`, `patch`, `threshold`, `power`, `images`; `width`,
+        `kind`.
 
     Attributes
     ----------
@@ -138,8 +125,6 @@ class AnalyticLearner:
         self.precision = checks.choice("precision", precision, ("float32", "bfloat16"))
         self.threads = None if threads is None else checks.integer("threads", threads)
         self.settings = settings
-        if features == "auto":
-            check_settings("auto", settings, map_settings())
         for shape in ((32, 32), (4,)) if features == "auto" else ((32, 32),):
             self._make_map(shape)  # says what is wrong with the settings
         self.name, self.config = name, config or {}
@@ -452,21 +437,14 @@ class AnalyticLearner:
         return torch.from_numpy(codes)
 
     def _make_map(self, shape: tuple[int, ...]) -> FeatureMap:
-        settings = dict(self.settings)
-        if self.features == "auto":  # those of the map that is chosen
-            chosen = type(make_features("auto", shape, {}))
-            settings = {k: v for k, v in settings.items() if k in _settings(chosen)}
-        if self.features == "patches" or (self.features == "auto" and chosen is Patches):
-            settings["precision"] = self.precision
-        return make_features(self.features, shape, settings)
+        return make_features(self.features, shape, self.settings, self.precision)
 
     # ------------------------------------------------------------------ on disk
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to go on later into a directory, whole or not at all."""
         self._started()
-        check_replaceable(Path(path))
-        save_whole(Path(path), self._write)
+        save_learner(path, self._write)
 
     def _write(self, folder: Path) -> None:
         moments = self._started()
@@ -494,11 +472,7 @@ class AnalyticLearner:
             If a file is missing or is not as it was written.
         """
         folder = Path(path)
-        state, tensors = read_state(folder, device)
-        if state["config"] != self.config:
-            raise InputError(
-                f"{folder} holds another learner: {state['config']}, this one is {self.config}."
-            )
+        state, tensors = read_state(folder, self.config, device)
         self.start(state["classes"], state["seed"], device)
         self.tasks, self.shape, self.scale = state["tasks"], tuple(state["shape"]), state["scale"]
         self._flat_targets = state["flat_targets"]
@@ -515,8 +489,3 @@ AnyLearner = Learner | AnalyticLearner
 
 def _weights(weight: Any, rows: int) -> Floats:
     return np.ones(rows) if weight is None else np.asarray(weight, np.float64)
-
-
-def _settings(part: type) -> dict[str, Any]:
-    parameters = inspect.signature(part).parameters.values()
-    return {p.name: p.default for p in parameters if p.name not in ("precision", "function")}

@@ -53,6 +53,12 @@ def save_whole(folder: Path, write: Callable[[Path], None]) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def save_learner(path: str | os.PathLike[str], write: Callable[[Path], None]) -> None:
+    """Have `write` fill a folder, whole or not at all; one with foreign files is refused."""
+    check_replaceable(Path(path))
+    save_whole(Path(path), write)
+
+
 def verify(folder: Path) -> None:
     """Raise `DamagedCheckpointError` unless the folder holds the files it was saved with."""
     try:
@@ -85,8 +91,10 @@ def write_state(folder: Path, state: dict[str, Any], tensors: dict[str, Tensor])
     write_json(folder / "state.json", {"format": FORMAT, "version": VERSION, **state})
 
 
-def read_state(folder: Path, device: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return what `write_state` wrote, once the folder has been verified."""
+def read_state(
+    folder: Path, config: dict[str, Any], device: str
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return what `write_state` wrote of a learner with this configuration, once verified."""
     if not (folder / CHECKSUMS).exists() and not (folder / "state.json").exists():
         raise FormatError(f"{folder} does not hold a learner: state.json is missing.")
     verify(folder)
@@ -99,5 +107,9 @@ def read_state(folder: Path, device: str) -> tuple[dict[str, Any], dict[str, Ten
     if known != (FORMAT, VERSION):
         raise FormatError(
             f"{folder} was written by another version of olss. Start again without it."
+        )
+    if state["config"] != config:
+        raise InputError(
+            f"{folder} holds a different learner: {state['config']}, this one is {config}."
         )
     return state, tensors

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,9 @@ from torch import Tensor, nn
 
 from olss.core.kernels import RandomFeatures
 from olss.errors import DataError, InputError
-from olss.learn.model import strip_prefix
 from olss.util import checks
 
-__all__ = ["FeatureMap", "Given", "Patches", "Random", "Stack", "make_features"]
+__all__ = ["FeatureMap", "Given", "Patches", "Random", "make_features", "map_settings"]
 
 SMALL_IMAGE = 6  # pixels below which rows are no images
 BUFFER_BYTES = 4_000_000  # responses worked on at a time: they stay in the processor's cache
@@ -176,37 +175,6 @@ class Patches(FeatureMap):
         self.size, self.softening = int(values["settings"][0]), float(values["settings"][1])
 
 
-class Stack(FeatureMap):
-    """Several maps side by side, such as dictionaries of patches of several sizes.
-
-    Parameters
-    ----------
-    maps : sequence of FeatureMap
-    """
-
-    def __init__(self, maps: Sequence[FeatureMap]) -> None:
-        self.maps = list(maps)
-
-    def fit(self, X: Tensor, seed: int) -> None:
-        """Fit every map."""
-        for map_ in self.maps:
-            map_.fit(X, seed)
-
-    def __call__(self, X: Tensor) -> Tensor:
-        """Return the features of all maps."""
-        return torch.cat([map_(X) for map_ in self.maps], 1)
-
-    @property
-    def state(self) -> dict[str, Tensor]:
-        """The states of all maps."""
-        return {f"{i}.{k}": v for i, map_ in enumerate(self.maps) for k, v in map_.state.items()}
-
-    @state.setter
-    def state(self, values: Mapping[str, Tensor]) -> None:
-        for i, map_ in enumerate(self.maps):
-            map_.state = strip_prefix(f"{i}.", dict(values))
-
-
 class Random(FeatureMap):
     """Random features of vectors, each column scaled by its spread in the first rows.
 
@@ -290,7 +258,19 @@ class Given(FeatureMap):
         pass
 
 
-def make_features(features: Any, shape: tuple[int, ...], settings: Mapping[str, Any]) -> FeatureMap:
+KINDS: dict[str, type[FeatureMap]] = {"patches": Patches, "random": Random}
+
+
+def map_settings(features: str = "auto") -> dict[str, Any]:
+    """Return the settings of a kind of map, by default of all kinds, with their defaults."""
+    kinds = KINDS.values() if features == "auto" else [KINDS[features]]
+    parameters = [p for kind in kinds for p in inspect.signature(kind).parameters.values()]
+    return {p.name: p.default for p in parameters if p.name != "precision"}
+
+
+def make_features(
+    features: Any, shape: tuple[int, ...], settings: Mapping[str, Any], precision: str = "float32"
+) -> FeatureMap:
     """Make a feature map for rows of a shape.
 
     Parameters
@@ -301,39 +281,37 @@ def make_features(features: Any, shape: tuple[int, ...], settings: Mapping[str, 
     shape : tuple of int
         Of a row.
     settings : mapping
-        Of the map's constructor; what it does not take is refused. A list of sizes as `patch`
-        makes a dictionary of each, which share the `centres`.
+        Of the map's constructor; with "auto" of either.
+    precision : str
+        Of the responses of patches.
     """
     if features in ("auto", "patches"):
         _check_channels_first(shape)
     if features == "auto":
+        _check_settings("auto", settings, map_settings())
         image = len(shape) in (2, 3) and min(shape[-2:]) >= SMALL_IMAGE
         features = "patches" if image else "random"
-    if features == "raw":
-        return Given(_flatten)
-    if isinstance(features, str):
-        kinds: dict[str, type[FeatureMap]] = {"patches": Patches, "random": Random}
-        if features not in kinds:
-            raise InputError(
-                "features must be 'auto', 'patches', 'random', 'raw', a function or net, or its "
-                f"name as 'module:Name'; found {features!r}."
-            )
-        check_settings(features, settings, inspect.signature(kinds[features]).parameters)
-        sizes = settings.get("patch")
-        if features == "patches" and isinstance(sizes, Sequence) and len(sizes):
-            return Stack(_of_sizes(sizes, dict(settings)))
-        return kinds[features](**settings)
-    if isinstance(features, FeatureMap):
-        return features
-    if not callable(features):
-        raise InputError(f"features must be a name or a function, found {features!r}.")
-    return Given(features)
+        settings = {k: v for k, v in settings.items() if k in map_settings(features)}
+    if features == "raw" or callable(features):
+        _check_settings(features, settings, ())
+        if isinstance(features, FeatureMap):
+            return features
+        return Given(_flatten if features == "raw" else features)
+    if not isinstance(features, str) or features not in KINDS:
+        raise InputError(
+            "features must be 'auto', 'patches', 'random', 'raw', a function or net, or its "
+            f"name as 'module:Name'; found {features!r}."
+        )
+    _check_settings(features, settings, map_settings(features))
+    if features == "patches":
+        settings = {**settings, "precision": precision}
+    return KINDS[features](**settings)
 
 
-def check_settings(features: str, settings: Iterable[str], known: Iterable[str]) -> None:
+def _check_settings(features: Any, settings: Iterable[str], known: Iterable[str]) -> None:
     """Raise if there is a setting that a map does not have."""
     for name in set(settings).difference(known):
-        more = checks.suggest(name, known)
+        more = checks.suggest(name, known) if known else "It has none."
         raise InputError(f"features={features!r} has no setting {name!r}. {more}")
 
 
@@ -347,17 +325,6 @@ def _check_channels_first(shape: tuple[int, ...]) -> None:
 
 def _flatten(X: Tensor) -> Tensor:
     return X.flatten(1)
-
-
-def _of_sizes(sizes: Sequence[int], settings: dict[str, Any]) -> list[Patches]:
-    """Return dictionaries of patches of several sizes that share the number of centres."""
-    whole = Patches(**settings | {"patch": sizes[0]})  # checks the settings
-    shares = [whole.centres * (i + 1) // len(sizes) for i in range(len(sizes))]
-    counts = np.diff([0, *shares]).tolist()
-    return [
-        Patches(**settings | {"patch": size, "centres": count})
-        for size, count in zip(sizes, counts, strict=True)
-    ]
 
 
 def _images(X: Tensor) -> Tensor:

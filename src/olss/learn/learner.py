@@ -20,7 +20,7 @@ from torch import Tensor
 
 from olss.errors import DataError, DivergedError, InputError
 from olss.learn.buffers import Buffer, ReplayStrategy, TrainingSet
-from olss.learn.checkpoint import check_replaceable, read_state, save_whole, write_state
+from olss.learn.checkpoint import read_state, save_learner, write_state
 from olss.learn.heads import Head
 from olss.learn.losses import Loss
 from olss.learn.model import Labels, Model, check_rows, labels_of, score_answers, strip_prefix
@@ -382,8 +382,7 @@ class Learner:
         """
         if not self._started or self.model.shape is None:
             raise InputError("The learner has learned nothing yet: there is nothing to save.")
-        check_replaceable(Path(path))
-        save_whole(Path(path), self._write)
+        save_learner(path, self._write)
 
     def _write(self, folder: Path) -> None:
         model = self.model
@@ -415,11 +414,7 @@ class Learner:
             If a file is missing or has changed since it was written.
         """
         folder = Path(path)
-        state, tensors = read_state(folder, device)
-        if state["config"] != self.config:
-            raise InputError(
-                f"{folder} holds a different learner: {state['config']}, this one is {self.config}."
-            )
+        state, tensors = read_state(folder, self.config, device)
         self.start(state["classes"], state["seed"], device)
         model = self.model
         model.labels = Labels(state["classes"])

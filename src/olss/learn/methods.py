@@ -15,7 +15,7 @@ import numpy as np
 from torch.nn import Module
 
 from olss.errors import InputError
-from olss.learn.analytic import AnalyticLearner, AnyLearner, map_settings
+from olss.learn.analytic import AnalyticLearner, AnyLearner
 from olss.learn.buffers import (
     Buffer,
     FullBuffer,
@@ -24,6 +24,7 @@ from olss.learn.buffers import (
     ReplayStrategy,
     RingBuffer,
 )
+from olss.learn.features import map_settings
 from olss.learn.heads import HEADS
 from olss.learn.learner import Learner, Parts
 from olss.learn.losses import LOSSES, IcarlLoss
