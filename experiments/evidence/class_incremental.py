@@ -23,6 +23,7 @@ ROWS = 2_500
 PASSES = 10_000  # of a task, for all methods; some were run with more besides
 SHOWN = {  # method: words, colour
     "olss-replay": ("OLSS replay, recommended", "#009E73"),
+    "olss-replay-transported": ("OLSS replay, transported moments", "#8BC34A"),
     "er": ("ER", "#8B4513"),
     "er-averaged": ("ER, mean weights", "#C49A6C"),
     "er-ace": ("ER-ACE", "#E69F00"),
@@ -86,6 +87,7 @@ def make() -> None:
         pages.fill("analytic", _frozen_table(frozen, found))
         pages.fill("analytic-splits", _splits_table())
         pages.fill("analytic-mnist", _mnist_table())
+        pages.fill("analytic-product", _product_table())
         pages.fill("analytic-line", _frozen_line(frozen, found))
         pages.draw("analytic", "analytic", lambda: _costs(frozen, found))
 
@@ -93,12 +95,15 @@ def make() -> None:
 def records() -> Found:
     """Read the records by method, rows remembered and row passes, then by seed.
 
-    A learner is called METHOD, METHOD-rows-N or METHOD-passes-N in the experiment.
+    A learner is called METHOD, METHOD-rows-N or METHOD-passes-N in the experiment, and
+    -transported after these is a method of its own.
     """
     found: Found = {}
     for path in sorted(FOLDER.glob("*/seed-*/record.json")):
         record = Record.load(path.parent)
-        method, _, rows = path.parts[-3].partition("-passes-")[0].partition("-rows-")
+        label = path.parts[-3].removesuffix("-transported")
+        method, _, rows = label.partition("-passes-")[0].partition("-rows-")
+        method += path.parts[-3].removeprefix(label)
         size = int(rows) if rows else ROWS
         held = min(size, int(record.stored_examples[-1]))
         line = Line(method, held, int(record.row_passes.max()))
@@ -197,7 +202,7 @@ def _line(found: Found) -> str:
 def _sizes(found: Found) -> str:
     sizes = sorted({line.rows for line in found if line.rows})
     lines = []
-    for method in ("olss-replay", "er", "icarl"):
+    for method in ("olss-replay", "olss-replay-transported", "er", "icarl"):
         of = {line.rows: line for line in found if line.method == method and line.passes <= PASSES}
         cells = [plain(interval(_finals(found, of.get(size)))) for size in sizes]
         lines.append([SHOWN[method][0], *cells])
@@ -273,7 +278,7 @@ def _frozen_table(frozen: dict[str, dict[int, Record]], found: Found) -> str:
     """Return what is stored, accuracy and time of frozen features, beside the best with a net."""
     columns = ["", "kept between tasks", "seeds", "average", "task 1", "newest task", "learning"]
     lines = {_frozen_words(label, by_seed): by_seed for label, by_seed in frozen.items()}
-    for method in ("olss-replay", "er"):
+    for method in ("olss-replay", "olss-replay-transported", "er"):
         for line in (line for line in found if line.method == method and line.passes <= PASSES):
             words = f"*{SHOWN[method][0]}, {line.rows:,} rows and the net*"
             lines[words] = found[line]
@@ -327,6 +332,29 @@ def _mnist_table() -> str:
     return table(["", "kept, besides the net", "seeds", "rotated", "permuted"], lines)
 
 
+def _product_table() -> str:
+    """Return frozen features, replay and the product of both by what they keep."""
+    path = ANALYTIC / "with-replay.csv"
+    if not path.exists():
+        return ""
+    with path.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    lines = {}
+    for row in rows:
+        frozen = f"`analytic`, {int(row['centres']):,} centres"
+        replay = f"OLSS replay, {int(row['rows']):,} rows and the net"
+        sizes = int(row["analytic_bytes"]), int(row["replay_bytes"])
+        product = f"the product of {frozen} and {replay}, to the power {float(row['power']):g}"
+        lines[frozen] = sizes[0], row["analytic"]
+        lines[replay] = sizes[1], row["replay"]
+        lines[product] = sum(sizes), row["product"]
+    shown = [
+        [words, f"{size / 1e6:.1f} MB", f"{float(score):.1f}"]
+        for words, (size, score) in sorted(lines.items(), key=lambda item: item[1][0])
+    ]
+    return table(["", "kept between tasks", "average"], shown)
+
+
 def _frozen_line(frozen: dict[str, dict[int, Record]], found: Found) -> str:
     """Return what frozen features reach, by what they keep, in a sentence."""
 
@@ -368,10 +396,12 @@ def _costs(frozen: dict[str, dict[int, Record]], found: Found) -> Figure:
             else:
                 x = [float(np.mean([seconds(r) for r in runs.values()])) / 60 for runs in several]
             order = np.argsort(x)
+            # Replay takes as long whatever it keeps: a line would only go up and down.
+            joined = axis is left or several is mirrored
             axis.errorbar(
                 np.array(x)[order], np.array([e.mean for e in ends])[order],
                 np.array(pages.bars(ends))[order], color=colour, marker="o", markersize=4,
-                capsize=2, linewidth=1.2, label=text,
+                capsize=2, linewidth=1.2 if joined else 0, elinewidth=1.2, label=text,
             )  # fmt: skip
         for record in _joint():
             score = 100 * float(record.average_accuracy[-1])

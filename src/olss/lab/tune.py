@@ -329,11 +329,11 @@ def _record_outcome(search: SettingsSearch, trial: _Trial, event: Event, folder:
 
 
 def _describe_outcome(search: SettingsSearch, trial: _Trial, event: Event) -> str:
-    values = ", ".join(f"{key}={value}" for key, value in trial.params.items())
+    values = "".join(f", {key}={value}" for key, value in trial.params.items())
     said = {"failed": f"failed: {event.text}", "stopped": "stopped early"}.get(event.kind)
     if said is None and event.record is not None:
         said = format_seeds(trial.scores, event.record.metric)
-    return f"{search.learner.name}, {values}: {said}"
+    return f"{search.learner.name}{values}: {said}"
 
 
 def _save(searches: list[SettingsSearch], folder: Path) -> dict[str, Any]:

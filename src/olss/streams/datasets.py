@@ -84,7 +84,7 @@ def _name_idx_files(sums: str, ending: str = "") -> dict[str, str]:
 
 
 DATASETS: dict[str, DatasetEntry] = {
-    "digits": DatasetEntry(what="1,797 handwritten digits of 8 x 8, inside scikit-learn"),
+    "digits": DatasetEntry(what="1,797 handwritten digits of 8 x 8"),
     "mnist": DatasetEntry(
         what="70,000 handwritten digits of 28 x 28 (LeCun, Cortes, Burges)",
         files=_name_idx_files(
