@@ -23,7 +23,7 @@ ROWS = 2_500
 PASSES = 10_000  # of a task, for all methods; some were run with more besides
 SHOWN = {  # method: words, colour
     "olss-replay": ("OLSS replay, recommended", "#009E73"),
-    "olss-replay-transported": ("OLSS replay, transported moments", "#8BC34A"),
+    "olss-replay-transported": ("OLSS replay, transported", "#8BC34A"),
     "er": ("ER", "#8B4513"),
     "er-averaged": ("ER, mean weights", "#C49A6C"),
     "er-ace": ("ER-ACE", "#E69F00"),
@@ -301,7 +301,7 @@ def _frozen_table(frozen: dict[str, dict[int, Record]], found: Found) -> str:
 def _splits_table() -> str:
     """Return the averages of frozen features by how the classes are split into tasks."""
     splits = {words: _frozen(name) for name, words in SPLITS.items()}
-    labels = [label for label in splits["20 x 5"] if any(label in f for f in splits.values())]
+    labels = [label for label in splits["20 x 5"] if sum(label in f for f in splits.values()) > 1]
     lines = []
     for label in labels:
         cells = [
@@ -359,18 +359,19 @@ def _frozen_line(frozen: dict[str, dict[int, Record]], found: Found) -> str:
     """Return what frozen features reach, by what they keep, in a sentence."""
 
     def words(runs: dict[int, Record]) -> str:
-        count = "one seed" if len(runs) == 1 else f"{len(runs)} seeds"
-        return f"{_average(runs)} with {_bytes(runs) / 1e6:.1f} MB ({count})"
+        return f"{_average(runs)} with {_bytes(runs) / 1e6:.1f} MB"
 
     curve = [runs for label, runs in frozen.items() if not label.endswith("ridge")]
     replay = next((of for line, of in found.items() if line == ("olss-replay", ROWS, PASSES)), None)
+    counts = sorted({len(runs) for runs in curve})
+    seeds = f"{' to '.join(map(str, counts))} seeds each"
     beside = ""
     if replay:
         kept = f"{_bytes(replay) / 1e6:.1f} MB, its net included"
         beside = f"; replay of {ROWS:,} images, {_average(replay)} with {kept}"
     return (
         "Without storing an image, by frozen features and the moments of everything seen "
-        f'(`recipe("analytic")`): **{", ".join(map(words, curve))}**{beside}.\n'
+        f'(`recipe("analytic")`): **{", ".join(map(words, curve))}** ({seeds}){beside}.\n'
     )
 
 
@@ -417,5 +418,5 @@ def _costs(frozen: dict[str, dict[int, Record]], found: Found) -> Figure:
     for axis in (left, right):
         axis.minorticks_off()
     left.set_ylabel("accuracy over 100 classes at the end, %", fontsize=8)
-    legend(figure, ncols=4)
+    legend(figure, ncols=5)
     return figure
