@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .environments import PEERS, python_of
+from .environments import python_of, version_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "results" / "drift"
@@ -189,11 +189,11 @@ def main() -> None:
                 done = subprocess.run(job, cwd=ROOT, capture_output=True, text=True, timeout=3_600)
             if done is None or done.returncode:
                 why = reason or (done.stderr.strip().splitlines() if done else [""])[-1]
-                lines.append([stream, name, PEERS[peer].version, "none", 0, 0, why])
+                lines.append([stream, name, version_of(peer), "none", 0, 0, why])
                 print(name, stream, why, flush=True)
                 continue
             for what, (batches, alarms) in json.loads(done.stdout.splitlines()[-1]).items():
-                lines.append([stream, name, PEERS[peer].version, what, batches, alarms, ""])
+                lines.append([stream, name, version_of(peer), what, batches, alarms, ""])
             print(name, stream, done.stdout.splitlines()[-1], flush=True)
             RESULTS.mkdir(parents=True, exist_ok=True)
             with path.open("w", encoding="utf-8", newline="") as file:

@@ -267,6 +267,28 @@ def test_two_passes_see_one_snapshot(server, tmp_path):
     assert summary.seen == ROWS
 
 
+def test_a_server_side_cursor_is_read_as_it_comes(server, tmp_path):
+    psycopg = pytest.importorskip("psycopg")
+    fill_postgresql(server, rows())
+    sizes = []
+    with psycopg.connect(server) as connection, connection.cursor(name="olss") as cursor:
+        cursor.execute("select * from orders order by id")
+        names = [column.name for column in cursor.description]
+
+        def tables():
+            while some := cursor.fetchmany(1_000):
+                sizes.append(len(some))
+                yield pa.table(dict(zip(names, zip(*some, strict=True), strict=True)))
+
+        compress(tables(), into=tmp_path / "s.parquet", size=200, target="label", passes=1, seed=0)
+    assert sizes == [1_000] * 3  # each row came once
+    sketch = Sketch.load(tmp_path / "s.parquet", frame="arrow")
+    assert sketch.seen == ROWS
+    np.testing.assert_array_equal(sketch.X["id"], sketch.index)
+    x = np.array([row[1] for row in rows()])
+    np.testing.assert_array_equal(sketch.X["x"], x[sketch.index])
+
+
 def test_what_is_no_database_is_told(tmp_path):
     out = tmp_path / "out.parquet"
     for inputs, query, words in (
