@@ -81,6 +81,8 @@ class ChunkContext:
         With `one_pass`, the moments of what was seen before this run.
     scorer : SeenScorer or None
         Leverage scores in everything, after a first pass.
+    threshold : float or None
+        A bound below the threshold of the draw, by which rows are sampled from the start.
     """
 
     schema: Any
@@ -98,6 +100,7 @@ class ChunkContext:
     one_pass: bool = False
     known: MomentBuckets | None = None
     scorer: SeenScorer | None = None
+    threshold: float | None = None
 
     @property
     def uses_matrices(self) -> bool:

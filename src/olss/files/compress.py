@@ -303,6 +303,10 @@ def sample_inputs(
         if two_passes:
             stats = runner.reduce(accumulate_partition, merge_stats, context, partitions)
         job, context = _use_stats(job, context, found, stats)
+        if two_passes or _is_counted(context, found):
+            context = replace(
+                context, threshold=_least_threshold(context, sum(stats.rows.values()))
+            )
         sample = runner.reduce(sample_partition, merge_samples, context, partitions)
         if two_passes and sum(stats.rows.values()) != sum(sample.rows.values()):
             raise DataError(INPUTS_CHANGED)
@@ -459,10 +463,27 @@ def _fit_encoder(job: Job, found: Inputs) -> tuple[Job, ChunkContext, list[Parti
 def _needs_first_pass(context: ChunkContext, found: Inputs) -> bool:
     """Return whether rows must be read once before they can be sampled."""
     config = context.config
-    uncounted = any(piece.rows is None for piece in found.pieces)
-    drops = context.target is not None and config.missing_target == "drop"
-    ages_unknown = config.forgets and (config.time is not None or uncounted or drops)
-    return context.needs_moments or ages_unknown or config.strata is not None
+    uncounted = config.time is not None or not _is_counted(context, found)
+    return context.needs_moments or (config.forgets and uncounted) or config.strata is not None
+
+
+def _is_counted(context: ChunkContext, found: Inputs) -> bool:
+    """Return whether it is known before reading how many rows there are."""
+    drops = context.target is not None and context.config.missing_target == "drop"
+    return not drops and all(piece.rows is not None for piece in found.pieces)
+
+
+def _least_threshold(context: ChunkContext, rows: int) -> float | None:
+    """Return a threshold above one that is below that of the draw, if there is one.
+
+    A draw of k rows has sum min(1, q / t) = k. Of new rows, n of weight 1, q is at least the least
+    priority p, so that t is at least n p / k. By half of that, more than k rows remain to draw.
+    """
+    config, policy = context.config, context.config.policy
+    if not isinstance(policy, ThresholdPolicy) or config.strata is not None:
+        return None
+    bound = policy.least_priority * rows / (2 * context.size)
+    return bound if bound > 1 else None
 
 
 def _score_as_read(job: Job, context: ChunkContext) -> ChunkContext:

@@ -209,7 +209,7 @@ class _ChunkSampler:
         self._context, self._rng = context, rng
         self._held = RowStore()
         self._pending: list[RowStore] = []
-        self._threshold: float | None = None
+        self._threshold = context.threshold
         self.classes: Counts | None = {} if context.has_classes else None
 
     def offer(self, chunk: Chunk) -> None:

@@ -142,6 +142,11 @@ class ThresholdPolicy(Policy):
 
     resets_priority = True
 
+    @property
+    def least_priority(self) -> float:
+        """A bound below the priority of any row; 0 if there is none."""
+        return 0.0
+
     def priorities(self, pool: Candidates, rng: np.random.Generator) -> Floats:
         """Return the priority of each row."""
         raise NotImplementedError
@@ -262,6 +267,11 @@ class Weighted(VarOptPolicy):
         checks.fraction("uniform_share", self.uniform_share)
         checks.boolean("spread", self.spread)
 
+    @property
+    def least_priority(self) -> float:
+        """A bound below the priority of any row, unless there are strata."""
+        return self.uniform_share
+
     def places(self, pool: Candidates, priority: Floats) -> NDArray[np.uint16] | None:
         """Return places on a curve through scores and principal directions, if it spreads."""
         coordinates = pool.coordinates if self.spread else None
@@ -306,6 +316,11 @@ class Reservoir(VarOptPolicy):
     def uses_features(self) -> bool:
         """Whether it looks at rows: it does not."""
         return False
+
+    @property
+    def least_priority(self) -> float:
+        """The priority of any row, unless there are strata."""
+        return 1.0
 
     def priorities(self, pool: Candidates, rng: np.random.Generator) -> Floats:
         """Return ones; with strata, a mixture of one and the rows' strata."""
