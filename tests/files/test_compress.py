@@ -537,3 +537,17 @@ def test_threads_get_about_the_same_share_of_the_input(pieces, size):
     lengths = [len(part.pieces) for part in partitions]
     assert max(lengths) - min(lengths) <= 1
     assert len(partitions) == max(1, min(8, round(pieces * size / 32_000_000)))
+
+
+@pytest.mark.parametrize("policy", ["weighted", "reservoir"])
+@pytest.mark.parametrize("heavy", [1, 30, 2_000])
+def test_a_sample_is_full_however_unequal_rows_are(policy, heavy, tmp_path, monkeypatch):
+    monkeypatch.setattr("olss.files.chunks.SMALL_BYTES", 1)
+    X = np.random.default_rng(0).standard_normal((4_000, 3)) * 1e-3
+    X[:heavy] *= 1e6
+    for part in range(4):
+        np.save(tmp_path / f"{part}.npy", X[part::4])
+    for seed in range(5):
+        settings = {"size": 40, "policy": policy, "seed": seed, "fresh": True}
+        summary = compress(tmp_path / "*.npy", into=tmp_path / "out.parquet", **settings)
+        assert summary.rows == 40

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from olss.diagnostics.estimates import TypicalError
 from olss.errors import DataError, InputError
 from olss.memory.moments import SeenMoments, Target, row_count
 from olss.util import checks
+from olss.util.threads import call_with_one_blas_thread
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator
@@ -277,7 +279,8 @@ the best fit to everything seen.
     if isinstance(known, SketchedGram):
         found = _between_bounds(known, blocks, up_to_scale)
     else:
-        found, worst = _exactly(known, blocks, up_to_scale)
+        exactly = partial(_exactly, known, blocks, up_to_scale)
+        found, worst = call_with_one_blas_thread(exactly, columns=known.columns)
         lost = known.lost + len(known.as_rows()) - int(known.exact.kept.sum())
         outside = _outside(known, blocks) if lost else np.zeros(0)
         hidden = bool(outside.any())
