@@ -371,7 +371,7 @@ def paths() -> dict[str, float]:
         settings: dict[str, Any] = {"into": into, "size": 5_000, "fresh": True}
         return best_of(
             {
-                "scores of 1,000 x 20": lambda: leverage_scores(few),
+                "100 scores of 1,000 x 20": lambda: [leverage_scores(few) for _ in range(100)],
                 "scores of 20,000 x 500": lambda: leverage_scores(wide),
                 "update, 100,000 x 20": lambda: held["narrow"].copy().update(narrow),
                 "update, 20,000 x 500": lambda: held["wide"].copy().update(wide),
