@@ -289,6 +289,18 @@ def test_a_server_side_cursor_is_read_as_it_comes(server, tmp_path):
     np.testing.assert_array_equal(sketch.X["x"], x[sketch.index])
 
 
+def test_a_reader_of_adbc_is_read_as_it_comes(server, tmp_path):
+    import adbc_driver_postgresql.dbapi as driver
+
+    fill_postgresql(server, rows())
+    with driver.connect(server) as connection, connection.cursor() as cursor:
+        cursor.execute("select * from orders order by id")
+        compress(cursor.fetch_record_batch(), into=tmp_path / "s.parquet", size=200, passes=1)
+    sketch = Sketch.load(tmp_path / "s.parquet", frame="arrow")
+    assert sketch.seen == ROWS
+    np.testing.assert_array_equal(sketch.X["id"], sketch.index)
+
+
 def test_what_is_no_database_is_told(tmp_path):
     out = tmp_path / "out.parquet"
     for inputs, query, words in (
