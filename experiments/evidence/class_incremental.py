@@ -344,7 +344,7 @@ def _product_table() -> str:
         frozen = f"`analytic`, {int(row['centres']):,} centres"
         replay = f"OLSS replay, {int(row['rows']):,} rows and the net"
         sizes = int(row["analytic_bytes"]), int(row["replay_bytes"])
-        product = f"the product of {frozen} and {replay}, to the power {float(row['power']):g}"
+        product = f"**{int(row['centres']):,} centres times replay to the power {row['power']}**"
         lines[frozen] = sizes[0], row["analytic"]
         lines[replay] = sizes[1], row["replay"]
         lines[product] = sum(sizes), row["product"]
