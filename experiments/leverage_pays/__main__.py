@@ -108,8 +108,8 @@ def main() -> None:
     for name in options.tables:
         if "rows" in options.parts:
             run(name)
-        if "orders" in options.parts:
-            orders.run(name)
+    if "orders" in options.parts:
+        orders.run(options.tables)
 
 
 if __name__ == "__main__":

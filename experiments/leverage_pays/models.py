@@ -92,12 +92,21 @@ def quantile(X: Floats, y: Floats, w: Floats) -> Floats:
     return np.asarray(whiten @ b)
 
 
-def logistic(X: Floats, label: Any, w: Floats) -> Any:
-    """Return a function that gives the probabilities of classes 0, 1, ..."""
+def logistic(X: Floats, label: Any, w: Floats, tol: float | None = None) -> Any:
+    """Return a function that gives the probabilities of classes 0, 1, ...
+
+    By default with 200 steps at most, with a tolerance until it is reached.
+    """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    model = LogisticRegression(max_iter=200)
+    if len(np.unique(label)) == 1:
+        return lambda rows: np.where(np.arange(5) == label[0], 1.0, LEAST) * np.ones((len(rows), 1))
+    model = (
+        LogisticRegression(max_iter=200)
+        if tol is None
+        else LogisticRegression(tol=tol, max_iter=5_000)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X[:, 1:], label, sample_weight=w)

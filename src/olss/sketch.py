@@ -198,10 +198,10 @@ class Sketch(KeptRows):
         rows, for standard errors in other programs; see `replicate_weights`.
     glm : {"logistic", "poisson"}, optional
         Whether to follow a logistic model of classes, or a Poisson model of counts, through the
-        stream: each update refits it to the kept and some of the new rows, and adds up the exact
-        gradient of the new ones (`olss.core.gradient_trace`). `linear_model` then comes several
-        times closer to the fit to all rows than the kept rows alone. It must be on before rows
-        come.
+        stream: each update refits it to the kept and some of the new rows, and adds up gradient
+        and curvature of the new ones (`olss.core.gradient_trace`). `linear_model` then comes much
+        closer to the fit to all rows than the kept rows alone; updates take two to five times as
+        long. It must be on before rows come, and is not supported with window=.
     near_duplicates : float, optional
         Merge near-duplicates, such as embeddings of nearly the same text: a new row whose cosine
         with a row held is at least this is not kept; the row held gets its weight. Rows of

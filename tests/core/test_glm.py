@@ -9,16 +9,19 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor
 from sklearn.metrics import log_loss
 
 from olss.core.glm import (
+    Followed,
     GaussianTerm,
     LinearTerm,
     LogisticState,
     QuadraticTerm,
     RowTerm,
+    fit_kept_rows,
     forget_logistic,
     merge_logistic,
     minimize,
     update_logistic,
 )
+from olss.core.moments import Moments
 
 
 def rows(n=4_000, seed=0, classes=2):
@@ -100,6 +103,24 @@ def test_kept_rows_with_a_tilt_have_the_minimum_of_all_rows():
     J = RowTerm(X, y, w)(full)[2]
     tilted = minimize([part, LinearTerm(c), QuadraticTerm(0.5 * J, full)], np.zeros(6))
     assert_allclose(tilted, full, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("error", [0.0, 300.0])
+def test_a_correction_that_makes_the_kept_rows_unlikely_is_not_taken(error):
+    """300 of 4,000 rows, and the gradient and curvature of all at the fit to all, or a wrong one."""
+    X, y = rows()
+    everything = RowTerm(X, y.astype(float), np.ones(len(y)))
+    kept = RowTerm(X[:300], everything.y[:300], np.full(300, len(y) / 300))
+    full = minimize([everything], np.zeros(6))
+    _, gradient, J = everything(full)
+    t = kept.points @ full
+    p = expit(t)
+    past = Followed(full, gradient + error, J @ full, J, t, p, p * (1 - p))
+    moments = Moments.empty(5, 1).update(X, y.astype(float))
+    found = fit_kept_rows(moments, kept, 1e-6, followed=past)
+    assert found.corrected == (error == 0)
+    alone = minimize([kept, QuadraticTerm(1e-6 * np.eye(6), np.zeros(6))], np.zeros(6))
+    assert_allclose(found.coef, alone if error else full, rtol=1e-3, atol=1e-3)
 
 
 def streamed(X, y, order, batches=20, classes=2):

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -32,7 +33,8 @@ from olss.util import linalg, special
 
 Floats = NDArray[np.float64]
 Family = Literal["logistic", "poisson"]
-DAMPING = 0.5  # of a corrected fit, in parts of the kept rows' curvature
+DAMPING = 0.5  # of a corrected fit, in parts of the curvature
+STEPS = 8  # of a refit at most: the gradient is exact wherever the model is, it need only be near
 Value = tuple[float, Floats, Floats]  # of an objective: itself, its gradient, its Hessian
 
 # Nodes and weights for means over a standard normal distribution.
@@ -56,16 +58,18 @@ class RowTerm:
     weight: Floats
     family: Family = "logistic"
 
+    @cached_property
+    def points(self) -> Floats:
+        """(n, d + 1) the rows with a one."""
+        return np.column_stack([self.X, np.ones(len(self.X))])
+
     def __call__(self, b: Floats) -> Value:
         """Return value, gradient and Hessian."""
-        t = self.X @ b[:-1] + b[-1]
-        value, slope, curvature = _link(t, self.family)
-        residual, curvature = self.weight * (slope - self.y), self.weight * curvature
-        gradient = np.append(self.X.T @ residual, residual.sum())
-        scaled = self.X * curvature[:, None]
-        corner, side = curvature.sum(), scaled.sum(axis=0)
-        total = float(self.weight @ (value - self.y * t))
-        return total, gradient, _bordered(self.X.T @ scaled, side, corner)
+        Z, w = self.points, self.weight
+        t = Z @ b
+        value, slope, bend = link(t, self.family)
+        hessian = (Z * (w * bend)[:, None]).T @ Z
+        return float(w @ (value - self.y * t)), Z.T @ (w * (slope - self.y)), hessian
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,6 +298,41 @@ class GlmFit:
     corrected: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """What is known of the gradient of all rows, by one model that was refitted as they came.
+
+    Row i came when the model was b_i. All are zero for rows that came before there was a model.
+
+    Attributes
+    ----------
+    model : (d + 1,) array
+        The last.
+    gradient, pull : (d + 1,) arrays
+        Over all rows, sum w (A'(x'b_i) - y) (x, 1) and sum w A''(x'b_i) x'b_i (x, 1).
+    curvature : (d + 1, d + 1) array or None
+        sum w A''(x'b_i) (x, 1)(x, 1)'.
+    scores, slopes, bends : (n,) arrays
+        Of kept rows: x'b_i, A'(x'b_i) and A''(x'b_i).
+    """
+
+    model: Floats
+    gradient: Floats
+    pull: Floats
+    curvature: Floats | None
+    scores: Floats
+    slopes: Floats
+    bends: Floats
+
+    def transform(self, A: Floats) -> Followed:
+        """Return the same of points A (x, 1)."""
+        J = None if self.curvature is None else A @ self.curvature @ A.T
+        model = np.linalg.solve(A.T, self.model)
+        return replace(
+            self, model=model, gradient=A @ self.gradient, pull=A @ self.pull, curvature=J
+        )
+
+
 def fit_kept_rows(
     moments: Moments,
     rows: RowTerm,
@@ -301,24 +340,24 @@ def fit_kept_rows(
     *,
     target: int = 0,
     sampled: Floats | None = None,
-    tilt: Floats | None = None,
-    residuals: Floats | None = None,
-    start: Floats | None = None,
+    followed: Followed | None = None,
 ) -> GlmFit:
     """Fit a model to weighted rows that stand for all rows of the moments, and correct it.
 
     The gradient of all rows at b is g(b) = sum w (A'(x'b) - y) (x, 1). The kept rows' own is an
-    estimate of it; what is known of all rows makes it a better one:
+    estimate of it. It becomes a better one by what is known of all rows: of each row's A' - y a
+    part is predicted, by functions whose sums times (x, 1) over all rows are known, and only the
+    rest is estimated (a difference estimator, as for totals). The predictions are
 
-    - with a `tilt`, the gradient of all rows where the model was when they came, less that of the
-      kept rows there, only what has changed since is left to be estimated;
-    - of what is left, A' - y or its change, the part linear in (x, 1, y) is found by a regression
-      on the kept rows. Its sums times (x, 1) are known from the moments, so that only the rest is
-      estimated (a difference estimator, as for totals).
+    - of a model that was followed, A' - y where the model was when the row came, and its change
+      since, as far as it is linear;
+    - a regression of the rest on (x, 1, y), from the moments.
 
-    Both are a linear term beside the loss of the kept rows, with a multiple of their curvature for
-    damping. The corrected fit is taken if its loss on the kept rows, which estimates that of all,
-    is no more above that of the fit to the kept rows than the latter's optimism could be.
+    Their sums are a linear term beside the loss of the kept rows, damped by a multiple of the
+    curvature of all rows, or of the kept ones. Of a followed model the fit is made with and without
+    the second prediction; the one with the lower loss on kept rows that are left out (to first
+    order) is taken, unless that is above that of the fit to the kept rows alone by more than two
+    standard errors.
 
     Parameters
     ----------
@@ -333,42 +372,31 @@ def fit_kept_rows(
     sampled : (n,) array, optional
         Of each kept row the variance, by sampling, of what it adds to a sum of ones: w (w - w0)
         for a row of weight w that came with w0. By default none: the rows are all there are.
-    tilt : (d + 1,) array, optional
-    residuals : (n,) array, optional
-        With a tilt, A' - y of the kept rows where the model was when they came.
-    start : (d + 1,) array, optional
-        The last model, where the corrected fit begins; by default the fit to the kept rows.
+    followed : Followed, optional
     """
     frame = _Frame.of(moments, penalty, intercept=True)
     local = frame.rows(rows)
-    Z = np.column_stack([local.X, np.ones(len(local.X))])
-    plain = minimize([local, frame.penalty], np.zeros(Z.shape[1]))
-    known = np.zeros(len(Z)) if residuals is None else residuals
-    traced = np.zeros(Z.shape[1]) if tilt is None else frame.tilt(tilt)
-    found = plain if start is None or not start.any() else frame.to(start)
-    for _ in range(2):
-        linear = _fit_slopes(local, Z, found, known)
-        c = traced + _linear_part(moments, frame, local, Z, target, linear)
-        found = _tilted(local, frame, Z, c, found)
-    worth = float(local.weight.sum() ** 2 / (local.weight**2).sum())
-    room = local.weight.sum() * Z.shape[1] / worth
-    corrected = bool(np.isfinite(found).all() and local(found)[0] <= local(plain)[0] + room)
-    best = found if corrected else plain
-    value, _, hessian = local(best)
-    whole = hessian + frame.penalty(best)[2]
+    Z = local.points
+    alone = minimize([local, frame.penalty], np.zeros(Z.shape[1]))
+    plain = _Candidate.of(local, [local, frame.penalty], alone, 0.0)
+    past = None if followed is None else followed.transform(frame.matrix.T)
+    sums = _Sums(moments, frame, target)
+    ways = [sums] if past is None else [None, sums]
+    fits = [_fit_corrected(local, frame, past, way, alone) for way in ways]
+    best = min(fits, key=lambda fit: float(fit.left_out.sum()))
+    worse = best.left_out - plain.left_out
+    corrected = bool(worse.sum() <= 2 * np.sqrt((worse**2).sum()))
+    best = best if corrected else plain
+    value, _, hessian = local(best.coef)
+    whole = hessian + frame.penalty(best.coef)[2]
     if sampled is not None:
-        left = _link(Z @ best, local.family)[1] - local.y
-        if corrected:
-            left = left - known - np.column_stack([Z, local.y]) @ linear
-        left = Z * (left * np.sqrt(sampled))[:, None]
+        left = Z * (best.left * np.sqrt(sampled))[:, None]
         hessian = hessian + left.T @ left
     inverse = _inverse(whole)
     spread = inverse @ hessian @ inverse
-    back = np.diag(np.append(frame.scale, 1.0))
-    back[-1, :-1] = -frame.mean * frame.scale
-    error = np.sqrt(np.einsum("ij,jk,ik->i", back, spread, back).clip(0))
-    loss = value / float(local.weight.sum())
-    return GlmFit(frame.back(best), error, loss, corrected)
+    T = frame.matrix
+    error = np.sqrt(((T @ spread) * T).sum(axis=1).clip(0))
+    return GlmFit(T @ best.coef, error, value / float(local.weight.sum()), corrected)
 
 
 def _problems(moments: Moments) -> Sequence[int]:
@@ -387,8 +415,7 @@ def _mirrored(state: LogisticState) -> LogisticState:
 
 def _slopes(rows: RowTerm, b: Floats) -> Floats:
     """Return sum w A'(x'b) (x, 1) over rows."""
-    slope = rows.weight * special.expit(rows.X @ b[:-1] + b[-1])
-    return np.append(rows.X.T @ slope, slope.sum())
+    return rows.points.T @ (rows.weight * link(rows.points @ b, rows.family)[1])
 
 
 def _gradient(moments: Moments, b: Floats) -> Floats:
@@ -434,9 +461,12 @@ class _Frame:
         b = a[:-1] * self.scale
         return np.append(b, a[-1] - self.mean @ b)
 
-    def tilt(self, c: Floats) -> Floats:
-        """Return a linear term's coefficients in the frame."""
-        return np.append((c[:-1] - self.mean * c[-1]) * self.scale, c[-1])
+    @property
+    def matrix(self) -> Floats:
+        """T with b = T a."""
+        T = np.diag(np.append(self.scale, 1.0))
+        T[-1, :-1] = -self.mean * self.scale
+        return T
 
     def rows(self, term: RowTerm) -> RowTerm:
         return replace(term, X=(term.X - self.mean) * self.scale)
@@ -458,7 +488,7 @@ class _Frame:
 
 
 def fit_beside_past(
-    moments: Moments, past: RowTerm, tilt: Floats, about: Floats, new: RowTerm, penalty: float
+    moments: Moments, kept: RowTerm, followed: Followed, new: RowTerm, penalty: float
 ) -> Floats:
     """Return the coefficients (d + 1,) fitted to new rows and to a past that kept rows stand for.
 
@@ -466,68 +496,118 @@ def fit_beside_past(
     ----------
     moments : Moments
         Of everything.
-    past : RowTerm
-        Kept rows; there may be none.
-    tilt : (d + 1,) array
-        What is to be added to their gradient for that of all past rows.
-    about : (d + 1,) array
-        The model so far, about which the past is damped; zero if there is none.
+    kept : RowTerm
+        Rows of the past; there may be none.
+    followed : Followed
+        What is known of the past.
     new : RowTerm
     penalty : float
     """
     frame = _Frame.of(moments, penalty, intercept=True)
-    start = frame.to(about)
-    terms: list[Term] = [frame.rows(new), frame.penalty]
-    if len(past.X):
-        local = frame.rows(past)
-        terms += [local, LinearTerm(frame.tilt(tilt))]
-        if about.any():
-            Z = np.column_stack([local.X, np.ones(len(local.X))])
-            terms.append(QuadraticTerm(_damping(local, Z, start), start))
-    return frame.back(minimize(terms, start))
+    local, past = frame.rows(kept), followed.transform(frame.matrix.T)
+    c, _ = _tilt(local, past.model, past)
+    terms: list[Term] = [frame.rows(new), frame.penalty, local, LinearTerm(c)]
+    if past.model.any():
+        terms.append(_damping(local, past.model, past))
+    return frame.back(minimize(terms, past.model, STEPS))
 
 
-def slopes(t: Floats, family: Family) -> Floats:
-    """Return A'(t), the mean of y."""
-    return _link(t, family)[1]
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """Coefficients in the frame, and how far they are from the kept rows.
+
+    Attributes
+    ----------
+    coef : (d + 1,) array
+    left : (n,) array
+        Of each kept row A' - y, less what was predicted of it.
+    left_out : (n,) array
+        The weighted loss of each, had it been left out of the fit, by one Newton step.
+    """
+
+    coef: Floats
+    left: Floats
+    left_out: Floats
+
+    @classmethod
+    def of(cls, rows: RowTerm, terms: Sequence[Term], b: Floats, predicted: Any) -> _Candidate:
+        """Return the minimum of some terms, `rows` among them."""
+        Z, t = rows.points, rows.points @ b
+        _, slope, bend = link(t, rows.family)
+        left = slope - rows.y - predicted
+        inverse = _inverse(np.sum([term(b)[2] for term in terms], axis=0))
+        pull = rows.weight * ((Z @ inverse) * Z).sum(axis=1)
+        step = left * pull / np.maximum(1 - bend * pull, 1e-6)
+        t = t + step.clip(-30, 30)  # exp stays finite
+        return cls(b, left, rows.weight * (link(t, rows.family)[0] - rows.y * t))
 
 
-def _damping(rows: RowTerm, Z: Floats, about: Floats) -> Floats:
-    curvature = rows.weight * _link(Z @ about, rows.family)[2]
-    return np.asarray(DAMPING * (Z * curvature[:, None]).T @ Z, np.float64)
+def _fit_corrected(
+    rows: RowTerm, frame: _Frame, past: Followed | None, sums: _Sums | None, start: Floats
+) -> _Candidate:
+    """Fit twice, the second time corrected at the first fit."""
+    b = start if past is None or not past.model.any() else past.model
+    for _ in range(2):
+        c, predicted = _tilt(rows, b, past, sums)
+        terms = [rows, LinearTerm(c), _damping(rows, b, past), frame.penalty]
+        b = minimize(terms, b)
+    return _Candidate.of(rows, terms, b, predicted)
 
 
-def _tilted(rows: RowTerm, frame: _Frame, Z: Floats, c: Floats, about: Floats) -> Floats:
-    """Minimise the rows' loss + c'b + damping about a model, penalised."""
-    J = _damping(rows, Z, about)
-    return minimize([rows, LinearTerm(c), QuadraticTerm(J, about), frame.penalty], about)
+def _tilt(
+    rows: RowTerm, b: Floats, past: Followed | None, sums: _Sums | None = None
+) -> tuple[Floats, Floats]:
+    """Return what to add to the kept rows' gradient near b, and what is predicted of A' - y."""
+    Z, w, t = rows.points, rows.weight, rows.points @ b
+    left = link(t, rows.family)[1] - rows.y
+    c, predicted = np.zeros(len(b)), np.zeros(len(t))
+    if past is not None:
+        c, predicted = past.gradient, past.slopes - rows.y
+        if past.curvature is not None:
+            change = past.bends * (t - past.scores)
+            share = (w**2 * change) @ (left - predicted) / max(w**2 @ change**2, 1e-300)
+            share = min(max(float(share), 0.0), 1.0)
+            predicted = predicted + share * change
+            c = c + share * (past.curvature @ b - past.pull)
+    if sums is not None:
+        h, of_rows = _regress(left - predicted, Z, rows.y, w)
+        predicted, c = predicted + of_rows, c + sums.of(h)
+    return c - Z.T @ (w * predicted), predicted
 
 
-def _fit_slopes(rows: RowTerm, Z: Floats, b: Floats, known: Floats) -> Floats:
-    """Return the coefficients h of (x, 1, y) in a regression of A' - y - known on them."""
-    left = _link(Z @ b, rows.family)[1] - rows.y - known
-    weighted = np.column_stack([Z, rows.y]) * rows.weight[:, None]
+def _damping(rows: RowTerm, b: Floats, past: Followed | None) -> Term:
+    known = None if past is None else past.curvature
+    return QuadraticTerm(DAMPING * (rows(b)[2] if known is None else known), b)
+
+
+def _regress(left: Floats, Z: Floats, y: Floats, w: Floats) -> tuple[Floats, Floats]:
+    """Return the coefficients h of (x, 1, y) in a weighted regression, and its values."""
+    points = np.column_stack([Z, y])
+    weighted = points * w[:, None]
     ridge = 1e-3 * np.linalg.norm(weighted, axis=0)
-    right = np.append(left * rows.weight, np.zeros(weighted.shape[1]))
+    right = np.append(left * w, np.zeros(len(ridge)))
     h = np.linalg.lstsq(np.vstack([weighted, np.diag(ridge)]), right, rcond=None)[0]
-    return np.asarray(h, np.float64)
+    return h, points @ h
 
 
-def _linear_part(
-    moments: Moments, frame: _Frame, rows: RowTerm, Z: Floats, target: int, h: Floats
-) -> Floats:
-    """Return sum over all rows less sum over the kept of (x, 1, y)'h (x, 1)."""
-    weighted = np.column_stack([Z, rows.y]) * rows.weight[:, None]
-    d = moments.columns
-    scatter = np.asarray(moments.scatter, np.float64) * frame.scale[:, None] * frame.scale
-    of_y = moments.cross[:, target] * frame.scale
-    everything = np.append(scatter @ h[:d] + of_y * h[-1], 0.0)
-    everything[-1] = moments.weight * (h[d] + moments.target_mean[target] * h[-1])
-    return np.asarray(everything - Z.T @ (weighted @ h), np.float64)
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Sums of functions linear in (x, 1, y) times (x, 1) over all rows, in a frame."""
+
+    moments: Moments
+    frame: _Frame
+    target: int
+
+    def of(self, h: Floats) -> Floats:
+        """Return sum w (x, 1, y)'h (x, 1)."""
+        moments, scale, d = self.moments, self.frame.scale, self.moments.columns
+        of_x = moments.scatter @ (h[:d] * scale) + moments.cross[:, self.target] * h[-1]
+        of_one = moments.weight * (h[d] + moments.target_mean[self.target] * h[-1])
+        return np.append(of_x * scale, of_one)
 
 
-def _link(t: Floats, family: Family) -> tuple[Floats, Floats, Floats]:
-    """Return A, A' and A''."""
+def link(t: Floats, family: Family) -> tuple[Floats, Floats, Floats]:
+    """Return A, A' and A'' at t."""
     if family == "poisson":
         e = np.exp(t)
         return e, e, e
@@ -537,33 +617,27 @@ def _link(t: Floats, family: Family) -> tuple[Floats, Floats, Floats]:
 
 def _derivatives(t: Floats, family: Family) -> tuple[Floats, Floats, Floats, Floats, Floats]:
     """Return A and its first four derivatives."""
-    value, p, q = _link(t, family)
+    value, p, q = link(t, family)
     if family == "poisson":
         return value, p, q, q, q
     return value, p, q, q * (1 - 2 * p), q * (1 - 6 * q)
-
-
-def _bordered(inner: Floats, side: Floats, corner: float) -> Floats:
-    d = len(side)
-    matrix = np.empty((d + 1, d + 1))
-    matrix[:d, :d], matrix[:d, d], matrix[d, :d], matrix[d, d] = inner, side, side, corner
-    return matrix
 
 
 def _solve_damped(H: Floats, g: Floats) -> Floats:
     """Solve (H + damping) x = g, scaled to a unit diagonal, with as little damping as works."""
     diagonal = H.diagonal()
     scale = 1 / np.sqrt(np.maximum(abs(diagonal), 1e-12 * abs(diagonal).max() + 1e-300))
-    C = H * scale[:, None] * scale
+    C, g = H * scale[:, None] * scale, (g.T * scale).T
     damping = 1e-13
     while damping < 1e6:
         try:
             factor = linalg.cho_factor(C + damping * np.eye(len(C)), check_finite=False)
-            return np.asarray(linalg.cho_solve(factor, g * scale) * scale, np.float64)
+            g = linalg.cho_solve(factor, g)
+            break
         except np.linalg.LinAlgError:
             damping *= 100
-    return np.asarray(g * scale**2, np.float64)
+    return np.asarray((g.T * scale).T, np.float64)
 
 
 def _inverse(H: Floats) -> Floats:
-    return np.column_stack([_solve_damped(H, e) for e in np.eye(len(H))])
+    return _solve_damped(H, np.eye(len(H)))

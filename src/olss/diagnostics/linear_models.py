@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import to_numpy
-from olss.core.glm import Family, GlmFit, RowTerm, fit_kept_rows
+from olss.core.glm import Family, Followed, GlmFit, RowTerm, fit_kept_rows
 from olss.core.gram import COLUMN_LIMIT
 from olss.core.linear_fit import (
     PrincipalComponents,
@@ -507,9 +507,9 @@ def _fit_glm(
     for k in problems:
         target = y[:, 0] if design.classes is None else (y[:, 0] == k).astype(np.float64)
         rows = RowTerm(X, target, weight, family)
-        traced = {} if known is None else {name: value[k] for name, value in known.items()}
+        past = None if known is None else known[k]
         fit = partial(
-            fit_kept_rows, design.moments, rows, ridge, target=k, sampled=sampled, **traced
+            fit_kept_rows, design.moments, rows, ridge, target=k, sampled=sampled, followed=past
         )
         fits.append(call_with_one_blas_thread(fit, columns=design.moments.columns))
     whole = np.column_stack([fit.coef for fit in fits])
@@ -531,21 +531,19 @@ def _fit_glm(
     )
 
 
-def _known_gradient(state: State, design: ModelDesign, family: Family) -> dict[str, Floats] | None:
+def _known_gradient(state: State, design: ModelDesign, family: Family) -> list[Followed] | None:
     """Return what `fit_kept_rows` takes of the models followed so far, if any (`glm=`)."""
     trace = state.trace
     if trace is None or design.column is not None or trace.family != family:
         return None
     classes = (None,) if design.classes is None else design.classes
-    trace = trace.arrange(classes)
     kept = all_glm_rows(state.encoder, state.rows, classes, len(design.names))
-    tilt = trace.tilt(kept)
-    tilt[:, :-1] += tilt[:, -1:] * design.offset
-    last = trace.last
-    last[:, -1] -= last[:, :-1] @ design.offset
     target = read_target(state.rows.get("y"), is_class=design.classes is not None)
     assert target is not None
-    return {"tilt": tilt, "start": last, "residuals": trace.residuals(kept)[target.present].T}
+    there = kept.take(np.flatnonzero(target.present))
+    A = np.eye(len(design.names) + 1)
+    A[:-1, -1] = design.offset
+    return [past.transform(A) for past in trace.arrange(classes).follow(there)]
 
 
 def _kept_rows(state: State, design: ModelDesign) -> tuple[Floats, Floats, Floats, Floats]:
