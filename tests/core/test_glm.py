@@ -107,7 +107,7 @@ def test_kept_rows_with_a_tilt_have_the_minimum_of_all_rows():
 
 @pytest.mark.parametrize("error", [0.0, 300.0])
 def test_a_correction_that_makes_the_kept_rows_unlikely_is_not_taken(error):
-    """300 of 4,000 rows, and the gradient and curvature of all at the fit to all, or a wrong one."""
+    """300 of 4,000 rows, with the gradient and curvature of all at the fit to all, or not."""
     X, y = rows()
     everything = RowTerm(X, y.astype(float), np.ones(len(y)))
     kept = RowTerm(X[:300], everything.y[:300], np.full(300, len(y) / 300))

@@ -327,7 +327,7 @@ class Followed:
     def transform(self, A: Floats) -> Followed:
         """Return the same of points A (x, 1)."""
         J = None if self.curvature is None else A @ self.curvature @ A.T
-        model = np.linalg.solve(A.T, self.model)
+        model = np.asarray(np.linalg.solve(A.T, self.model), np.float64)
         return replace(
             self, model=model, gradient=A @ self.gradient, pull=A @ self.pull, curvature=J
         )
@@ -549,7 +549,7 @@ def _fit_corrected(
     b = start if past is None or not past.model.any() else past.model
     for _ in range(2):
         c, predicted = _tilt(rows, b, past, sums)
-        terms = [rows, LinearTerm(c), _damping(rows, b, past), frame.penalty]
+        terms: list[Term] = [rows, LinearTerm(c), _damping(rows, b, past), frame.penalty]
         b = minimize(terms, b)
     return _Candidate.of(rows, terms, b, predicted)
 
@@ -565,8 +565,8 @@ def _tilt(
         c, predicted = past.gradient, past.slopes - rows.y
         if past.curvature is not None:
             change = past.bends * (t - past.scores)
-            share = (w**2 * change) @ (left - predicted) / max(w**2 @ change**2, 1e-300)
-            share = min(max(float(share), 0.0), 1.0)
+            about = float((w**2 * change) @ (left - predicted))
+            share = min(max(about / max(float(w**2 @ change**2), 1e-300), 0.0), 1.0)
             predicted = predicted + share * change
             c = c + share * (past.curvature @ b - past.pull)
     if sums is not None:

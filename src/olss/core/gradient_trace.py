@@ -158,7 +158,7 @@ class GradientTrace:
             known = np.isfinite(model).all(axis=1)
             t = rows.X[at] @ model[known, :-1].T + model[known, -1]
             _, slope, bend = link(t, self.family)
-            found[np.ix_(range(3), at, known)] = t, slope, bend
+            found[np.ix_(np.arange(3), at, known)] = t, slope, bend
         scores, slopes, bends = found
         return scores, slopes, bends
 
