@@ -16,7 +16,7 @@ from .tables import Rows, Table
 
 UPDATES = 10
 SIZES = (3_000, 1_000, 10_000)
-SEEDS, FEW_SEEDS = 10, 3  # at the first size, at the others
+SEEDS = 10
 KEY = ("policy", "weights", "rows", "seed", "model")
 
 
@@ -53,7 +53,7 @@ SAMPLES = (
     Sample("weighted, strata 75%", settings=(("strata", "y"), ("strata_share", 0.75))),
     Sample("weighted, strata 25%", settings=(("strata", "y"), ("strata_share", 0.25))),
 )
-# At the other sizes these alone, with weights or without.
+# At sizes other than the first these alone, with weights or without.
 EVERY_SIZE = {
     ("reservoir", False), ("weighted", True), ("balanced", False), ("weighted, strata", False),
 }  # fmt: skip
@@ -64,14 +64,13 @@ def run(name: str, table: Table, models: list[str], sizes: list[int], policies: 
     file = f"samples-{name}"
     made = done(file, KEY)
     todo = []
-    for size, seed in product(sizes, range(SEEDS)):
+    for seed, size in product(range(SEEDS), sizes):
         for sample in SAMPLES:
             wanted = [
                 (weights, model)
                 for weights in sample.weights
                 for model in models
                 if (sample.policy, _yes(weights), str(size), str(seed), model) not in made
-                and (seed < FEW_SEEDS or size == SIZES[0])
                 and (model == "LightGBM" or "%" not in sample.policy)
                 and (size == SIZES[0] or (sample.policy, weights) in EVERY_SIZE)
             ]
