@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from olss.lab.report.figures import BLUE, GREY, ORANGE, SKY, VERMILLION
 from olss.lab.report.statistics import Interval, interval
@@ -416,6 +417,7 @@ def _figure(samples: list[Row], everything: list[Row], names: list[str]) -> Figu
                 axis.set_ylim(0, min(1, 1.15 * max(whole, axis.get_ylim()[1] / 1.05)))
             else:
                 axis.set_yscale("log")
+                axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
                 axis.yaxis.set_major_formatter("{x:g}")
                 axis.set_xlabel("rows kept", fontsize=8)
             axis.minorticks_off()
