@@ -57,6 +57,7 @@ from olss.memory.strata import class_keys, count_rows, value_key
 from olss.statistics import (
     StatisticEstimate,
     StatisticEstimates,
+    adjust_for_units,
     bind_metric,
     evaluate,
     evaluate_groups,
@@ -486,16 +487,16 @@ class Sketch(KeptRows):
         out, weights = state.rows.take(there), weights[there]
         rows = KeptRows(state.replace(rows=out))
         score = bind_metric(model, metric, rows.X, np.asarray(rows.y))
-        keys = np.unique(out["key"], return_inverse=True)[1]
-        return evaluate(
-            lambda _, weight: score(weight),
-            rows.X,
-            None,
-            out["weight"],
-            weights,
-            np.ones(len(out), dtype=bool),
-            units=np.bincount(keys, out["weight"]).astype(np.float64),
-        )
+        weight, all_rows = out["weight"], np.ones(len(out), dtype=bool)
+        if np.isnan(np.asarray(score(weight), dtype=np.float64)).any():
+            raise InputError(
+                f"metric {getattr(metric, '__name__', metric)!r} returned NaN for the {len(out)} "
+                "rows held out; some metrics need all classes among them. Use a larger holdout= or "
+                "size, or strata='y' for a rare class."
+            )
+        found = evaluate(lambda _, w: score(w), rows.X, None, weight, weights, all_rows)
+        units = np.unique(out["key"], return_inverse=True)[1]
+        return adjust_for_units(found, weight, weights, units)
 
     def _check_holdout(self, question: str) -> None:
         if self._config.holdout is None:
@@ -1355,7 +1356,9 @@ def correct_priors(
     >>> correct_priors([[0.5, 0.5]], sketch).round(4)
     array([[0.99, 0.01]])
     """
-    ratio = prior_ratio(sketch._held("y"), classes, fitted)
+    if not isinstance(sketch, Sketch):
+        raise InputError(f"sketch must be an olss.Sketch, found {type(sketch).__name__}.")
+    ratio = prior_ratio(sketch._held(), classes, fitted)
     p = np.asarray(to_numpy(dense_array(proba, "proba")), dtype=np.float64)
     binary = p.ndim == 1 and len(ratio) == 2
     if not (binary or (p.ndim == 2 and p.shape[1] == len(ratio))):
@@ -1363,8 +1366,10 @@ def correct_priors(
             f"proba must have a column for each of the {len(ratio)} classes, found shape "
             f"{p.shape}; name the classes of its columns with classes=."
         )
-    if not (np.isfinite(p).all() and (p >= 0).all()):
-        raise InputError("proba must be probabilities, found negative or missing numbers.")
+    if not ((p >= 0) & (p <= 1 + 1e-6)).all():
+        raise InputError(
+            f"proba must hold probabilities, from 0 to 1, found {p.min():g} to {p.max():g}."
+        )
     columns = np.column_stack([1 - p, p]) if binary else p
     corrected = apply_priors(columns, ratio)
     return corrected[:, 1] if binary else corrected
@@ -1396,7 +1401,7 @@ def prior_ratio(state: State, classes: Any, fitted: Any) -> Floats:
     if unknown:
         raise InputError(
             f"classes must be classes the sketch has seen, found {unknown[:3]!r}. "
-            f"{checks.suggest(str(unknown[0]), [json.loads(key)[0].__str__() for key in seen])}"
+            f"It has seen {', '.join(repr(json.loads(key)[0]) for key in list(seen)[:10])}."
         )
     if isinstance(fitted, str):
         counts = {"rows": held, "weight": stands_for}[

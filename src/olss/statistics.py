@@ -275,8 +275,8 @@ class StatisticEstimate:
         """Return the ends of an interval that holds the true statistic; NaN with too few rows.
 
         It is value ± t se, t being the quantile of Student's distribution with as many degrees of
-        freedom as there are replicates or effective rows, less one. Quantiles have an interval that
-        need not be symmetric.
+        freedom as there are replicates or effective rows, less one. The intervals of quantiles, and
+        of scores on a hold-out, need not be symmetric.
         """
         if not (isinstance(level, int | float) and 0 < level < 1):
             raise InputError(f"level must be a number between 0 and 1, found {level!r}.")
@@ -421,7 +421,6 @@ def evaluate(
     replicates: Floats,
     drawn: NDArray[np.bool_],
     place: str = "",
-    units: Floats | None = None,
 ) -> StatisticEstimate:
     """Return a statistic of rows, computed with their weights and with all replicates of these.
 
@@ -436,8 +435,6 @@ def evaluate(
         Which rows might have been missed.
     place : str
         What the rows are, for messages.
-    units : (k,) array, optional
-        The weights of what was sampled independently, if that is not the rows drawn.
     """
     compute = _bind(statistic, rows, y)
     value = _result(compute(weight), f"statistic{place}")
@@ -469,8 +466,7 @@ def evaluate(
         several.append(one)
     spread = _stack(several or [_map(lambda v: np.full(np.shape(v), np.nan), value)])
     se = _map(lambda v, r: DAMPING * np.sqrt(np.mean((r - v) ** 2, axis=0))[()], value, spread)
-    w = weight[drawn] if units is None else units
-    effective = float(w.sum() ** 2 / (w**2).sum()) if len(w) else np.inf
+    effective = _effective(weight[drawn])
     few = undefined or len(weight) < LEAST_ROWS or effective < LEAST_ROWS - 1e-9
     freedom = max(1.0, min(replicates.shape[1], effective) - 1)
     ends = statistic.ends if isinstance(statistic, Statistic) else None
@@ -479,6 +475,56 @@ def evaluate(
         low, high = better(1.96)
         se = (high - low) / (2 * 1.96)
     return StatisticEstimate(value, se, len(weight), spread, bool(few), freedom, better)
+
+
+def _effective(weight: Floats) -> float:
+    """Return how many rows of equal weight are as good as these."""
+    return float(weight.sum() ** 2 / (weight**2).sum()) if len(weight) else np.inf
+
+
+def adjust_for_units(
+    found: StatisticEstimate, weight: Floats, replicates: Floats, units: NDArray[np.int64]
+) -> StatisticEstimate:
+    """Return an estimate whose interval counts what was sampled independently: units of rows.
+
+    With c_k what unit k contributes to the error, V = sum_k c_k^2 and K units, the freedom of t is
+    that of Satterthwaite (1946), 2 / (sum_k c_k^4 / V^2 - 1 / K), and both ends move by
+    (1 + 2 t^2) / 6 sum_k c_k^3 / V^1.5 standard errors, as unequal contributions make the estimate
+    small where its error is small (Johnson 1978). c_k is the covariance of the replicates with
+    the weight of the unit in them, whose noise is subtracted. More units than replicates are
+    taken together; with fewer than 100 replicates, or several numbers, ends are symmetric.
+
+    Parameters
+    ----------
+    units : (n,) int array
+        The unit of each row, 0 to K - 1, in random order.
+    """
+    effective = _effective(np.bincount(units, weight).astype(np.float64))
+    few = found.too_few or effective < LEAST_ROWS - 1e-9
+    count = replicates.shape[1]
+    freedom = max(1.0, min(count, effective) - 1)
+    if count < 100 or np.ndim(found.replicates) != 1 or few:
+        return replace(found, too_few=few, _freedom=freedom)
+    errors = DAMPING * (found.replicates - found.value)
+    codes = units % count
+    order = np.argsort(codes)
+    varied = np.add.reduceat(replicates[order], np.flatnonzero(np.diff(codes[order], prepend=-1)))
+    varied -= varied.mean(axis=1, keepdims=True)
+    spread = np.sqrt(np.mean(varied**2, axis=1))
+    size = np.sqrt(np.mean(errors**2)) or 1.0
+    c = varied @ errors / count / np.where(spread > 0, spread, 1) / size  # over the root of V
+    noise = 1 / count  # of each c^2
+    square = (c**2).sum() - len(c) * noise
+    fourth = (c**4).sum() - 6 * noise * square - 3 * len(c) * noise**2
+    freedom = max(1.0, min(freedom, 2 / max(fourth - square**2 / len(c), 2 / count)))
+    skew = float((c**3).sum())
+
+    def ends(t: float) -> tuple[float, float]:
+        shift = np.clip((1 + 2 * t**2) / 6 * skew, -t / 2, t / 2)  # the estimate stays inside
+        middle = found.value + shift * found.se
+        return middle - t * found.se, middle + t * found.se
+
+    return replace(found, _freedom=freedom, _ends=ends)
 
 
 def bind_metric(
@@ -496,6 +542,7 @@ def bind_metric(
     if isinstance(metric, str):
         try:
             from sklearn.metrics import get_scorer
+            from sklearn.utils.validation import check_is_fitted
         except ModuleNotFoundError as error:
             raise MissingExtraError("scikit-learn", "sklearn", f"metric={metric!r}") from error
         try:
@@ -505,6 +552,11 @@ def bind_metric(
                 f"metric must be a scorer of scikit-learn, listed by "
                 f"sklearn.metrics.get_scorer_names(), or a function, found {metric!r}."
             ) from error
+        if not hasattr(model, "predict"):
+            raise InputError(
+                f"model must be an estimator for metric={metric!r}, found {type(model).__name__}."
+            )
+        check_is_fitted(model)
         known = _Predictions(model, rows)
         return lambda weights: float(scorer(known, rows, y, sample_weight=weights))
     if not callable(metric):
@@ -512,11 +564,25 @@ def bind_metric(
             f"metric must be the name of a scorer, or a function (y, predictions, "
             f"sample_weight=...), found {metric!r}."
         )
+    if not _takes_sample_weight(metric):
+        raise InputError(
+            "metric must be a function (y, predictions, sample_weight=...), because rows stand for "
+            f"different numbers of rows; {getattr(metric, '__name__', metric)} takes no "
+            "sample_weight."
+        )
     predict = model.predict if hasattr(model, "predict") else model
     if not callable(predict):
         raise InputError(f"model must have predict, or be a function of rows, found {model!r}.")
     predictions = predict(rows)
     return lambda weights: metric(y, predictions, sample_weight=weights)
+
+
+def _takes_sample_weight(metric: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(metric).parameters.values()
+    except (TypeError, ValueError):  # some built-in functions have none
+        return True
+    return any(p.name == "sample_weight" or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 class _Predictions:

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("sklearn")
 
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import LinearSVC
@@ -76,6 +76,8 @@ def test_without_a_holdout_or_a_way_to_use_it_there_is_an_error():
             ContinualClassifier(LogisticRegression(), **settings).fit(X, y)
     with pytest.raises(InputError, match="early_stopping"):
         fitted(KNeighborsClassifier(), X, y, early_stopping=True)
+    with pytest.raises(InputError, match="calibrate"):
+        fitted(RidgeClassifier(), X, y, calibrate=True)
 
 
 def test_the_first_rows_and_a_single_class_have_a_model_all_the_same():

@@ -96,7 +96,7 @@ def test_labels_of_any_kind(labels):
 def test_bad_input_is_refused():
     x = np.arange(100.0)[:, None]
     sketch = Sketch(50, seed=0).update(x, np.arange(100) % 3)
-    for proba in ([[0.5, 0.5]], [0.5], [[0.5, np.nan, 0.5]], [[-1, 1, 1]]):
+    for proba in ([[0.5, 0.5]], [0.5], [[0.5, np.nan, 0.5]], [[-1, 1, 1]], [[0, 2, 0]]):
         with pytest.raises(InputError, match="proba"):
             correct_priors(proba, sketch)
     with pytest.raises(InputError, match="classes"):
@@ -104,5 +104,8 @@ def test_bad_input_is_refused():
     for fitted in ("all", [1, 1], [-1, 1, 1]):
         with pytest.raises(InputError, match="fitted"):
             correct_priors([[0.2, 0.3, 0.5]], sketch, fitted=fitted)
-    with pytest.raises(InputError, match="class"):
-        correct_priors([[0.5, 0.5]], Sketch(10).update(x, x[:, 0] + 0.5))
+    for y in (x[:, 0] + 0.5, None):
+        with pytest.raises(InputError, match="class"):
+            correct_priors([[0.5, 0.5]], Sketch(10).update(x, y))
+    with pytest.raises(InputError, match="sketch"):
+        correct_priors(sketch, [[0.2, 0.3, 0.5]])

@@ -298,6 +298,28 @@ def test_missing_values_and_types_have_one_key_from_arrays_frames_and_files(tmp_
         assert counts(sketch) == expected
 
 
+def test_times_have_one_key_whatever_their_unit_and_are_counted_exactly():
+    pandas = pytest.importorskip("pandas")
+    days = np.array(["2024-02-28", "2024-02-29", "NaT"], dtype="datetime64[D]").repeat((70, 20, 10))
+    x = np.random.default_rng(0).random(100)
+    expected = {("2024-02-28",): 70, ("2024-02-29",): 20, (None,): 10}
+    for unit in ("s", "us", "ns"):
+        frame = pandas.DataFrame({"x": x, "k": days.astype(f"datetime64[{unit}]")})
+        sketch = Sketch(30, strata="k", seed=0).update(frame)
+        assert counts(sketch) == expected
+        found = sketch.estimate(by="k")
+        assert sorted(found.count) == [10, 20, 70]
+        assert not found.count_se.any()
+    dates = pa.table({"x": x, "k": pa.array(days.tolist(), pa.date32())})
+    assert counts(Sketch(30, strata="k", seed=0).update(dates)) == expected
+    array = Sketch(30, "reservoir", strata="k", seed=0)
+    assert counts(array.update(x[:, None], extra={"k": days})) == expected
+    moments = days.astype("datetime64[us]") + np.timedelta64(1, "ms")
+    array = Sketch(30, "reservoir", strata="k", seed=0)
+    array.update(x[:, None], extra={"k": moments})
+    assert ("2024-02-28 00:00:00.001000",) in counts(array)
+
+
 def test_strata_survive_save_and_load(tmp_path):
     before = updated(0, "weighted")
     before.save(tmp_path / "s.parquet")

@@ -60,6 +60,10 @@ SETTINGS = (
     "policy", "scores", "half_life", "window", "time", "columns", "exclude", "intercept",
     "new_columns", "strata", "strata_share", "min_rows", "bins", "holdout", "group",
 )  # fmt: skip
+# Settings of all estimators here, but for the estimator itself.
+SHARED = (
+    *SETTINGS, "size", "early_stopping", "param_grid", "use_weights", "random_state",
+)  # fmt: skip
 # Attributes that `fit` deletes; those about the columns are set again by the first rows.
 LEARNED = (
     "sketch_", "estimator_", "classes_", "best_params_", "_fitted_labels", "_ratio", "_power",
@@ -237,6 +241,9 @@ class _Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         for name, is_wanted in wanted.items():
             if is_wanted and self.holdout is None:
                 raise InputError(f"{name} needs rows to judge by: set holdout=0.2.")
+        if wanted["calibrate"] and not hasattr(self.estimator, "predict_proba"):
+            name = type(self.estimator).__name__
+            raise InputError(f"calibrate needs an estimator with predict_proba, found {name}.")
         if not any(wanted.values()) or not len(self.sketch_.holdout):
             return None
         out = self.sketch_.holdout
@@ -339,8 +346,8 @@ class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
         too good.
     early_stopping : bool
         Whether `fit` of the estimator gets the hold-out to stop by: as ``X_val`` or ``eval_set``,
-        as HistGradientBoosting, LightGBM and XGBoost take it. How soon it stops is a setting of
-        the estimator.
+        as HistGradientBoosting, LightGBM and XGBoost take it. Whether and how soon it stops is a
+        setting of the estimator: ``early_stopping=True``, or ``early_stopping_rounds=50``.
     param_grid : dict of str to list, or list of these, optional
         Settings of the estimator to choose from at each refit, by log loss on the hold-out, or
         by errors without probabilities; as for scikit-learn's `ParameterGrid`.
@@ -434,29 +441,8 @@ class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
         correct_priors: bool = True,
         calibrate: bool = False,
     ) -> None:
-        super().__init__(
-            estimator,
-            size=size,
-            policy=policy,
-            scores=scores,
-            half_life=half_life,
-            window=window,
-            time=time,
-            columns=columns,
-            exclude=exclude,
-            intercept=intercept,
-            new_columns=new_columns,
-            strata=strata,
-            strata_share=strata_share,
-            min_rows=min_rows,
-            bins=bins,
-            holdout=holdout,
-            group=group,
-            early_stopping=early_stopping,
-            param_grid=param_grid,
-            use_weights=use_weights,
-            random_state=random_state,
-        )
+        shared = {name: value for name, value in locals().items() if name in SHARED}
+        super().__init__(estimator, **shared)
         self.correct_priors = correct_priors
         self.calibrate = calibrate
 

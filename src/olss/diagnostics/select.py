@@ -89,7 +89,14 @@ def labels_of(state: State, name: str, what: str) -> NDArray[Any]:
         return column
     import pyarrow.types as kinds
 
-    from olss.tables.schema import as_type, is_number, is_text, numpy_array, value_type
+    from olss.tables.schema import (
+        as_type,
+        is_number,
+        is_text,
+        numpy_array,
+        to_microseconds,
+        value_type,
+    )
 
     kind = value_type(column.type)
     if kinds.is_nested(kind):
@@ -97,28 +104,12 @@ def labels_of(state: State, name: str, what: str) -> NDArray[Any]:
     column = as_type(column, kind)
     if not column.null_count and is_number(kind):
         return numpy_array(column)
-    values = _to_microseconds(column).to_pylist()
+    values = to_microseconds(column).to_pylist()
     if not column.null_count and is_text(kind):
         return np.asarray(values, dtype=np.str_)  # faster to sort
     labels = np.empty(len(values), dtype=object)
     labels[:] = values
     return labels
-
-
-def _to_microseconds(column: Any) -> Any:
-    """Return times as exactly as Python has them, where that is exact: pandas has more digits."""
-    import pyarrow as pa
-    import pyarrow.types as kinds
-
-    kind = column.type
-    if getattr(kind, "unit", None) != "ns":
-        return column
-    try:
-        if kinds.is_timestamp(kind):
-            return column.cast(pa.timestamp("us", kind.tz))
-        return column.cast(pa.duration("us") if kinds.is_duration(kind) else pa.time64("us"))
-    except pa.ArrowInvalid:
-        return column.cast(pa.large_string())
 
 
 def known_totals(state: State) -> tuple[NDArray[Any], NDArray[np.float64]]:

@@ -39,7 +39,7 @@ def with_keys(config: Config, rows: RowStore) -> RowStore:
         return rows
     keys = _hash_rows(rows["X"])
     if config.group is not None:
-        groups = _hash_groups(rows_column(rows)(config.group), config.group)
+        groups = _hash_groups(rows_column(rows, "group")(config.group), config.group)
         keys = np.where(groups == 0, keys, groups)  # no group: a row by itself
     return rows.with_columns({"key": (_mix(keys + MISSING) >> np.uint64(1)).astype(np.int64)})
 

@@ -543,15 +543,16 @@ def _with_strata(pool: Candidates, alike: Floats) -> Floats:
 
 def _warn_of_many_strata(shares: StratumShares, size: int) -> None:
     each = shares.share * size / shares.count
-    if each < 1:
-        what = f"so some of the {shares.count:,} strata keep no row"
-    elif each < shares.min_rows:
-        what = f"fewer than min_rows={shares.min_rows}: there are {shares.count:,} strata"
-    else:
+    if each >= max(1, shares.min_rows):
         return
+    # Rounded, so that Python shows it a few times, and not at each update that brings new strata.
+    unit = 10 ** (len(str(shares.count)) - 1)
+    many = shares.count // unit * unit
+    what = "one row" if each < 1 else f"min_rows={shares.min_rows}"
     warnings.warn(
-        f"strata: {shares.share:.0%} of size={size:,} is {each:.2g} rows for each stratum, {what}. "
-        "Use a larger size, fewer strata, or a larger strata_share.",
+        f"strata: {shares.share:.0%} of size={size:,} is less than {what} for each of the "
+        f"{many:,} strata or more{', so some keep none' if each < 1 else ''}. Use a larger size, "
+        f"fewer strata{', or a larger strata_share' if shares.share < 1 else ''}.",
         OlssWarning,
         stacklevel=4,
     )

@@ -19,19 +19,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, time
 from itertools import pairwise
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from olss.core.blocks import is_arrow, to_numpy
 from olss.core.sampling import code_values, combine_codes
 from olss.errors import DataError, InputError
 from olss.memory.rows import EXTRA, Floats, Indices, RowStore
 from olss.tables.class_labels import class_labels
-from olss.tables.schema import arrow_array, as_numbers, dictionary_codes
+from olss.tables.schema import arrow_array, as_numbers, dictionary_codes, to_microseconds
 from olss.util import checks
+
+if TYPE_CHECKING:  # its policies import this module
+    from olss.memory.config import Config
 
 Counts: TypeAlias = dict[str, float]  # rows seen, by their weights, under the key of a stratum
 Coded: TypeAlias = tuple[Indices, list[str]]  # the number of each row's key, and the keys
@@ -39,30 +42,6 @@ Columns: TypeAlias = Callable[[str], Any]
 
 STRATA_LIMIT = 200_000  # counts are kept of all strata, so there must be a bound
 CLASS_LIMIT = 10_000  # beyond so many classes their counts are not kept
-
-
-class Settings(Protocol):
-    """The settings of a sketch about strata; an `olss.memory.config.Config`."""
-
-    @property
-    def strata(self) -> tuple[str, ...] | None:
-        """Columns of the strata."""
-
-    @property
-    def strata_share(self) -> float:
-        """Share of the draw that is stratified."""
-
-    @property
-    def min_rows(self) -> int:
-        """Rows of each stratum to keep."""
-
-    @property
-    def bins(self) -> int | dict[str, int | tuple[float, ...]] | None:
-        """How numbers are cut."""
-
-    @property
-    def half_life(self) -> float | None:
-        """When a row counts half."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +93,7 @@ class StratumShares:
 
 
 def stratum_shares(
-    config: Settings, strata: Strata, coded: Coded, weight: Floats, size: int
+    config: Config, strata: Strata, coded: Coded, weight: Floats, size: int
 ) -> StratumShares:
     """Return the part of the strata in the priorities of rows.
 
@@ -137,7 +116,7 @@ def stratum_shares(
     return StratumShares(codes, each[codes], share, total, count, config.min_rows)
 
 
-def fit_edges(config: Settings, column: Columns) -> dict[str, tuple[float, ...]]:
+def fit_edges(config: Config, column: Columns) -> dict[str, tuple[float, ...]]:
     """Return where the columns of numbers among the strata are cut into bins, if they are.
 
     A number of bins is cut at quantiles. It does not apply to columns that are not numbers, nor to
@@ -162,9 +141,7 @@ def fit_edges(config: Settings, column: Columns) -> dict[str, tuple[float, ...]]
     return edges
 
 
-def stratum_keys(
-    config: Settings, edges: Mapping[str, tuple[float, ...]], column: Columns
-) -> Coded:
+def stratum_keys(config: Config, edges: Mapping[str, tuple[float, ...]], column: Columns) -> Coded:
     """Return the stratum of each row, given a function that returns a column by its name."""
     names = config.strata or ()
     parts = []
@@ -185,10 +162,11 @@ def class_keys(y: Any) -> Coded:
     return _unify(codes, [json.dumps([label]) for label in labels])
 
 
-def rows_column(rows: RowStore) -> Columns:
+def rows_column(rows: RowStore, argument: str = "strata") -> Columns:
     """Return a function that returns a column of rows by its name: of a table, extra, "y", "task".
 
-    "y" is the target, whatever its name, unless a column is called so.
+    "y" is the target, whatever its name, unless a column is called so. For a name that there is
+    not, it raises `InputError` that names the argument.
     """
 
     def column(name: str) -> Any:
@@ -204,12 +182,12 @@ def rows_column(rows: RowStore) -> Columns:
         known = [c.removeprefix(EXTRA) for c in rows if c in ("y", "task") or c.startswith(EXTRA)]
         for part in ("X", "y"):
             known += rows[part].schema.names if part in rows and is_arrow(rows[part]) else []
-        return checks.column("strata", name, known)  # raises
+        return checks.column(argument, name, known)  # raises
 
     return column
 
 
-def keys_of(config: Settings, strata: Strata, parts: Sequence[RowStore]) -> Coded:
+def keys_of(config: Config, strata: Strata, parts: Sequence[RowStore]) -> Coded:
     """Return the stratum of each row of several stores, one after the other."""
     coded = [stratum_keys(config, strata.edges, rows_column(part)) for part in parts if len(part)]
     place: dict[str, int] = {}
@@ -221,7 +199,7 @@ def keys_of(config: Settings, strata: Strata, parts: Sequence[RowStore]) -> Code
 
 
 def accumulate_strata(
-    config: Settings, strata: Strata, column: Columns, weight: Floats, *, first: bool
+    config: Config, strata: Strata, column: Columns, weight: Floats, *, first: bool
 ) -> Strata:
     """Return the strata with rows added; the first ones decide where numbers are cut."""
     edges = fit_edges(config, column) if first else strata.edges
@@ -297,10 +275,19 @@ def marginal_counts(counts: Counts, places: Sequence[int]) -> dict[tuple[Any, ..
 
 
 def value_key(value: Any) -> Any:
-    """Return a value as it stands in keys: None if missing, integers as such, else text."""
+    """Return a value as it stands in keys: None if missing, integers as such, else text.
+
+    The text of a time does not depend on its unit; at midnight, without a zone, it is the date.
+    """
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        value = value.astype(f"{value.dtype.kind}8[us]")
     value = value.item() if isinstance(value, np.generic) else value
     if value is None or value != value:
         return None
+    if isinstance(value, datetime):
+        if value.tzinfo is not None:
+            return str(value.astimezone(UTC))
+        return str(value if value.time() != time() else value.date())
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, bool | int | float | str) else str(value)
@@ -317,7 +304,8 @@ def _code(column: Any, name: str, *, real: bool = False) -> tuple[Indices, list[
                 f"strata: column {name!r} must hold one value a row, found shape {column.shape}."
             )
         codes = code_values(column)
-        values: Sequence[Any] = _plain(column[_first_places(codes)])
+        first = column[_first_places(codes)]
+        values: Sequence[Any] = list(first) if first.dtype.kind in "mM" else first.tolist()
     else:
         codes, values = _code_arrow(column, name)
     for value in () if real else values:
@@ -341,7 +329,7 @@ def _code_arrow(column: Any, name: str) -> tuple[Indices, Sequence[Any]]:
     coded = column if kinds.is_dictionary(column.type) else column.dictionary_encode()
     values = coded.dictionary
     if kinds.is_temporal(values.type):
-        values = values.cast(pa.string())
+        values = to_microseconds(values)
     codes = dictionary_codes(coded) + 1
     return codes, [None, *values.to_pylist()]
 
@@ -362,14 +350,6 @@ def _numbers(column: Any) -> Floats | None:
         return None if str(column.type) == "bool" else as_numbers(column)
     is_number = column.ndim == 1 and column.dtype.kind in "iuf"
     return column.astype(np.float64) if is_number else None
-
-
-def _plain(values: NDArray[Any]) -> list[Any]:
-    if values.dtype.kind in "mM":
-        texts = np.where(np.isnat(values), "", values.astype(str))
-        return [str(text).replace("T", " ") or None for text in texts]
-    plain: list[Any] = values.tolist()
-    return plain
 
 
 def _first_places(codes: Indices) -> Indices:

@@ -444,6 +444,22 @@ def as_type(column: Any, kind: Any) -> Any:
     return column.cast(kind)
 
 
+def to_microseconds(column: Any) -> Any:
+    """Return times as exactly as Python has them, where that is exact: pandas has more digits."""
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    kind = column.type
+    if getattr(kind, "unit", None) != "ns":
+        return column
+    try:
+        if kinds.is_timestamp(kind):
+            return column.cast(pa.timestamp("us", kind.tz))
+        return column.cast(pa.duration("us") if kinds.is_duration(kind) else pa.time64("us"))
+    except pa.ArrowInvalid:
+        return column.cast(pa.large_string())
+
+
 def as_numbers(column: Any) -> NDArray[np.float64] | None:
     """Convert a column of numbers or booleans to floats, NaN where missing; None for others."""
     import pyarrow as pa
