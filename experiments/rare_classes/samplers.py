@@ -12,12 +12,13 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .records import add, done
+from .records import add, done, read
 from .samples import SAMPLES, UPDATES, judge
 from .tables import CACHE, Rows, Table
 
@@ -33,8 +34,12 @@ NAME, COSTS = "samplers", "sampler-costs"
 
 def run(name: str, table: Table, models: list[str]) -> None:
     """Measure every sampler on a table, where that has not been done."""
+    if find_spec("imblearn") is None:  # or each sampler would be recorded as one that fails
+        raise SystemExit("imbalanced-learn is not installed: pip install imbalanced-learn")
     made = done(NAME, ("table", "policy", "seed", "model"))
-    costs = done(COSTS, ("table", "policy", "seed"))
+    reasons = {
+        (line["table"], line["policy"], line["seed"]): line["reason"] for line in read(COSTS)
+    }
     folder = CACHE / "samplers"
     folder.mkdir(parents=True, exist_ok=True)
     for part, values in (("X", table.train.X), ("y", table.train.y)):
@@ -42,15 +47,21 @@ def run(name: str, table: Table, models: list[str]) -> None:
     for policy in (*OURS, *PEERS):
         for seed in SEEDS.get(policy, range(1)):
             path = folder / f"{name}-{policy}-{seed}.npz"
-            if (name, policy, str(seed)) not in costs:
-                add(COSTS, [_sample(name, table, policy, seed, path)])
-            if policy in OURS or not path.exists():
+            key = (name, policy, str(seed))
+            wanted = [model for model in models if (*key, model) not in made]
+            if policy in OURS:  # whose models are in the other part
+                wanted = []
+            if key not in reasons:
+                cost = _sample(name, table, policy, seed, path)
+                add(COSTS, [cost])
+                reasons[key] = cost["reason"]
+            elif wanted and not reasons[key] and not path.exists():
+                _sample(name, table, policy, seed, path)  # its cost is known, its rows are lost
+            if reasons[key] or not wanted:
                 continue
             with np.load(path) as found:
                 kept = Rows(found["X"], found["y"])
-            for model in models:
-                if (name, policy, str(seed), model) in made:
-                    continue
+            for model in wanted:
                 head = {
                     "table": name, "policy": policy, "rows": len(kept), "seed": seed,
                     "model": model, "rare": int(kept.y.sum()),

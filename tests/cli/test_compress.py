@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 
 import numpy as np
@@ -33,6 +34,18 @@ def test_compress_go_on_and_inspect(data):
     assert "rows by class" in shown.output
     assert "█" in shown.output
     assert call("compress", data, "--into", out, "--quiet").output == ""
+
+
+def test_strata_and_a_holdout(data):
+    out = data / "out.parquet"
+    settings = ["--strata", "y", "--strata-share", 0.2, "--min-rows", 15, "--holdout", 0.2]
+    done = call("compress", data / "a.npz", "--into", out, "--size", 50, "--target", "y", *settings)
+    assert done.exit_code == 0, done.output
+    shown = call("inspect", out).output
+    assert "40 rows of 500 seen, 10 more held out" in shown
+    assert "strata y" in shown
+    found = json.loads(call("inspect", out, "--json").output)
+    assert (found["rows"], found["strata"], found["held_out"]) == (40, ["y"], 10)
 
 
 def test_errors_are_one_plain_line(data):

@@ -142,7 +142,7 @@ def _compress(
     """
     from olss.files.compress import compress
 
-    numbers = ("scores", "half_life", "window", "strata_share", "min_rows", "bins", "holdout")
+    numbers = ("scores", "half_life", "window", "strata_share", "bins", "holdout")
     for name in (*numbers, "near_duplicates"):
         settings[name] = _parse_number(settings[name])
     settings["columns"] = _parse_columns(settings["columns"])

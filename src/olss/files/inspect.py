@@ -94,7 +94,7 @@ class Inspection:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as lists, dictionaries, strings and numbers, as ``--json`` prints."""
         d, error, drift = self.description, self.error, self.drift
-        table = state_of(self.sketch).table
+        table, config = state_of(self.sketch).table, config_of(self.sketch)
         least, mean, most = d.weight
         certificate = None if error is None else asdict(error) | {
             "guaranteed": error.guaranteed, "expected_error": error.expected_error,
@@ -108,6 +108,7 @@ class Inspection:
         return {
             "path": str(self.path), "rows": d.rows, "seen": d.seen, "size": self.sketch.size,
             "policy": self.sketch.policy.name, "target": None if table is None else table.target,
+            "strata": list(config.strata or ()), "held_out": _held_out(self.sketch),
             "weight": {"least": least, "mean": mean, "most": most},
             "effective_rows": d.effective_rows,
             "bytes": {"rows": d.row_bytes, "moments": d.moments_bytes},
@@ -225,15 +226,22 @@ def why_unknown(sketch: Sketch) -> str:
     return "no moments are kept with this policy (ask for them with --moments)"
 
 
+def _held_out(sketch: Sketch) -> int:
+    return 0 if config_of(sketch).holdout is None else len(sketch.holdout)
+
+
 def _lines(found: Inspection) -> list[str]:
     """Return an inspection as lines to read in a terminal."""
     d, sketch = found.description, found.sketch
     low, mean, high = d.weight
     table = state_of(sketch).table
     target = f", target {table.target}" if table is not None and table.target else ""
+    columns = config_of(sketch).strata
+    strata = f", strata {', '.join(columns)}" if columns else ""
+    held_out = f", {_held_out(sketch):,} more held out" if _held_out(sketch) else ""
     lines = [
-        f"{found.path}: {d.rows:,} rows of {d.seen:,} seen",
-        f"policy {sketch.policy.name}, size {sketch.size}{target}",
+        f"{found.path}: {d.rows:,} rows of {d.seen:,} seen{held_out}",
+        f"policy {sketch.policy.name}, size {sketch.size}{target}{strata}",
         f"weights {low:.4g} to {high:.4g}, mean {mean:.4g}; "
         f"worth {d.effective_rows:,.0f} rows of equal weight",
         d.memory,

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -33,15 +33,36 @@ from olss.tables.class_labels import class_labels
 from olss.tables.schema import arrow_array, as_numbers, dictionary_codes, to_microseconds
 from olss.util import checks
 
-if TYPE_CHECKING:  # its policies import this module
-    from olss.memory.config import Config
-
 Counts: TypeAlias = dict[str, float]  # rows seen, by their weights, under the key of a stratum
 Coded: TypeAlias = tuple[Indices, list[str]]  # the number of each row's key, and the keys
 Columns: TypeAlias = Callable[[str], Any]
 
 STRATA_LIMIT = 200_000  # counts are kept of all strata, so there must be a bound
 CLASS_LIMIT = 10_000  # beyond so many classes their counts are not kept
+
+
+class Settings(Protocol):
+    """The settings of a sketch about strata; an `olss.memory.config.Config`."""
+
+    @property
+    def strata(self) -> tuple[str, ...] | None:
+        """Columns of the strata."""
+
+    @property
+    def strata_share(self) -> float:
+        """Share of the draw that is stratified."""
+
+    @property
+    def min_rows(self) -> int:
+        """Rows of each stratum to keep."""
+
+    @property
+    def bins(self) -> int | dict[str, int | tuple[float, ...]] | None:
+        """How numbers are cut."""
+
+    @property
+    def half_life(self) -> float | None:
+        """When a row counts half."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +114,7 @@ class StratumShares:
 
 
 def stratum_shares(
-    config: Config, strata: Strata, coded: Coded, weight: Floats, size: int
+    config: Settings, strata: Strata, coded: Coded, weight: Floats, size: int
 ) -> StratumShares:
     """Return the part of the strata in the priorities of rows.
 
@@ -116,7 +137,7 @@ def stratum_shares(
     return StratumShares(codes, each[codes], share, total, count, config.min_rows)
 
 
-def fit_edges(config: Config, column: Columns) -> dict[str, tuple[float, ...]]:
+def fit_edges(config: Settings, column: Columns) -> dict[str, tuple[float, ...]]:
     """Return where the columns of numbers among the strata are cut into bins, if they are.
 
     A number of bins is cut at quantiles. It does not apply to columns that are not numbers, nor to
@@ -141,7 +162,9 @@ def fit_edges(config: Config, column: Columns) -> dict[str, tuple[float, ...]]:
     return edges
 
 
-def stratum_keys(config: Config, edges: Mapping[str, tuple[float, ...]], column: Columns) -> Coded:
+def stratum_keys(
+    config: Settings, edges: Mapping[str, tuple[float, ...]], column: Columns
+) -> Coded:
     """Return the stratum of each row, given a function that returns a column by its name."""
     names = config.strata or ()
     parts = []
@@ -187,7 +210,7 @@ def rows_column(rows: RowStore, argument: str = "strata") -> Columns:
     return column
 
 
-def keys_of(config: Config, strata: Strata, parts: Sequence[RowStore]) -> Coded:
+def keys_of(config: Settings, strata: Strata, parts: Sequence[RowStore]) -> Coded:
     """Return the stratum of each row of several stores, one after the other."""
     coded = [stratum_keys(config, strata.edges, rows_column(part)) for part in parts if len(part)]
     place: dict[str, int] = {}
@@ -199,7 +222,7 @@ def keys_of(config: Config, strata: Strata, parts: Sequence[RowStore]) -> Coded:
 
 
 def accumulate_strata(
-    config: Config, strata: Strata, column: Columns, weight: Floats, *, first: bool
+    config: Settings, strata: Strata, column: Columns, weight: Floats, *, first: bool
 ) -> Strata:
     """Return the strata with rows added; the first ones decide where numbers are cut."""
     edges = fit_edges(config, column) if first else strata.edges
