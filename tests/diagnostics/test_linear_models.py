@@ -441,12 +441,21 @@ def test_following_counts_and_a_half_life():
 
 def test_what_cannot_be_followed_says_why(tmp_path):
     X, y, _ = rows(n=500)
-    with pytest.raises(InputError, match="glm"):
-        olss.Sketch(50, glm="logistic", window=100)
-    with pytest.raises(InputError, match="glm"):
-        olss.Sketch(50, "recent", glm="logistic")
-    with pytest.raises(InputError, match="glm"):
-        olss.Sketch(50, glm="logistic").update(X, y).linear_model()
+    for settings, told in (
+        ({"window": 100}, "half_life"),
+        ({"moments": False}, "moments=False"),
+        ({"features": np.tanh}, "moments=True"),
+        ({"policy": "recent"}, "recent"),
+    ):
+        with pytest.raises(InputError, match=f"glm.*{told}"):
+            olss.Sketch(50, glm="logistic", **settings)
+    for kind, target, told in (
+        ("logistic", y, "numbers"),
+        ("poisson", y - 100, "negative"),
+        ("poisson", np.where(y > 50, "a", "b"), "classes"),
+    ):
+        with pytest.raises(InputError, match=f"glm='{kind}'.*{told}"):
+            olss.Sketch(50, glm=kind).update(X, target).flush()
     np.save(tmp_path / "x.npy", X)
     with pytest.raises(InputError, match="glm"):
         olss.compress(str(tmp_path / "x.npy"), into=tmp_path / "o.parquet", size=5, glm="logistic")

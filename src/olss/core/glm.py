@@ -388,15 +388,13 @@ def fit_kept_rows(
     corrected = bool(worse.sum() <= 2 * np.sqrt((worse**2).sum()))
     best = best if corrected else plain
     value, _, hessian = local(best.coef)
-    whole = hessian + frame.penalty(best.coef)[2]
+    moved = _inverse(hessian + frame.penalty(best.coef)[2]) @ frame.matrix.T
+    bend = link(Z @ best.coef, local.family)[2]
+    variance = (((Z * np.sqrt(local.weight * bend)[:, None]) @ moved) ** 2).sum(axis=0)
     if sampled is not None:
-        left = Z * (best.left * np.sqrt(sampled))[:, None]
-        hessian = hessian + left.T @ left
-    inverse = _inverse(whole)
-    spread = inverse @ hessian @ inverse
-    T = frame.matrix
-    error = np.sqrt(((T @ spread) * T).sum(axis=1).clip(0))
-    return GlmFit(T @ best.coef, error, value / float(local.weight.sum()), corrected)
+        variance += (((Z * (best.left * np.sqrt(sampled))[:, None]) @ moved) ** 2).sum(axis=0)
+    loss = value / float(local.weight.sum())
+    return GlmFit(frame.back(best.coef), np.sqrt(variance), loss, corrected)
 
 
 def _problems(moments: Moments) -> Sequence[int]:

@@ -311,11 +311,14 @@ class Config:
         self._check_strata()
         self._check_sides()
         if self.glm is not None:
-            changes = self.features is not None and not self.moments
-            if changes or self.window is not None or self.moments is False:
+            if self.window is not None:
+                raise InputError(f"glm={self.glm!r} is not supported with window=; use half_life=.")
+            if self.moments is False:
+                raise InputError(f"glm={self.glm!r} needs moments, found moments=False.")
+            if self.features is not None and not self.moments:
                 raise InputError(
-                    f"glm={self.glm!r} is not supported with window= or moments=False, and with "
-                    "features= needs moments=True: a map that never changes."
+                    f"glm={self.glm!r} with features= needs moments=True, which says that the map "
+                    "never changes."
                 )
             if not self.policy.mergeable:
                 raise InputError(

@@ -196,9 +196,9 @@ def _follow_gradient(config: Config, state: State, new: RowStore) -> GradientTra
     classes = (None,)
     if config.glm == "logistic":
         classes = known.target.classes or ()
-    elif known.target.classes is not None:
-        known = known.with_target(known.target.as_numbers())
-    if len(classes) > MOST_MODELS or known.target is None or known.total is None:
+    elif known.target.as_numbers() is None:
+        raise InputError("glm='poisson' needs a target of counts, found classes; use 'logistic'.")
+    if len(classes) > MOST_MODELS or known.total is None:
         return None
     d = known.columns - (state.encoder.plan is not None)
     if trace is None:
@@ -209,6 +209,8 @@ def _follow_gradient(config: Config, state: State, new: RowStore) -> GradientTra
     blocks = list(glm_rows(state.encoder, new, classes, weight="initial_weight"))
     if not any(block.weight.any() for block in blocks):
         return trace
+    if config.glm == "poisson" and min(block.y.min(initial=0.0) for block in blocks) < 0:
+        raise InputError("glm='poisson' needs a target of counts, found a negative number.")
     moments = known.centred().select(np.arange(d), [])
     held = [part for part in (state.rows, *state.candidates) if len(part)]
     known_rows = training_rows(config, RowStore.concat(held or [RowStore()]))
