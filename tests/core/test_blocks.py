@@ -99,7 +99,7 @@ def test_a_mask_that_hides_nothing_is_taken_off():
 
 def test_a_hundred_thousand_columns_form_no_square_matrix(monkeypatch):
     """5,000 sparse rows of 100,000 columns: the unusual rows still stand out."""
-    monkeypatch.setattr(olss.core.leverage, "COLUMN_LIMIT", 1024)
+    monkeypatch.setattr(olss.core.leverage, "column_limit", lambda: 1024)
     rng = np.random.default_rng(0)
     columns = rng.integers(200, size=(5000, 20))
     columns[:10] = rng.integers(200, 100_000, size=(10, 20))
@@ -112,7 +112,7 @@ def test_a_hundred_thousand_columns_form_no_square_matrix(monkeypatch):
 
 
 def test_dense_rows_and_tensors_project_alike(monkeypatch):
-    monkeypatch.setattr(olss.core.leverage, "COLUMN_LIMIT", 30)
+    monkeypatch.setattr(olss.core.leverage, "column_limit", lambda: 30)
     A = np.random.default_rng(0).standard_normal((400, 50))
     with pytest.warns(OlssWarning, match="50 columns"):
         scores = olss.leverage_scores(A)

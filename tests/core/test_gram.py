@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 import olss
-from olss.core.gram import COLUMN_LIMIT, RidgeRule, factor_gram
+from olss.core.gram import RidgeRule, column_limit, factor_gram
 from olss.errors import DataError, InputError
 
 
@@ -86,7 +86,7 @@ def test_errors_name_the_remedy(A):
     with pytest.raises(InputError, match="no rows"):
         olss.Gram().scorer()
     with pytest.raises(InputError, match="at most 4,096 columns, found 4,097"):
-        olss.Gram().update(np.zeros((1, COLUMN_LIMIT + 1)))
+        olss.Gram().update(np.zeros((1, column_limit() + 1)))
     with pytest.raises(DataError, match="must have 12 columns, found 3"):
         olss.Gram().update(A).scorer()(A[:, :3])
     with pytest.raises(DataError, match="found NaN in row 1"):

@@ -181,8 +181,8 @@ def test_uniform_rows_of_heavy_tails_are_called_worse_than_leverage():
 
 
 def test_wide_rows_have_an_interval_that_holds_the_truth(monkeypatch):
-    monkeypatch.setattr("olss.memory.moments.COLUMN_LIMIT", 80)
-    monkeypatch.setattr("olss.core.frequent_directions.COLUMN_LIMIT", 160)
+    monkeypatch.setattr("olss.memory.moments.column_limit", lambda: 80)
+    monkeypatch.setattr("olss.core.frequent_directions.column_limit", lambda: 160)
     A = rng().standard_normal((900, 12)) @ rng(1).standard_normal((12, 200))
     A += 0.05 * rng(2).standard_normal((900, 200))
     for seen, all_rows, w in (

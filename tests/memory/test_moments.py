@@ -311,8 +311,8 @@ def test_removing_nearly_all_of_a_direction_says_that_digits_are_gone():
 @pytest.fixture
 def wide(monkeypatch):
     """Rows of more columns than allowed, near a space of 12 dimensions."""
-    monkeypatch.setattr("olss.memory.moments.COLUMN_LIMIT", 80)
-    monkeypatch.setattr("olss.core.frequent_directions.COLUMN_LIMIT", 160)
+    monkeypatch.setattr("olss.memory.moments.column_limit", lambda: 80)
+    monkeypatch.setattr("olss.core.frequent_directions.column_limit", lambda: 160)
     A = rng().standard_normal((700, 12)) @ rng(1).standard_normal((12, 200))
     return A + 0.05 * rng(2).standard_normal((700, 200))
 

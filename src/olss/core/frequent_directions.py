@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import Blocks, matmul, to_numpy
-from olss.core.gram import COLUMN_LIMIT, RidgeRule
+from olss.core.gram import RidgeRule, column_limit
 from olss.errors import DataError, InputError
 from olss.util import checks
 
@@ -357,7 +357,7 @@ class SketchedGram:
 
         Their memory is a quarter of that of the largest Gram matrix, 34 MB.
         """
-        return cls(FrequentDirections(max(16, min(512, COLUMN_LIMIT**2 // (8 * columns)))))
+        return cls(FrequentDirections(max(16, min(512, column_limit() ** 2 // (8 * columns)))))
 
     @property
     def columns(self) -> int:
@@ -387,7 +387,7 @@ class SketchedGram:
     def factor(self, rule: RidgeRule, T: Any = None) -> DirectionsFactor:
         """Return the scoring function, with a ridge by this rule, but at least what was shed."""
         if T is not None:
-            raise InputError(f"a linear map needs rows of at most {COLUMN_LIMIT:,} columns.")
+            raise InputError(f"a linear map needs rows of at most {column_limit():,} columns.")
         if not rule.asks:
             return self.directions.scorer()
         return self.directions.scorer(rule.of_spectrum(self.directions.scorer().s))

@@ -29,10 +29,10 @@ from olss.util import sparse as sp
 from olss.util.threads import ordered_map
 
 __all__ = [
-    "COLUMN_LIMIT",
     "Factor",
     "Gram",
     "RidgeRule",
+    "column_limit",
     "factor_gram",
     "gram_of",
     "sum_products",
@@ -41,8 +41,11 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 
-def _column_limit() -> int:
-    """Return the columns of the widest Gram matrix that is formed, by the memory it may take."""
+def column_limit() -> int:
+    """Return the columns of the widest Gram matrix that is formed, by the memory it may take.
+
+    4,096 by default.
+    """
     megabytes = os.environ.get("OLSS_GRAM_MB", "128")
     if not (megabytes.isascii() and megabytes.isdigit() and int(megabytes)):
         raise InputError(
@@ -50,9 +53,6 @@ def _column_limit() -> int:
             f"found {megabytes!r}."
         )
     return math.isqrt(int(megabytes) * 2**20 // 8)
-
-
-COLUMN_LIMIT = _column_limit()  # 4,096 by default
 
 
 class Gram:
@@ -140,9 +140,9 @@ class Gram:
         return factor_gram(self.matrix, rule.of_gram(self.matrix), tolerance=1e-11)
 
     def _match(self, columns: int) -> None:
-        if columns > COLUMN_LIMIT:
+        if columns > column_limit():
             raise InputError(
-                f"a Gram takes at most {COLUMN_LIMIT:,} columns, found {columns:,}. Set "
+                f"a Gram takes at most {column_limit():,} columns, found {columns:,}. Set "
                 "OLSS_GRAM_MB to allow more, project the rows, or use FrequentDirections."
             )
         if self.rows and columns != self.columns:

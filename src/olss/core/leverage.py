@@ -29,7 +29,7 @@ from olss.core.blocks import (
     sum_weighted_squares,
     to_numpy,
 )
-from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule, factor_gram, gram_of, squares_in_range
+from olss.core.gram import Factor, RidgeRule, column_limit, factor_gram, gram_of, squares_in_range
 from olss.core.qr import equilibrate, is_null_vector, preconditioned_scores, sparse_sketch
 from olss.errors import DataError, InputError, OlssWarning
 from olss.util import checks, lapack
@@ -166,9 +166,9 @@ def _scores(
         warn_uninformative(rows, columns, rule)
 
     def scores() -> list[Floats]:
-        if rows <= min(columns, COLUMN_LIMIT):
+        if rows <= min(columns, column_limit()):
             return _split(_dual(parts, rule), parts)
-        narrow = project_columns(parts, COLUMN_LIMIT) if columns > COLUMN_LIMIT else parts
+        narrow = project_columns(parts, column_limit()) if columns > column_limit() else parts
         if method == "sketched" and rows > 8 * narrow[0].columns:
             return _sketched(narrow, rule, checks.generator(seed))
         return _exact(narrow, rule)

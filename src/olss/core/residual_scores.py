@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.gram import COLUMN_LIMIT
+from olss.core.gram import column_limit
 from olss.core.sampling import inclusion_probabilities, pivotal_sample
 from olss.errors import InputError
 
@@ -75,9 +75,9 @@ def _fit_pilot(
 ) -> PilotModel:
     rows = np.arange(len(y))
     width = _read(blocks, rows[:1]).shape[1]
-    if width > COLUMN_LIMIT:
+    if width > column_limit():
         raise InputError(
-            f"scores='target' supports at most {COLUMN_LIMIT:,} scored columns, found {width:,}; "
+            f"scores='target' supports at most {column_limit():,} scored columns, found {width:,}; "
             "use scores='auto'."
         )
     count = max(PILOT_ROWS, 2 * width)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from olss.core.blocks import Blocks, matmul, multiply_blocks, to_numpy
 from olss.core.frequent_directions import SketchedGram
-from olss.core.gram import COLUMN_LIMIT, gram_of
+from olss.core.gram import column_limit, gram_of
 from olss.core.leverage import TOLERANCE
 from olss.core.running_gram import DenseGram, FactoredGram
 from olss.diagnostics.estimates import TypicalError
@@ -317,7 +317,7 @@ def certify_target(
     known = moments.target
     if known is None or known.without is not None or not target.present.all():
         return None
-    if moments.columns + len(known.shift) > COLUMN_LIMIT:
+    if moments.columns + len(known.shift) > column_limit():
         return None
     Z = np.concatenate([_dense(blocks, block) for _, block in blocks.read(_WIDE)])
     shift = known.shift

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from olss.core.blocks import to_numpy
 from olss.core.glm import Family, Followed, GlmFit, RowTerm, fit_kept_rows
-from olss.core.gram import COLUMN_LIMIT
+from olss.core.gram import column_limit
 from olss.core.linear_fit import (
     PrincipalComponents,
     choose_ridge,
@@ -336,9 +336,9 @@ def describe_design(
         )
     if seen.total is None:
         raise InputError(
-            f"linear models need a Gram matrix, which is kept for up to {COLUMN_LIMIT:,} scored "
-            f"columns, found {seen.columns:,}; choose columns with columns=, or set OLSS_GRAM_MB "
-            "to the megabytes it may take before olss is imported."
+            f"linear models need a Gram matrix, which is kept for up to {column_limit():,} scored "
+            f"columns, found {seen.columns:,}; choose columns with columns=, or set OLSS_GRAM_MB, "
+            "the megabytes it may take, before the first row comes."
         )
     labels, scale, offset, owners = _labels(state, seen.columns)
     d = len(labels)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from olss.core.blocks import Blocks
 from olss.core.frequent_directions import DirectionsFactor, SketchedGram
-from olss.core.gram import COLUMN_LIMIT, Factor, RidgeRule, gram_of
+from olss.core.gram import Factor, RidgeRule, column_limit, gram_of
 from olss.core.leverage import Projected, warn_uninformative
 from olss.core.moments import Moments, one_hot
 from olss.core.running_gram import DenseGram, FactoredGram
@@ -582,7 +582,7 @@ def row_count(part: Any) -> int:
 
 
 def _empty_sum(columns: int) -> DenseGram | SketchedGram:
-    if columns > COLUMN_LIMIT:
+    if columns > column_limit():
         return SketchedGram.empty(columns)
     return DenseGram(np.zeros((columns, columns)))
 

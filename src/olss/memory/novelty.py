@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import Blocks, project_columns, to_numpy
-from olss.core.gram import COLUMN_LIMIT, Factor, Gram
+from olss.core.gram import Factor, Gram, column_limit
 from olss.errors import OlssError, OlssWarning
 from olss.memory.config import Config
 from olss.memory.encoder import Encoder
@@ -120,8 +120,8 @@ def _beta_binomial_tail(least: int, n: int, a: float, b: float) -> float:
 
 def _blocks(rows: Any) -> Iterator[tuple[slice, Any]]:
     blocks = Blocks(rows, name="X")
-    if blocks.columns > COLUMN_LIMIT:
-        (blocks,) = project_columns([blocks], COLUMN_LIMIT)
+    if blocks.columns > column_limit():
+        (blocks,) = project_columns([blocks], column_limit())
     return blocks.read(blocks.dtype)
 
 

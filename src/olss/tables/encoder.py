@@ -27,7 +27,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.gram import COLUMN_LIMIT
+from olss.core.gram import column_limit
 from olss.errors import DataError, InputError
 from olss.tables.columns import (
     MAX_ONE_HOT,
@@ -175,7 +175,7 @@ class TableEncoder:
     def may_grow(self) -> bool:
         """Whether an encoder fitted to other rows could exceed the limit of columns."""
         most = (2 if isinstance(c, Number) else max(c.width, MAX_ONE_HOT + 1) for c in self.columns)
-        return sum(most) >= COLUMN_LIMIT
+        return sum(most) >= column_limit()
 
     def row_beyond(self, batch: Any, limit: float) -> tuple[str, int] | None:
         """Return (column, row) of the first absolute value of at least `limit`, or None."""
@@ -210,7 +210,6 @@ def fit_encoder(
     columns: Collection[str] | Mapping[str, str] | None = None,
     exclude: Collection[str] = (),
     apart: Collection[str] = (),
-    limit: int | None = COLUMN_LIMIT - 1,
 ) -> TableEncoder:
     """Fit an encoder to a table of sample rows.
 
@@ -222,8 +221,6 @@ def fit_encoder(
         "category", and the others are decided by the sample.
     apart : collection of str
         Target and task, which are not scored.
-    limit : int or None
-        Maximum of numbers per row.
 
     Examples
     --------
@@ -246,7 +243,7 @@ def fit_encoder(
             fitted.append(_fit_as(kinds.get(name), name, column))
             small &= fitted[-1].fits_float32(value_type(column.type))
     encoder = TableEncoder(tuple(fitted), "float32" if small else "float64")
-    if limit is not None and encoder.width > limit:
+    if encoder.width > (limit := column_limit() - 1):
         raise InputError(
             f"columns= makes {encoder.width:,} numbers per row, at most {limit:,} are scored. Name "
             "the important columns with columns=, or leave some out with exclude=."
