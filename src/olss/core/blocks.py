@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from array_api_compat import (
@@ -33,6 +33,10 @@ from olss.util.threads import ordered_map
 
 Floats = NDArray[np.float64]
 R = TypeVar("R")
+# Slices of rows, and what yields products of each of those it is given.
+Products: TypeAlias = tuple[
+    list[slice], Callable[[Iterator[slice]], Iterator[tuple[Floats, Floats | None]]]
+]
 
 # Large enough for BLAS to run at full speed, small enough for memory not to matter.
 BLOCK_BYTES = 24_000_000
@@ -196,6 +200,13 @@ class Blocks:
         size = PIECE_BYTES if size is None else size
         most = max(64, self.columns // 4, size // (self.columns * dtype.itemsize))
         return self._cut(most)
+
+    def products(self, beside: Any) -> Products | None:
+        """Return parts, and a faster way to the products of each, where there is one.
+
+        They are sum w x x' and sum w x v' for numbers v beside the rows; see `core.gram`.
+        """
+        return None
 
     def _cut(self, most: int) -> list[slice]:
         count = -(-self.rows // most)

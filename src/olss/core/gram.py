@@ -202,10 +202,11 @@ def sum_products(
             if product is not None:
                 np.add(sum_, product, out=sum_)
 
-    work = partial(_products, blocks, dtype, beside, squares)
+    own = blocks.products(beside) if squares else None
+    parts, work = own or (blocks.pieces(dtype), partial(_products, blocks, dtype, beside, squares))
     # Overflow and NaN show on the diagonal, which callers check.
     with np.errstate(over="ignore", invalid="ignore"):
-        ordered_map(blocks.pieces(dtype), work, add, bytes_each=2 * d * d * dtype.itemsize)
+        ordered_map(parts, work, add, bytes_each=2 * d * d * dtype.itemsize)
     return total, cross
 
 

@@ -3,28 +3,162 @@
 A row is z = ((x - shift) / scale, 1), see `olss.tables.encoder`. The matrix kept, sum z z',
 determines that of x with and without an intercept: x / scale = T z for a matrix T, so that leverage
 of x is ||W'T z||^2 with W the factor of T (sum z z') T'.
+
+Indicators of text are mostly zero: where they are many, products with them are look-ups by the
+place of the one that is 1 (`SplitRows`), else all of a row is multiplied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations, pairwise
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.blocks import Blocks
+from olss.core.blocks import Blocks, Products, is_sparse
 from olss.core.gram import Factor
 from olss.core.leverage import Projected
 from olss.errors import DataError
 from olss.tables.encoder import LARGEST, Encoded, TableEncoder
+from olss.tables.text_columns import Text
+from olss.util import sparse as sp
 from olss.util.threads import ordered_map
 
 Floats = NDArray[np.float64]
 
 # Rows that are encoded and multiplied at a time: 65 columns of float32 stay in a core's cache.
 STEP = 8192
+SPLIT_BYTES = 2_000_000  # of the numbers of split rows at a time
+# A look-up takes as long as so many multiplications.
+LOOKUP = 20
+# Beyond it, squares of scores as sums of products would lose more digits than scores may.
+LARGEST_GROWTH = 1e4
+
+
+@dataclass(frozen=True)
+class SplitRows:
+    """Encoded rows z as numbers, and as places of indicators that are 1.
+
+    Attributes
+    ----------
+    encoder : TableEncoder
+    numbers : Encoded
+        The encoded columns that are not text.
+    at : (p,) int array
+        Where numbers, and the constant, stand in z.
+    texts : list of (slice, (n,) int array)
+        Of each text column: where its indicators stand in z, and which of them is 1.
+    places : (n, c) int array
+        The same as places in z.
+    """
+
+    encoder: TableEncoder
+    numbers: Encoded
+    at: NDArray[np.intp]
+    texts: list[tuple[slice, NDArray[np.intp]]]
+    places: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, encoder: TableEncoder, encoded: Encoded, rows: int) -> Self | None:
+        """Return encoded rows split, or None if to multiply all of z takes no longer."""
+        numbers: Encoded = []
+        texts: list[tuple[slice, NDArray[np.intp]]] = []
+        at: list[int] = []
+        start = 0
+        for column, values in encoded:
+            stop = start + column.width
+            if isinstance(column, Text):
+                texts.append((slice(start, stop), values))
+            else:
+                numbers.append((column, values))
+                at.extend(range(start, stop))
+            start = stop
+        p, c, d = len(at) + 1, len(texts), start + 1
+        if rows < d or 2 * (p * p + LOOKUP * c * (p + 2 * c)) > d * d:
+            return None
+        places = np.empty((rows, c), dtype=np.int32)
+        for column, (where, values) in zip(places.T, texts, strict=True):
+            np.add(values, where.start, out=column, casting="unsafe")
+        return cls(encoder, numbers, np.array([*at, start]), texts, places)
+
+    def pieces(self) -> list[slice]:
+        """Return all rows as slices that are processed at a time."""
+        step = max(256, SPLIT_BYTES // (8 * len(self.at)))
+        rows = len(self.places)
+        return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
+
+    def read(self, parts: Iterable[slice], beside: Floats) -> Iterator[tuple[slice, Floats, Any]]:
+        """Yield (rows, their numbers, the constant, and those beside, indicators as CSR)."""
+        p, c, d = len(self.at), len(self.texts), self.encoder.width + 1
+        ones = np.ones(0)
+        for part, Z in _fill_blocks(self.encoder, self.numbers, parts, np.float64):
+            rows = Z.shape[1]
+            if len(ones) < rows * c:
+                ones = np.ones(rows * c)
+            ends = np.arange(0, rows * c + 1, c, dtype=np.int32)
+            places = self.places[part].ravel()
+            X = np.empty((rows, p + beside.shape[1]))
+            X[:, :p], X[:, p:] = Z.T, beside[part]
+            yield part, X, sp.csr_array((ones[: rows * c], places, ends), shape=(rows, d))
+
+    def pairs(self, part: slice) -> Iterator[tuple[slice, slice, NDArray[np.intp]]]:
+        """Yield of each two text columns (where they are, pair of indicators that are 1)."""
+        for (one, i), (two, j) in combinations(self.texts, 2):
+            yield one, two, i[part] * (two.stop - two.start) + j[part]
+
+    def products(
+        self, weights: Floats | None, beside: Floats, parts: Iterable[slice]
+    ) -> Iterator[tuple[Floats, Floats]]:
+        """Yield sum w z z' of each part, and sum w z v' for numbers v beside the rows."""
+        d, p, at = self.encoder.width + 1, len(self.at), self.at
+        indicators = np.setdiff1d(np.arange(d), at)
+        for part, X, S in self.read(parts, beside):
+            w = None if weights is None else weights[part]
+            right = X if w is None else X * w[:, None]
+            Z = X[:, :p] if w is None else X[:, :p] * np.sqrt(w)[:, None]
+            sums: Floats = S.T @ right
+            sums[at, :p], sums[at, p:] = Z.T @ Z, X[:, :p].T @ right[:, p:]
+            product = np.zeros((d, d))
+            product[:, at] = sums[:, :p]
+            product[at] = sums[:, :p].T
+            product[indicators, indicators] = sums[indicators, p - 1]
+            for one, two, pair in self.pairs(part):
+                shape = (one.stop - one.start, two.stop - two.start)
+                counts = np.bincount(pair, w, shape[0] * shape[1]).reshape(shape)
+                product[one, two], product[two, one] = counts, counts.T
+            yield product, sums[:, p:]
+
+    def leverage(self, right: Floats, V: Floats) -> tuple[Floats, Floats]:
+        """Return ||z M||^2 of each row, M being `right`, and z V.
+
+        z M M' z' is the sum of the numbers of M M' at any two places of z.
+        """
+        p, at = len(self.at), self.at
+        square = right @ right.T
+        table = 2 * square[:, at]
+        table[:, p - 1] += square.diagonal()  # of indicators beside the constant 1
+        table = np.hstack([table, V])
+        own = np.hstack([square[np.ix_(at, at)], V[at]])
+        n = len(self.places)
+        scores, products = np.empty(n), np.empty((n, V.shape[1]))
+
+        def work(parts: Iterator[slice]) -> Iterator[None]:
+            for part, Z, S in self.read(parts, np.empty((n, 0))):
+                found = Z @ own
+                found += S @ table
+                some = np.einsum("ij,ij->i", Z, found[:, :p])
+                for one, two, pair in self.pairs(part):
+                    some += 2 * square[one, two].ravel().take(pair)
+                scores[part] = np.maximum(some, 0)
+                products[part] = found[:, p:]
+                yield
+
+        ordered_map(self.pieces(), work)
+        return scores, products
 
 
 def blocks(
@@ -46,13 +180,14 @@ def _fill_blocks(
     encoder: TableEncoder, encoded: Encoded, pieces: Iterable[slice], dtype: Any
 ) -> Iterator[tuple[slice, Any]]:
     """Yield (rows, Z) of some rows of an encoded batch; see `blocks`."""
-    out = np.empty((encoder.width + 1, 0), dtype=dtype or encoder.dtype)
+    width = sum(column.width for column, _ in encoded)
+    out = np.empty((width + 1, 0), dtype=dtype or encoder.dtype)
     # The result is checked for infinite values.
     with np.errstate(over="ignore", invalid="ignore"):
         for part in pieces:
             rows = part.stop - part.start
             if out.shape[1] < rows:
-                out = np.empty((encoder.width + 1, rows), dtype=out.dtype)
+                out = np.empty((width + 1, rows), dtype=out.dtype)
             Z = out[:, :rows]
             encoder.fill(encoded, part, Z)
             yield part, Z
@@ -119,6 +254,7 @@ class TableRows(Blocks):
         self.sparse = self.remote = self.plain = False
         self.scale = self.noise = None
         self.dependent = encoder.dependent
+        self._split = SplitRows.of(encoder, self._encoded, self.rows)
 
     @property
     def integers(self) -> bool:
@@ -139,6 +275,14 @@ class TableRows(Blocks):
         wanted = self.pieces(dtype) if parts is None else parts
         for part, Z in _fill_blocks(self._encoder, self._encoded, wanted, dtype):
             yield part, Z.T if self.scale is None else Z.T * self.scale
+
+    def products(self, beside: Any) -> Products | None:
+        """Return parts, and what yields their products, if rows are split; see `SplitRows`."""
+        split = self._split
+        if split is None or self.scale is not None or is_sparse(beside):
+            return None
+        beside = np.empty((self.rows, 0)) if beside is None else beside
+        return split.pieces(), partial(split.products, self.weights, beside)
 
     def any_nonzero(self, columns: NDArray[np.intp]) -> bool:
         """Return whether any of these columns has a non-zero value."""
@@ -175,7 +319,16 @@ def leverage_and_products(
     batch = one_batch(table)
     for find_nan in (False, True):
         encoded = encoder.encode(batch, find_nan=find_nan)
-        scores, products = _leverage(encoder, encoded, _cut_pieces(encoder, batch), factor, V)
+        split = None
+        if _growth_of(factor) <= LARGEST_GROWTH:
+            split = SplitRows.of(encoder, encoded, batch.num_rows)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if split is None:
+                pieces = _cut_pieces(encoder, batch)
+                scores, products = _leverage(encoder, encoded, pieces, factor, V)
+            else:
+                nothing = np.zeros((encoder.width + 1, 0))
+                scores, products = split.leverage(factor.right, nothing if V is None else V)
         if np.isfinite(scores).all():
             return scores, products
     raise encoder.explain_not_finite(batch, place, start)
@@ -209,9 +362,12 @@ def _leverage(
                 products[part] = (more @ Z).T
             yield
 
-    with np.errstate(over="ignore", invalid="ignore"):
-        ordered_map(pieces, work)
+    ordered_map(pieces, work)
     return scores, products
+
+
+def _growth_of(factor: Factor | Projected) -> float:
+    return factor.growth if isinstance(factor, Factor) else factor.factor.growth
 
 
 def variable(encoder: TableEncoder, diagonal: Floats, total: float) -> NDArray[np.bool_]:
