@@ -81,8 +81,8 @@ class SplitRows:
         if rows < d or 2 * (p * p + LOOKUP * c * (p + 2 * c)) > d * d:
             return None
         places = np.empty((rows, c), dtype=np.int32)
-        for column, (where, values) in zip(places.T, texts, strict=True):
-            np.add(values, where.start, out=column, casting="unsafe")
+        for k, (where, codes) in enumerate(texts):
+            places[:, k] = codes + where.start
         return cls(encoder, numbers, np.array([*at, start]), texts, places)
 
     def pieces(self) -> list[slice]:
