@@ -213,9 +213,14 @@ def sum_products(
 def _products(
     blocks: Blocks, dtype: np.dtype[Any], beside: Any, squares: bool, pieces: Iterator[slice]
 ) -> Iterator[tuple[NDArray[Any] | None, NDArray[Any] | None]]:
-    """Yield sum w x x' and sum w x v' of each piece, as far as they are wanted."""
-    buffer = np.empty((0, blocks.columns), dtype=dtype)
-    for part, block in blocks.read(dtype, pieces):
+    """Yield sum w x x' and sum w x v' of each piece, as far as they are wanted.
+
+    The first is overwritten by the next but one, as `ordered_map` allows: new memory each time
+    would be mapped and cleared each time.
+    """
+    d = blocks.columns
+    buffer, squared = np.empty((0, d), dtype=dtype), np.empty((2, d, d), dtype=dtype)
+    for number, (part, block) in enumerate(blocks.read(dtype, pieces)):
         w = None if blocks.weights is None else blocks.weights[part]
         cross = None
         if isinstance(block, np.ndarray) and isinstance(beside, np.ndarray):
@@ -235,8 +240,11 @@ def _products(
                 buffer = np.empty_like(block)
             roots = np.sqrt(w).astype(dtype)[:, None]
             block = np.multiply(block, roots, out=buffer[: len(block)])
-        product = block.T @ block  # BLAS sees the symmetry and does half the work
-        yield product if w is None or not alike else product * w[0], cross
+        product = squared[number % 2]
+        np.matmul(block.T, block, out=product)  # BLAS sees the symmetry and does half the work
+        if w is not None and alike:
+            product *= w[0]
+        yield product, cross
 
 
 def _cross(block: Any, beside: Any, w: Floats | None) -> NDArray[Any]:

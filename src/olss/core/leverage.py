@@ -453,8 +453,14 @@ class Projected:
         right = self.V.astype(dtype)
 
         def work(pieces: Iterator[slice]) -> Iterator[None]:
+            room = np.empty((0, right.shape[1]), dtype=dtype)  # mapped once
             for part, block in blocks.read(dtype, pieces):
-                product = to_numpy(matmul(block, right))
+                if isinstance(block, np.ndarray):
+                    if len(room) < len(block):
+                        room = np.empty((len(block), right.shape[1]), dtype=dtype)
+                    product = np.matmul(block, right, out=room[: len(block)])
+                else:
+                    product = to_numpy(matmul(block, right))
                 scores[part] = np.einsum("ij,ij->i", product, product)
                 yield
 
