@@ -23,8 +23,8 @@ from olss.core.blocks import Blocks, Products, is_sparse
 from olss.core.gram import Factor
 from olss.core.leverage import Projected
 from olss.errors import DataError
+from olss.tables.columns import Text
 from olss.tables.encoder import LARGEST, Encoded, TableEncoder
-from olss.tables.text_columns import Text
 from olss.util import sparse as sp
 from olss.util.threads import ordered_map
 
