@@ -451,17 +451,18 @@ class Projected:
         scores = np.empty(blocks.rows)
         dtype = self.work_dtype(blocks.dtype)
         right = self.V.astype(dtype)
+        left = np.ascontiguousarray(right.T)
 
         def work(pieces: Iterator[slice]) -> Iterator[None]:
-            room = np.empty((0, right.shape[1]), dtype=dtype)  # mapped once
+            room = np.empty((len(left), 0), dtype=dtype)  # mapped once, not for every piece
             for part, block in blocks.read(dtype, pieces):
                 if isinstance(block, np.ndarray):
-                    if len(room) < len(block):
-                        room = np.empty((len(block), right.shape[1]), dtype=dtype)
-                    product = np.matmul(block, right, out=room[: len(block)])
+                    if room.shape[1] < len(block):
+                        room = np.empty((len(left), len(block)), dtype=dtype)
+                    product = np.matmul(left, block.T, out=room[:, : len(block)])
                 else:
-                    product = to_numpy(matmul(block, right))
-                scores[part] = np.einsum("ij,ij->i", product, product)
+                    product = to_numpy(matmul(block, right)).T
+                scores[part] = np.einsum("ij,ij->j", product, product)
                 yield
 
         ordered_map(blocks.pieces(dtype), work)

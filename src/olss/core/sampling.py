@@ -9,7 +9,7 @@ of `hilbert_places` rows that are alike compete, so that a sample is spread over
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -332,8 +332,18 @@ def code_values(values: NDArray[Any]) -> NDArray[np.int64]:
             there = np.zeros(most - least + 1, dtype=np.int64)
             there[at] = 1
             return np.asarray((np.cumsum(there) - 1)[at])
+    if len(values) and values.dtype.kind == "U" and values.ndim == 1:
+        letters = np.ascontiguousarray(values).view(np.uint32).reshape(len(values), -1).T
+        return reduce(combine_codes, map(code_values, letters))  # faster than to compare strings
     codes: NDArray[np.int64] = np.unique(values, return_inverse=True)[1]
     return codes
+
+
+def rows_of_codes(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a row of each code, in the order of the codes, which have no gaps."""
+    rows = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
+    rows[codes] = np.arange(len(codes))
+    return rows
 
 
 def principal_directions(

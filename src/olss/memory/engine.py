@@ -58,7 +58,7 @@ from olss.memory.totals import (
     merge_totals,
     subtract_rows,
 )
-from olss.tables.class_labels import class_labels, is_class_target
+from olss.tables.class_labels import is_class_target
 
 # A draw scores and sorts all rows held, so it pays to make it for many new ones: until there are
 # this many, as a share of the rows held, they are sampled against the threshold of the last draw.
@@ -367,8 +367,7 @@ def sampling_design(config: Config, state: State) -> Design:
     rows = state.rows
     strata = None
     if config.policy.leverage_scope is not None:
-        classes = class_labels([rows["y"]]) if state.has_classes else None
-        strata = strata_of(rows["task"], classes)
+        strata = strata_of(rows["task"], [rows["y"]] if state.has_classes and len(rows) else [])
         strata = np.where(is_held_out(config, rows), 0, strata)  # drawn without regard to them
     known = None
     if config.strata is not None:

@@ -12,7 +12,7 @@ from olss.memory.encoder import Encoder
 from olss.memory.rows import Array, Indices, RowStore
 from olss.memory.state import State
 from olss.memory.strata import keys_of
-from olss.tables.class_labels import class_labels
+from olss.tables.class_labels import class_codes
 
 COMPARISONS = 1 << 22  # cosines held in memory at a time
 
@@ -106,7 +106,7 @@ def _groups(config: Config, state: State, parts: list[RowStore]) -> Indices:
 
 def _code_targets(targets: list[Array]) -> Indices:
     if is_arrow(targets[0]):
-        return code_values(class_labels(targets))
+        return class_codes(targets)
     values = np.concatenate([to_numpy(y).reshape(len(y), -1) for y in targets])
     if values.shape[1] == 1:
         return code_values(values[:, 0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from olss.core.blocks import Blocks, is_arrow, to_numpy
 from olss.core.leverage import pool_scores
-from olss.core.sampling import code_values
+from olss.core.sampling import code_values, combine_codes
 from olss.errors import InputError
 from olss.memory.rows import EXTRA, Array, Floats, Indices, RowStore, length_of, take
 from olss.memory.strata import StratumShares
-from olss.tables.class_labels import class_labels, target_numbers
+from olss.tables.class_labels import class_codes, class_labels, target_numbers
 
 TABLE_BLOCK = 16_384  # rows of a table encoded at a time
 
@@ -203,7 +203,8 @@ class Pool:
     @cached_property
     def strata(self) -> Indices:
         """(n,) number of each row's stratum: its task and class, or its task if without class."""
-        return strata_of(self.task, self.classes)
+        targets = [part["y"] for part in self._parts if "y" in part and len(part)]
+        return strata_of(self.task, targets if self._has_classes else [])
 
     @cached_property
     def shares(self) -> StratumShares | None:
@@ -310,13 +311,10 @@ class Pool:
             yield part, rows[which] - number * self.kept, which
 
 
-def strata_of(task: NDArray[Any], classes: NDArray[Any] | None) -> Indices:
+def strata_of(task: NDArray[Any], targets: Sequence[Array]) -> Indices:
     """(n,) number of each row's stratum: its task and class, or its task if without class."""
     stratum = code_values(task)
-    if classes is not None and len(classes):
-        code = code_values(classes)
-        stratum = code_values(stratum * (code.max() + 1) + code)
-    return stratum
+    return combine_codes(stratum, class_codes(targets)) if targets else stratum
 
 
 def _take_some(part: Array, rows: Indices) -> Array:

@@ -26,11 +26,11 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from olss.core.blocks import is_arrow, to_numpy
-from olss.core.sampling import code_values, combine_codes
+from olss.core.sampling import code_values, combine_codes, rows_of_codes
 from olss.errors import DataError, InputError
 from olss.memory.rows import EXTRA, Floats, Indices, RowStore
 from olss.tables.class_labels import class_labels
-from olss.tables.schema import arrow_array, as_numbers, dictionary_codes, to_microseconds
+from olss.tables.schema import as_numbers, dictionary_codes, to_microseconds
 from olss.util import checks
 
 Counts: TypeAlias = dict[str, float]  # rows seen, by their weights, under the key of a stratum
@@ -174,7 +174,7 @@ def stratum_keys(
     codes = parts[0][0]
     for more, _ in parts[1:]:
         codes = combine_codes(codes, more)
-    first = _first_places(codes)
+    first = rows_of_codes(codes)
     rows = zip(*([labels[code] for code in found[first]] for found, labels in parts), strict=True)
     return _unify(codes, [json.dumps(list(row)) for row in rows])
 
@@ -321,13 +321,13 @@ def _code(column: Any, name: str, *, real: bool = False) -> tuple[Indices, list[
 
     Raises `InputError` if they are real numbers, unless these are allowed.
     """
-    if isinstance(column, np.ndarray) and column.dtype.kind != "U":
+    if isinstance(column, np.ndarray):
         if column.ndim != 1:
             raise InputError(
                 f"strata: column {name!r} must hold one value a row, found shape {column.shape}."
             )
         codes = code_values(column)
-        first = column[_first_places(codes)]
+        first = column[rows_of_codes(codes)]
         values: Sequence[Any] = list(first) if first.dtype.kind in "mM" else first.tolist()
     else:
         codes, values = _code_arrow(column, name)
@@ -344,8 +344,6 @@ def _code_arrow(column: Any, name: str) -> tuple[Indices, Sequence[Any]]:
     import pyarrow as pa
     import pyarrow.types as kinds
 
-    if isinstance(column, np.ndarray):
-        column = arrow_array(column)
     column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if kinds.is_nested(column.type):
         raise InputError(f"strata: column {name!r} must hold one value a row, found {column.type}.")
@@ -375,11 +373,6 @@ def _numbers(column: Any) -> Floats | None:
     return column.astype(np.float64) if is_number else None
 
 
-def _first_places(codes: Indices) -> Indices:
-    """Return a row of each code, in the order of the codes, which have no gaps."""
-    first = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
-    first[codes[::-1]] = np.arange(len(codes))[::-1]
-    return first
 
 
 def _unify(codes: Indices, keys: list[str]) -> Coded:

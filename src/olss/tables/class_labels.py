@@ -18,8 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import is_arrow, to_numpy
+from olss.core.sampling import code_values, rows_of_codes
 from olss.errors import DataError, InputError, OlssWarning
-from olss.tables.schema import as_numbers, is_number, is_text, label_array, numpy_array
+from olss.tables.schema import (
+    as_numbers,
+    dictionary_codes,
+    is_number,
+    is_text,
+    label_array,
+    numpy_array,
+)
 
 FEW = 32
 MANY = 1000
@@ -153,16 +161,8 @@ def code_classes(y: Any) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
         labels = class_labels([y])
         if labels.dtype.kind == "O":
             labels = labels.astype(np.str_)
-        if len(labels) and labels.dtype.kind in "iu":
-            least = int(labels.min())
-            if int(labels.max()) - least < 4 * len(labels):  # faster than to sort them
-                offset = (labels - labels.min()).astype(np.int64)  # labels may be 2^63 and more
-                counts = np.bincount(offset)
-                place = np.cumsum(counts > 0) - 1
-                present = [least + k for k in np.flatnonzero(counts).tolist()]
-                return tuple(present), place[offset]
-        classes, codes = np.unique(labels, return_inverse=True)
-        return tuple(classes.tolist()), codes.reshape(-1).astype(np.int64)
+        codes = code_values(labels)
+        return tuple(labels[rows_of_codes(codes)].tolist()), codes
     import pyarrow as pa
     import pyarrow.types as kinds
 
@@ -179,6 +179,24 @@ def code_classes(y: Any) -> tuple[tuple[Any, ...], NDArray[np.int64]]:
     order = {label: k for k, label in enumerate(ordered)}
     places = np.array([order[label] for label in found], dtype=np.int64)
     return tuple(ordered), places[codes] if len(codes) else np.zeros(0, np.int64)
+
+
+def class_codes(parts: Sequence[Any]) -> NDArray[np.int64]:
+    """Return each row's place among the classes, sorted, of several parts taken as one.
+
+    Missing values are a class.
+    """
+    if not is_arrow(parts[0]):
+        return code_values(class_labels(parts))
+    import pyarrow as pa
+
+    column = pa.chunked_array([c for y in parts for c in y.column(0).chunks])
+    if is_number(column.type) and not column.null_count:
+        return code_values(numpy_array(column))
+    coded = column.combine_chunks()
+    coded = coded if hasattr(coded, "indices") else coded.dictionary_encode()
+    labels = label_array(pa.chunked_array([coded.dictionary, pa.nulls(1, coded.dictionary.type)]))
+    return code_values(code_values(labels)[dictionary_codes(coded)])  # -1 is the last, missing
 
 
 def target_numbers(parts: Sequence[Any]) -> NDArray[np.float64]:
