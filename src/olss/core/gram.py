@@ -253,7 +253,7 @@ def _cross(block: Any, beside: Any, w: Floats | None) -> NDArray[Any]:
         beside = beside * w[:, None]
     if is_sparse(beside):
         rows = block if is_sparse(block) else to_numpy(block)
-        product = sp.csr_array(beside.T, dtype=block.dtype) @ rows
+        product = beside.T.astype(block.dtype) @ rows
         return np.asarray(product.toarray() if is_sparse(product) else product).T
     if is_sparse(block):
         return np.asarray(block.T @ beside)

@@ -59,7 +59,10 @@ def add_rows(config: Config, state: State, new: RowStore) -> State:
     classes = add_class_counts(classes, _count_classes(new)) if counted else None
     state = state.replace(strata=strata, class_counts=classes)
     if keeps_moments(config, state) and not state.encoder.has_no_features:
-        state = state.replace(buckets=_add_moments(config, state, new))
+        known = _known_moments(config, state)
+        if known is not None:
+            known = accumulate(config, state.encoder, known, new, is_class=bool(state.has_classes))
+        state = state.replace(buckets=known)
     return state.replace(trace=_follow_gradient(config, state, new)) if config.glm else state
 
 
@@ -146,20 +149,19 @@ def subtract_rows(config: Config, state: State, removed: RowStore, rest: RowStor
     return state.replace(buckets=buckets, trace=trace, strata=strata, class_counts=classes)
 
 
-def _add_moments(config: Config, state: State, new: RowStore) -> MomentBuckets | None:
-    known = state.buckets if state.seen else state.buckets or MomentBuckets(config.window)
-    if known is None:
-        return None
-    return accumulate(config, state.encoder, known, new, is_class=bool(state.has_classes))
+def _known_moments(config: Config, state: State) -> MomentBuckets | None:
+    """Return the moments to which rows are added: None if those before are not known."""
+    return state.buckets if state.seen else state.buckets or MomentBuckets(config.window)
 
 
 def _merge_moments(config: Config, state: State, other: State) -> MomentBuckets | None:
     """Return the moments of both histories, or None if they are not known exactly."""
-    new, encoder = other.rows, state.encoder
+    new, encoder, mine = other.rows, state.encoder, _known_moments(config, state)
+    if mine is None:
+        return None
     if len(new) == other.seen and np.array_equal(new["weight"], new["initial_weight"]):
-        return _add_moments(config, state, new)  # all rows are there
-    mine = state.buckets if state.seen else MomentBuckets(config.window)
-    if mine is None or other.buckets is None:
+        return accumulate(config, encoder, mine, new, is_class=bool(state.has_classes))
+    if other.buckets is None:
         return None
     theirs = other.buckets if config.time is not None else other.buckets.shift(state.seen)
     converted = theirs.convert(lambda m: encoder.convert(m, other.encoder, new["X"]))
@@ -182,7 +184,7 @@ def _subtract_moments(
         rest["weight"], rest["initial_weight"]
     )
     if left.total.lost and all_held:
-        return _add_moments(config, state.replace(seen=0, buckets=None), rest)
+        return accumulate(config, encoder, MomentBuckets(config.window), rest, is_class=is_class)
     return left
 
 

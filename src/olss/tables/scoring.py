@@ -86,8 +86,8 @@ class SplitRows:
         return cls(encoder, numbers, np.array([*at, start]), texts, places)
 
     def pieces(self) -> list[slice]:
-        """Return all rows as slices that are processed at a time."""
-        step = max(256, SPLIT_BYTES // (8 * len(self.at)))
+        """Return all rows as slices, so long that products take longer than adding them up."""
+        step = max(256, self.encoder.width // 2, SPLIT_BYTES // (8 * len(self.at)))
         rows = len(self.places)
         return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
 
