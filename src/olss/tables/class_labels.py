@@ -130,6 +130,8 @@ def is_class_target(y: Any, before: bool | None = None, *, matters: bool = False
         if verdict.note and matters:
             warnings.warn(verdict.note, OlssWarning, stacklevel=2)
         return verdict.is_class
+    if is_arrow(y) and not is_number(y.column(0).type):
+        return True
     numbers = numpy_array(y.column(0)) if is_arrow(y) else y
     return numbers.dtype.kind != "f" or bool(np.all((numbers % 1 == 0) | np.isnan(numbers)))
 
