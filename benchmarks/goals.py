@@ -122,6 +122,33 @@ def mixed() -> list[Row]:
     ]
 
 
+def targets() -> list[Row]:
+    """Update a full sketch with rows and their targets, by the same without, on one core."""
+    import numpy as np
+    from threadpoolctl import threadpool_limits
+
+    from olss import Sketch
+
+    found: list[Row] = []
+    rng = np.random.default_rng(0)
+    for rows, columns in ((100_000, 20), (20_000, 784)):
+        X = rng.standard_normal((rows, columns), dtype=np.float32)
+        kinds = {"none": None, "numbers": rng.standard_normal(rows), "ten classes": None}
+        kinds["ten classes"] = rng.integers(0, 10, rows)
+        with threadpool_limits(1):
+            full = {kind: Sketch(10_000, seed=0).update(X, y) for kind, y in kinds.items()}
+            seconds = best_of(
+                {
+                    kind: lambda sketch=full[kind], X=X, y=y: sketch.copy().update(X, y)
+                    for kind, y in kinds.items()
+                }
+            )
+        for kind in ("numbers", "ten classes"):
+            name = f"{columns} columns with {kind} by without"
+            found.append((name, seconds[kind] / seconds["none"], "<=", 1.1))
+    return found
+
+
 @contextmanager
 def parquet(rows: int, columns: int, files: int) -> Iterator[Path]:
     """Generate float32 Parquet files whose columns are correlated, differently in each."""
@@ -398,6 +425,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "blocks": blocks,
     "update": update,
     "mixed": mixed,
+    "targets": targets,
     "files": files,
     "command": command,
     "daily": daily,

@@ -25,8 +25,8 @@ ROWS, COLUMNS, CLASSES = 60_000, 784, 10
 CASES = [
     # policy, scores, units allowed by the project's own targets
     ("paper", "auto", 1.6),
-    ("weighted", "auto", 1.1),
-    ("weighted", "sketched", 0.45),
+    ("weighted", "auto", 1.0),
+    ("weighted", "sketched", 0.5),
     ("reservoir", "auto", 0.15),
     ("recent", "auto", 0.15),
     ("balanced", "auto", 3.0),
