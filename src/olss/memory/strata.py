@@ -373,8 +373,6 @@ def _numbers(column: Any) -> Floats | None:
     return column.astype(np.float64) if is_number else None
 
 
-
-
 def _unify(codes: Indices, keys: list[str]) -> Coded:
     """Return codes and keys without keys that are there twice, or that no row has."""
     used = np.bincount(codes, minlength=len(keys)) > 0
