@@ -87,7 +87,7 @@ def sketch(
         raise InputError("half_life and window count rows, and a DataFrame has no order: set time.")
     with _explain():
         schema = df.limit(0).toArrow().schema
-        sample = _Piece.of(0, _read_sample(df))
+        sample = _PartitionRows.of(0, _read_sample(df))
         found = Inputs(schema, ((SOURCE, ""),), (sample,), ordered=False)
         state = sample_inputs(job, found, _SparkEngine(df), Ticker(None))
     rows = RowStore({name: state.rows[name] for name in state.rows if name not in ORIGIN})
@@ -110,13 +110,13 @@ def _explain() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Piece(RowGroup):
+class _PartitionRows(RowGroup):
     """The rows of a partition of the DataFrame, which can be read once."""
 
     batches: Any = field(default=(), repr=False)
 
     @classmethod
-    def of(cls, number: int, batches: Any) -> _Piece:
+    def of(cls, number: int, batches: Any) -> _PartitionRows:
         """Return the rows that Spark gives as record batches."""
         return cls(SOURCE, number, None, 0, None, 0, batches=batches)
 
@@ -175,7 +175,7 @@ def _run(work: Callable[[Partition], Any], batches: Iterator[Any]) -> Iterator[A
 
     task: Any = TaskContext.get()
     number = task.partitionId()
-    partition = Partition(number, (_Piece.of(number, batches),))
+    partition = Partition(number, (_PartitionRows.of(number, batches),))
     found = call_with_one_blas_thread(lambda: work(partition), most=1)
     yield from _result(number, found).to_batches()
 

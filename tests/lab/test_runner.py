@@ -70,7 +70,7 @@ def test_time_left_counts_each_learner_at_its_own_pace() -> None:
     for spec in (sketch_0, sgd_1, sketch_1):
         progress.update(Event("done", spec, record(3)))
     assert progress.seconds_left() == 0
-    assert len(progress.finished()) == 4
+    assert len(progress.finished_records()) == 4
 
 
 def test_the_table_says_what_each_is_doing() -> None:
@@ -90,7 +90,7 @@ def test_the_table_says_what_each_is_doing() -> None:
     assert "±" not in done
     assert "running in another process" in done
     assert "0 of 2 1 failed" in text_of(progress, now=False)
-    assert [(spec.label, why) for spec, why in progress.failed()] == [("sketch", "no luck")]
+    assert [(spec.label, why) for spec, why in progress.failed_runs()] == [("sketch", "no luck")]
 
 
 def test_regression_scores_are_no_percentages() -> None:

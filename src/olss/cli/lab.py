@@ -172,7 +172,7 @@ def run(
     except KeyboardInterrupt:
         raise Interrupted(STOPPED_THERE if scheduler else STOPPED) from None
     _print_results(progress, folder)
-    if progress.failed():
+    if progress.failed_runs():
         raise typer.Exit(1)
 
 
@@ -275,7 +275,7 @@ def _print_results(progress: ExperimentProgress, folder: Path) -> None:
     out.print(progress.table(now=False))
     out.print()
     out.print(f"Results are in {folder}; for a page of them: olss report {folder}", soft_wrap=True)
-    if failed := len(progress.failed()):
+    if failed := len(progress.failed_runs()):
         echo(f"{failed} of the runs failed; the same command tries them again.", err=True)
 
 

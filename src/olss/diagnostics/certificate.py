@@ -139,8 +139,8 @@ class Certificate:
         if not self.guaranteed:
             return self._no_promise
         return (
-            f"The sum of squares of any linear function of a row {of}is right within {_share(e)} "
-            f"at worst. Least squares of one scored column on others, fitted to the "
+            f"The sum of squares of any linear function of a row {of}is right within "
+            f"{_format_share(e)} at worst. Least squares of one scored column on others, fitted to the "
             f"sketch, has at most {(1 + e) / (1 - e):.3g} times the squared error of the best fit "
             "to everything seen."
         )
@@ -163,7 +163,7 @@ class Certificate:
     @property
     def _no_promise(self) -> str:
         """Why there is no guarantee, in words."""
-        spanned = f", spanned by {_listed(self.columns)}" if self.columns else ""
+        spanned = f", spanned by {_join_names(self.columns)}" if self.columns else ""
         if self.hidden:
             return (
                 f"No guarantee: rows removed were nearly all there was in a direction{spanned}, "
@@ -200,8 +200,8 @@ class Certificate:
     def __str__(self) -> str:
         lines = [
             f"{self.rows:,} rows for {self.seen:,} seen, {self.directions:,.0f} directions",
-            f"relative error {_known(self.relative, self.relative_interval)}, "
-            f"spectral error {_known(self.spectral, self.spectral_interval)}"
+            f"relative error {_format_error(self.relative, self.relative_interval)}, "
+            f"spectral error {_format_error(self.spectral, self.spectral_interval)}"
             + (f" (at the best scale, {self.scale:.4g})" if self.scale != 1 else ""),
             self.promise,
             *([self.target_promise] if self.target_relative is not None else []),
@@ -277,18 +277,18 @@ the best fit to everything seen.
     known = moments.sum
     worst, lost, hidden = np.zeros(0), 0, False
     if isinstance(known, SketchedGram):
-        found = _between_bounds(known, blocks, up_to_scale)
+        found = _compare_bounds(known, blocks, up_to_scale)
     else:
-        exactly = partial(_exactly, known, blocks, up_to_scale)
+        exactly = partial(_compare_exactly, known, blocks, up_to_scale)
         found, worst = call_with_one_blas_thread(exactly, columns=known.columns)
         lost = known.lost + len(known.as_rows()) - int(known.exact.kept.sum())
-        outside = _outside(known, blocks) if lost else np.zeros(0)
+        outside = _find_outside(known, blocks) if lost else np.zeros(0)
         hidden = bool(outside.any())
         worst = outside if hidden else worst
     relative, spectral, (least, most), scale, directions, ridge = found
     if hidden:
         relative = (0.0, math.inf)
-    columns = _spanning(worst, names) if relative[1] >= 1 else ()
+    columns = _name_spanning(worst, names) if relative[1] >= 1 else ()
     return Certificate(
         relative[1],
         spectral[1],
@@ -337,7 +337,7 @@ def _dense(blocks: Blocks, block: Any) -> Floats:
     return np.array(block.toarray() if blocks.sparse else to_numpy(block))
 
 
-def _spanning(worst: Floats, names: Sequence[str] | None) -> tuple[str, ...]:
+def _name_spanning(worst: Floats, names: Sequence[str] | None) -> tuple[str, ...]:
     """Return the names of the columns with the largest parts in a direction."""
     order = np.argsort(-worst, kind="stable")[:NAMED]
     some = order[worst[order] > PART * worst.max(initial=0.0)]
@@ -348,7 +348,7 @@ def _spanning(worst: Floats, names: Sequence[str] | None) -> tuple[str, ...]:
 _Found = tuple[Interval, Interval, Interval, float, float, float]
 
 
-def _exactly(
+def _compare_exactly(
     known: DenseGram | FactoredGram, blocks: list[Blocks], up_to_scale: bool
 ) -> tuple[_Found, Floats]:
     """Return what was found, and the size of each column's part in the worst direction."""
@@ -362,19 +362,19 @@ def _exactly(
             Y = product[:, factor.kept].astype(np.float64)
             H += (Y if b.weights is None else Y * b.weights[part, None]).T @ Y
     h, Q = np.linalg.eigh(H) if rank else (np.ones(1), np.ones((0, 1)))
-    scale, relative, share = _relative(h, up_to_scale)
+    scale, relative, share = _relative_error(h, up_to_scale)
     # A linear function x b of rows, with b = W q: what it weighs a column with, beside its norm.
     q = Q[:, 0] if share[0] == 0 or 1 - share[0] >= share[1] - 1 else Q[:, -1]
     worst = abs(factor.W[:, factor.kept] @ q) * known.norms
-    G, sketch = _in_units(known, blocks)
-    spectral = _spectral(G, sketch, scale, up_to_scale)
+    G, sketch = _scale_matrices(known, blocks)
+    spectral = _spectral_error(G, sketch, scale, up_to_scale)
     interval = (relative, relative)
     if known.defect > TOLERANCE and math.isfinite(relative):  # after removals
-        interval, share = _within(share, known.defect)
+        interval, share = _widen_error(share, known.defect)
     return (interval, (spectral, spectral), share, scale, float(rank), 0.0), worst
 
 
-def _within(share: Interval, defect: float) -> tuple[Interval, Interval]:
+def _widen_error(share: Interval, defect: float) -> tuple[Interval, Interval]:
     """Return bounds of the error, and of the eigenvalues, where G is known to 1 ± defect only."""
     (low, high), least = share, 1 + defect
     most = 1 / (1 - defect) if defect < 1 else math.inf
@@ -385,7 +385,7 @@ def _within(share: Interval, defect: float) -> tuple[Interval, Interval]:
     return error, (low / least, high * most)
 
 
-def _outside(known: DenseGram | FactoredGram, blocks: list[Blocks]) -> Floats:
+def _find_outside(known: DenseGram | FactoredGram, blocks: list[Blocks]) -> Floats:
     """(d,) how much of the rows of a sketch lies outside what is known of everything seen."""
     W = known.exact.W[:, known.exact.kept]
     rows = known.as_rows()
@@ -400,7 +400,7 @@ def _outside(known: DenseGram | FactoredGram, blocks: list[Blocks]) -> Floats:
     return most
 
 
-def _relative(h: Floats, up_to_scale: bool) -> tuple[float, float, Interval]:
+def _relative_error(h: Floats, up_to_scale: bool) -> tuple[float, float, Interval]:
     """Return the scale, and at that scale the error and the range of the eigenvalues h."""
     low, high = max(float(h[0]), 0.0), max(float(h[-1]), 0.0)
     scale = 2 / (low + high) if up_to_scale and high > 0 else 1.0
@@ -409,7 +409,7 @@ def _relative(h: Floats, up_to_scale: bool) -> tuple[float, float, Interval]:
     return scale, max(scale * high - 1, 1 - scale * low), (scale * low, scale * high)
 
 
-def _in_units(known: DenseGram | FactoredGram, blocks: list[Blocks]) -> tuple[Floats, Floats]:
+def _scale_matrices(known: DenseGram | FactoredGram, blocks: list[Blocks]) -> tuple[Floats, Floats]:
     """Return G and Ĝ, in units in which squares neither overflow nor vanish."""
     top = float(known.norms.max())
     if isinstance(known, DenseGram) or not top:
@@ -421,7 +421,7 @@ def _in_units(known: DenseGram | FactoredGram, blocks: list[Blocks]) -> tuple[Fl
     return rows.T @ rows, gram_of(blocks, _WIDE)
 
 
-def _spectral(G: Floats, sketch: Floats, scale: float, up_to_scale: bool) -> float:
+def _spectral_error(G: Floats, sketch: Floats, scale: float, up_to_scale: bool) -> float:
     whole = _norm(G)
     if not whole:
         return 0.0
@@ -452,7 +452,7 @@ def _outermost(S: Floats | LinearOperator, which: str, tolerance: float = 1e-3) 
     return float(value)
 
 
-def _between_bounds(known: SketchedGram, blocks: list[Blocks], up_to_scale: bool) -> _Found:
+def _compare_bounds(known: SketchedGram, blocks: list[Blocks], up_to_scale: bool) -> _Found:
     """Compare with B'B - over <= G <= B'B + shed.
 
     With the ridge r = shed + over, G + r for every possible G lies between M1 = B'B + r - over
@@ -487,7 +487,7 @@ def _between_bounds(known: SketchedGram, blocks: list[Blocks], up_to_scale: bool
             for Z in [to_numpy(matmul(block, Y))]
         )
         h = np.linalg.eigvalsh(H)
-        scale, relative, share = _relative(h, up_to_scale)
+        scale, relative, share = _relative_error(h, up_to_scale)
         error, ridge, interval = 0.0, 0.0, (relative, relative)
     else:
         ridge, error = open_, max(shed, over)
@@ -518,16 +518,16 @@ def _between_bounds(known: SketchedGram, blocks: list[Blocks], up_to_scale: bool
     return interval, spectral, share, scale, float((s / (s + ridge)).sum()), ridge
 
 
-def _share(e: float) -> str:
+def _format_share(e: float) -> str:
     e = max(e, 1e-6)
     return f"{100 * e:.2g}%" if e < 0.99 else f"{100 * e:.6g}%"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
 
 
-def _known(value: float, interval: Interval) -> str:
+def _format_error(value: float, interval: Interval) -> str:
     low, high = (
         "infinite" if math.isinf(bound) else f"{max(bound, 1e-6):.3g}" for bound in interval
     )

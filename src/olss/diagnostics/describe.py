@@ -111,7 +111,7 @@ class Description:
             task_end=ends,
             weight=(float(weight.min()), float(weight.mean()), float(weight.max())),
             effective_rows=float(weight.sum() ** 2 / (weight**2).sum()),
-            scored=_scored(config, state, columns) + _targeted(config, state),
+            scored=_describe_scored(config, state, columns) + _describe_target(config, state),
             columns=columns,
             row_bytes=state.rows.nbytes,
             moments_bytes=0 if state.buckets is None else state.buckets.nbytes,
@@ -211,7 +211,7 @@ def short_names(names: list[str]) -> list[str]:
     return [name.rpartition("/")[2] for name in names]
 
 
-def _scored(config: Config, state: State, columns: list[tuple[str, str, str]]) -> str:
+def _describe_scored(config: Config, state: State, columns: list[tuple[str, str, str]]) -> str:
     """Return what is scored, as text."""
     if config.features is not None:
         return "features(X)"
@@ -223,11 +223,11 @@ def _scored(config: Config, state: State, columns: list[tuple[str, str, str]]) -
         return f"rows as they are, {width:,} number{'' if width == 1 else 's'} each{filled}"
     used = [f"{name} ({use})" for name, use, _ in columns if use != Passthrough.use]
     carried = [name for name, use, _ in columns if use == Passthrough.use]
-    text = _some(used) or "no column"
-    return f"{text}; kept but not scored: {_some(carried)}" if carried else text
+    text = _join_some(used) or "no column"
+    return f"{text}; kept but not scored: {_join_some(carried)}" if carried else text
 
 
-def _targeted(config: Config, state: State) -> str:
+def _describe_target(config: Config, state: State) -> str:
     target = target_kind(config, state)
     if target is None:
         return ""
@@ -235,7 +235,7 @@ def _targeted(config: Config, state: State) -> str:
     return f"; and the errors of a {model} model of the target"
 
 
-def _some(names: list[str]) -> str:
+def _join_some(names: list[str]) -> str:
     more = f" and {len(names) - COLUMNS:,} more" if len(names) > COLUMNS else ""
     return ", ".join(names[:COLUMNS]) + more
 
@@ -370,9 +370,9 @@ def plot_sketch(state: State, described: Description | None, stands: bool) -> Fi
         raise InputError("the sketch is empty: there is nothing to plot yet.")
     figure = Figure(figsize=(11, 3.4), layout="constrained")
     tasks, weights, stream = figure.subplots(1, 3, gridspec_kw={"width_ratios": (4, 3, 4)})
-    _bars(tasks, described.tasks, described.counts, described.classes)
-    _weights(weights, state.rows["weight"])
-    _stream(stream, state, stands)
+    _draw_tasks(tasks, described.tasks, described.counts, described.classes)
+    _draw_weights(weights, state.rows["weight"])
+    _draw_stream(stream, state, stands)
     for axes in (tasks, weights, stream):
         axes.spines[["top", "right"]].set_visible(False)
         axes.title.set_fontsize(10)
@@ -380,7 +380,7 @@ def plot_sketch(state: State, described: Description | None, stands: bool) -> Fi
     return figure
 
 
-def _bars(axes: Axes, tasks: list[Any], counts: Any, classes: list[Any] | None) -> None:
+def _draw_tasks(axes: Axes, tasks: list[Any], counts: Any, classes: list[Any] | None) -> None:
     """Draw rows by task, each class on top of the one before."""
     if len(tasks) > BARS:
         counts = np.array([part.sum(axis=0) for part in np.array_split(counts, BARS)])
@@ -389,11 +389,11 @@ def _bars(axes: Axes, tasks: list[Any], counts: Any, classes: list[Any] | None) 
     for k in range(shown):
         last = classes is not None and k == shown - 1 < len(classes) - 1
         height = counts[:, k:].sum(axis=1) if last else counts[:, k]
-        name = None if classes is None else "others" if last else _plain(classes[k])
+        name = None if classes is None else "others" if last else _shorten_name(classes[k])
         axes.bar(place, height, bottom=bottom, color=CLASSES[k], label=name, width=0.85)
         bottom = bottom + height
     if len(tasks) <= 12:
-        names = [_plain(name) for name in short_names([str(task) for task in tasks])]
+        names = [_shorten_name(name) for name in short_names([str(task) for task in tasks])]
         axes.set_xticks(place, names, fontsize=8)
         if max(map(len, names)) > 3:
             axes.tick_params(axis="x", rotation=90)
@@ -403,7 +403,7 @@ def _bars(axes: Axes, tasks: list[Any], counts: Any, classes: list[Any] | None) 
     axes.set(title="rows kept by task", xlabel="task" if len(tasks) <= BARS else "tasks, in order")
 
 
-def _weights(axes: Axes, weight: Any) -> None:
+def _draw_weights(axes: Axes, weight: Any) -> None:
     low, high = float(weight.min()), float(weight.max())
     if high <= low * (1 + 1e-9):
         axes.bar([0], [len(weight)], color=BLUE, width=0.4)
@@ -415,7 +415,7 @@ def _weights(axes: Axes, weight: Any) -> None:
     axes.set(title="rows kept by weight", xlabel="rows seen that a row stands for")
 
 
-def _stream(axes: Axes, state: State, stands: bool) -> None:
+def _draw_stream(axes: Axes, state: State, stands: bool) -> None:
     from matplotlib.ticker import MaxNLocator
 
     found = along_stream(state)
@@ -432,7 +432,7 @@ def _stream(axes: Axes, state: State, stands: bool) -> None:
     axes.legend(fontsize=7, frameon=False, ncols=3, loc="upper left")
 
 
-def _plain(value: Any) -> str:
+def _shorten_name(value: Any) -> str:
     """Return a name short enough for an axis; a dollar sign would start a formula."""
     text = str(value)
     text = text if len(text) <= 16 else f"…{text[-15:]}"

@@ -216,18 +216,18 @@ def find_matches(name: str, column: Any, wanted: Any) -> NDArray[np.bool_]:
             f"where: {name!r} must have a value, a list of values or a range, found a mapping."
         )
     if _is_range(wanted):
-        return _in_range(name, column, *wanted)
+        return _match_range(name, column, *wanted)
     several = isinstance(wanted, Iterable) and not isinstance(wanted, str | bytes)
     items = list(wanted) if several else [wanted]
     if any(map(_is_range, items)):
         if not all(map(_is_range, items)):
             raise InputError(f"where: {name!r} must have values or ranges, found both: {items!r}.")
-        inside: NDArray[np.bool_] = np.all([_in_range(name, column, *r) for r in items], axis=0)
+        inside: NDArray[np.bool_] = np.all([_match_range(name, column, *r) for r in items], axis=0)
         return inside
     values = [_plain(value) for value in items]
     if isinstance(column, np.ndarray):
-        return _array_matches(name, column, values)
-    return _arrow_matches(name, column, values)
+        return _match_array(name, column, values)
+    return _match_arrow(name, column, values)
 
 
 def _is_range(wanted: Any) -> bool:
@@ -239,14 +239,14 @@ def _is_range(wanted: Any) -> bool:
     )
 
 
-def _in_range(name: str, column: Any, sign: str, bound: Any) -> NDArray[np.bool_]:
+def _match_range(name: str, column: Any, sign: str, bound: Any) -> NDArray[np.bool_]:
     """Return which entries are on one side of a bound; a missing one is on neither."""
     bound = _plain(bound)
     if bound is None or bound == "":
         raise InputError(f"where: {name!r} {sign} needs a value to compare with, found none.")
     if isinstance(column, np.ndarray):
         if column.dtype.kind in "iu":
-            return _integers_in_range(name, column.tolist(), sign, bound)
+            return _match_integer_range(name, column.tolist(), sign, bound)
         found: NDArray[np.bool_] = RANGES[sign](column, _array_values(name, column, [bound])[0])
         return found
     import pyarrow.compute as pc
@@ -256,14 +256,14 @@ def _in_range(name: str, column: Any, sign: str, bound: Any) -> NDArray[np.bool_
         raise InputError(
             f"where: {name!r} holds categories in an order of their own; list the values instead."
         )
-    column = _decoded(column)
+    column = _decode_categories(column)
     if kinds.is_integer(column.type):
-        return _integers_in_range(name, column.to_pylist(), sign, bound)
+        return _match_integer_range(name, column.to_pylist(), sign, bound)
     functions = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
     return _as_flags(functions[sign](column, _arrow_values(name, column.type, [bound])[0]))
 
 
-def _integers_in_range(
+def _match_integer_range(
     name: str, entries: list[int | None], sign: str, bound: Any
 ) -> NDArray[np.bool_]:
     """Compare in Python, where integers and floats of any size compare exactly."""
@@ -301,7 +301,7 @@ def _plain(value: Any) -> Any:
     return None if is_number and value != value else value
 
 
-def _array_matches(name: str, column: NDArray[Any], values: list[Any]) -> NDArray[np.bool_]:
+def _match_array(name: str, column: NDArray[Any], values: list[Any]) -> NDArray[np.bool_]:
     """Return which entries are among some values."""
     given = [value for value in values if value is not None]
     kind = column.dtype.kind
@@ -320,14 +320,14 @@ def _array_values(name: str, column: NDArray[Any], given: list[Any]) -> NDArray[
     kind = column.dtype.kind
     if kind == "U" and not all(isinstance(value, str) for value in given):
         raise InputError(f"where: the column {name!r} holds text, found {given!r}.")
-    values = _exact(name, given, column.dtype)
+    values = _check_exact(name, given, column.dtype)
     try:
         if kind != "U" and any(isinstance(value, str) for value in values):
             values = [_read(value, column.dtype) for value in values]
         if kind in "mM":
-            return _times(values, kind)
+            return _to_times(values, kind)
         if kind in "iu":  # of one dtype: NumPy compares int64 with uint64 as floats
-            return np.array([_integer(value) for value in values], dtype=column.dtype)
+            return np.array([_to_integer(value) for value in values], dtype=column.dtype)
         wanted = np.asarray(values)
     except (ValueError, KeyError, OverflowError, TypeError) as error:
         raise _no_such_value(name, column.dtype, given) from error
@@ -335,7 +335,7 @@ def _array_values(name: str, column: NDArray[Any], given: list[Any]) -> NDArray[
     return wanted.astype(column.dtype) if kind == wanted.dtype.kind == "f" else wanted
 
 
-def _exact(name: str, given: list[Any], dtype: np.dtype[Any]) -> list[Any]:
+def _check_exact(name: str, given: list[Any], dtype: np.dtype[Any]) -> list[Any]:
     """Return the values, each of which can be compared with integers or floats exactly."""
     for value in given:
         if (
@@ -358,7 +358,7 @@ def _exact(name: str, given: list[Any], dtype: np.dtype[Any]) -> list[Any]:
     return given
 
 
-def _integer(value: Any) -> int:
+def _to_integer(value: Any) -> int:
     """Return a number as the integer it is, or raise `ValueError`."""
     whole = int(value)
     if whole != value:
@@ -366,7 +366,7 @@ def _integer(value: Any) -> int:
     return whole
 
 
-def _times(given: list[Any], kind: str) -> NDArray[Any]:
+def _to_times(given: list[Any], kind: str) -> NDArray[Any]:
     """Return dates, or lengths of time, of any library as NumPy has them, in one unit."""
     values = [value.to_numpy() if hasattr(value, "to_numpy") else value for value in given]
     return np.asarray(values, dtype=kind)
@@ -383,10 +383,10 @@ def _read(value: Any, dtype: np.dtype[Any]) -> Any:
     return float(value) if dtype.kind == "f" else np.array(value).astype(dtype)[()]
 
 
-def _arrow_matches(name: str, column: Any, values: list[Any]) -> NDArray[np.bool_]:
+def _match_arrow(name: str, column: Any, values: list[Any]) -> NDArray[np.bool_]:
     import pyarrow.compute as pc
 
-    column = _decoded(column)
+    column = _decode_categories(column)
     given = [value for value in values if value is not None]
     found = pc.is_in(column, value_set=_arrow_values(name, column.type, given))
     if len(given) < len(values):
@@ -394,7 +394,7 @@ def _arrow_matches(name: str, column: Any, values: list[Any]) -> NDArray[np.bool
     return _as_flags(found)
 
 
-def _decoded(column: Any) -> Any:
+def _decode_categories(column: Any) -> Any:
     """Return a column with its values in place of categories, of a type that Arrow compares."""
     import pyarrow as pa
 
@@ -416,9 +416,9 @@ def _arrow_values(name: str, kind: Any, given: list[Any]) -> Any:
     try:
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
             dtype = np.dtype(kind.to_pandas_dtype())
-            given = _exact(name, given, dtype)
+            given = _check_exact(name, given, dtype)
             if dtype.kind != "f":
-                return pa.array([_integer(_read(value, dtype)) for value in given], kind)
+                return pa.array([_to_integer(_read(value, dtype)) for value in given], kind)
         try:
             return pa.array(given).cast(kind)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):

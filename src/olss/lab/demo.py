@@ -67,7 +67,7 @@ def demo(root: Path, console: Console, seeds: str = "0-2", tasks: int = TASKS) -
             by_stream[experiment.name] = progress
             console.print(progress.table(now=False))
             console.print()
-    if any(progress.failed() for progress in by_stream.values()):
+    if any(progress.failed_runs() for progress in by_stream.values()):
         return False
     console.print(_summarize(by_stream), highlight=False)
     console.print()
@@ -98,7 +98,7 @@ def _summarize(by_stream: Mapping[str, ExperimentProgress]) -> str:
             np.mean(
                 [
                     record.accuracy[-1, 0]
-                    for record in progress.finished()
+                    for record in progress.finished_records()
                     if record.config["learner"]["label"] == learner
                 ]
             )

@@ -155,11 +155,11 @@ class ExperimentProgress:
             run.state, run.text = STATES.get(event.kind, event.kind), event.text
             run.record = event.record or run.record
 
-    def finished(self) -> list[Record]:
+    def finished_records(self) -> list[Record]:
         """Return the records of all finished runs."""
         return [run.record for run in self._runs_in("done") if run.record is not None]
 
-    def failed(self) -> list[tuple[RunSpec, str]]:
+    def failed_runs(self) -> list[tuple[RunSpec, str]]:
         """Return the runs that failed and why."""
         return [(run.spec, run.text) for run in self._runs_in("failed")]
 

@@ -51,7 +51,7 @@ from olss.util.files import (
     resolve_output,
     verify_file,
 )
-from olss.util.serialize import DECODE_ERRORS, damaged, from_json, to_json
+from olss.util.serialize import DECODE_ERRORS, damage_error, from_json, to_json
 
 FORMAT = 5
 KEY = b"olss"
@@ -214,19 +214,19 @@ def read(
     config = _restore_config(str(path), content.config, policy, features)
     rows = _read_rows(path, table, content.columns, device)
     if config.holdout is not None and len(rows) and "key" not in rows:
-        raise damaged(path, "rows have no key, and so no side of the hold-out")
+        raise damage_error(path, "rows have no key, and so no side of the hold-out")
     encoder = replace(content.state.encoder, features=config.features)
     state = content.state.replace(rows=rows, encoder=encoder)
     try:
         restore_generator(state.generator)
     except DECODE_ERRORS as error:
-        raise damaged(path, f"generator ({error})") from error
+        raise damage_error(path, f"generator ({error})") from error
     if content.waiting is not None:
         state = _restore_waiting(path, content.waiting, state, device)
     if state.seen < len(state.rows) + sum(map(len, state.waiting)):
-        raise damaged(path, "more rows are held than were seen")
+        raise damage_error(path, "more rows are held than were seen")
     if "source" in rows and not (rows["source"] < len(state.files)).all():
-        raise damaged(path, "rows come from files that are not listed")
+        raise damage_error(path, "rows come from files that are not listed")
     return config, state
 
 
@@ -287,12 +287,12 @@ def _restore_waiting(
     order = np.argsort(rows["index"], kind="stable")
     rows = rows.take(order)
     if numbers.num_rows != len(rows) or not np.array_equal(numbers["index"], rows["index"]):
-        raise damaged(path, "waiting rows do not match the rows of the table")
+        raise damage_error(path, "waiting rows do not match the rows of the table")
     rows = rows.with_columns({name: numpy_array(numbers[name]) for name in CHANGED})
     held, drawn = content.held, content.held + content.candidates
     ends = drawn + np.cumsum([0, *content.batches], dtype=np.int64)
     if min(held, content.candidates, *content.batches) < 0 or ends[-1] != len(rows):
-        raise damaged(path, "batches do not add up to the rows pending")
+        raise damage_error(path, "batches do not add up to the rows pending")
     return state.replace(
         rows=rows.take(np.arange(held)) if held else RowStore(),
         candidates=(rows.take(np.arange(held, drawn)),) if drawn > held else (),
@@ -339,7 +339,7 @@ def _read_table(path: Path) -> tuple[Any, FileContent]:
         content = json.loads(table.schema.metadata[KEY])
         version = int(content["format"])
     except DECODE_ERRORS as error:
-        raise damaged(path, error) from error
+        raise damage_error(path, error) from error
     if version > FORMAT:
         raise FormatError(
             f"{path} has format {version}, and this olss reads format {FORMAT}; upgrade with: pip "
@@ -375,7 +375,7 @@ def _restore_config(
     try:
         return Config.create(**content | own)
     except InputError as error:
-        raise damaged(path, error) from error
+        raise damage_error(path, error) from error
 
 
 def _custom(name: str) -> Callable[..., Any]:

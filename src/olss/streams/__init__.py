@@ -85,20 +85,20 @@ def from_config(config: Mapping[str, Any]) -> Stream:
             "config is that of a stream made of arrays in memory, which cannot be made again. Save "
             "the arrays as .npz or .parquet and use from_files."
         )
-    stream = _call(_named(name, BUILDERS, "stream"), options, f"the stream {name}")
+    stream = _call(_find_function(name, BUILDERS, "stream"), options, f"the stream {name}")
     if validation is not None:
         stream = _call(stream.validation, validation, "validation")
     for step in steps:
         options = dict(step)
         name = options.pop("name", None)
-        function = _named(name, STEPS, "step")
+        function = _find_function(name, STEPS, "step")
         if "seed" in inspect.signature(function).parameters:
             options.setdefault("seed", seed)
         stream = _call(function, {"stream": stream, **options}, f"the step {name}")
     return stream
 
 
-def _named(name: Any, known: Mapping[str, Callable[..., Stream]], what: str) -> Any:
+def _find_function(name: Any, known: Mapping[str, Callable[..., Stream]], what: str) -> Any:
     if name in known:
         return known[name]
     raise InputError(f"name {name!r} is not a {what}. {suggest(str(name), known)}")

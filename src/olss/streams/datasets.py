@@ -495,13 +495,15 @@ def _freeze(data: Dataset) -> Dataset:
     return data
 
 
-def _damaged(where: Path, what: object) -> FormatError:
+def _damage_error(where: Path, what: object) -> FormatError:
     return FormatError(f"{where} is damaged or another file: {what}. Download it again.")
 
 
 def _check_sum(where: Path, kind: str, found: str, published: str | None) -> None:
     if published is not None and found != published:
-        raise _damaged(where, f"its {kind} sum is {found} instead of the published {published}")
+        raise _damage_error(
+            where, f"its {kind} sum is {found} instead of the published {published}"
+        )
 
 
 def _published_sum(path: Path, entry: DatasetEntry) -> str | None:
@@ -519,16 +521,16 @@ def read_idx(path: Path, sha256: str | None = None) -> Array:
         try:
             raw = gzip.decompress(raw)
         except (EOFError, OSError, zlib.error) as error:
-            raise _damaged(path, error) from error
+            raise _damage_error(path, error) from error
     _check_sum(path, "sha256", hashlib.sha256(raw).hexdigest(), sha256)
     start = 4 + 4 * raw[3] if len(raw) > 3 else 4
     if len(raw) < start or raw[:2] != b"\0\0" or raw[2] not in IDX_TYPES:
-        raise _damaged(path, f"an idx file does not start with {raw[:4]!r}")
+        raise _damage_error(path, f"an idx file does not start with {raw[:4]!r}")
     shape = tuple(int(size) for size in np.frombuffer(raw[4:start], ">u4"))
     dtype = np.dtype(IDX_TYPES[raw[2]])
     expected = start + math.prod(shape) * dtype.itemsize
     if len(raw) != expected:
-        raise _damaged(path, f"shape {shape} needs {expected} bytes, found {len(raw)}")
+        raise _damage_error(path, f"shape {shape} needs {expected} bytes, found {len(raw)}")
     return np.frombuffer(raw, dtype, offset=start).reshape(shape)
 
 
@@ -561,11 +563,11 @@ def read_cifar(
     width = label_bytes + PIXELS
     for content in files:
         if content.size == 0 or content.size % width:
-            raise _damaged(where, f"{content.size} bytes are not records of {width} bytes")
+            raise _damage_error(where, f"{content.size} bytes are not records of {width} bytes")
     records = (files[0] if len(files) == 1 else np.concatenate(files)).reshape(-1, width)
     labels = records[:, label_bytes - 1].astype(np.int64)
     if labels.max() >= classes:
-        raise _damaged(where, f"it has label {labels.max()}, but there are {classes} classes")
+        raise _damage_error(where, f"it has label {labels.max()}, but there are {classes} classes")
     return records[:, label_bytes:].reshape(-1, 3, 32, 32), labels
 
 
@@ -630,9 +632,9 @@ def _unpack(archive: Path, members: Sequence[str]) -> dict[str, bytes]:
             while opened.fileobj is not None and opened.fileobj.read(1 << 20):
                 pass
     except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        raise _damaged(archive, error) from error
+        raise _damage_error(archive, error) from error
     if missing := [name for name in members if name not in contents]:
-        raise _damaged(archive, f"it has no {missing[0]}")
+        raise _damage_error(archive, f"it has no {missing[0]}")
     return contents
 
 

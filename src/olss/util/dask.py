@@ -119,11 +119,11 @@ class ClusterWatch:
     def check(self) -> None:
         """Raise `ClusterLostError` if the scheduler is lost, or workers are gone for too long."""
         if self.client.status != "running":
-            raise self.lost()
+            raise self.lost_error()
         try:
             workers = _count_workers(self.client)
         except (OSError, AttributeError) as error:  # the connection broke during the request
-            raise self.lost() from error
+            raise self.lost_error() from error
         if workers:
             self._without_workers_since, self._notified = None, False
             return
@@ -153,14 +153,14 @@ class ClusterWatch:
         try:
             return future.result()
         except distributed.CancelledError as error:
-            raise self.lost() from error
+            raise self.lost_error() from error
         except distributed.KilledWorker as error:
             raise OlssError(
                 "the cluster gave up: several workers died on the same task, most likely because "
                 f"they ran out of memory ({error})."
             ) from error
 
-    def lost(self) -> ClusterLostError:
+    def lost_error(self) -> ClusterLostError:
         """Return the error to raise when the scheduler is gone."""
         return ClusterLostError(
             "the Dask scheduler was lost. Start it again and run the same command: it resumes."

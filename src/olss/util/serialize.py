@@ -90,10 +90,10 @@ def from_json(kind: Any, content: Any, place: str = "it") -> Any:
     except FormatError:
         raise
     except DECODE_ERRORS as error:
-        raise damaged(place, error) from error
+        raise damage_error(place, error) from error
 
 
-def damaged(place: object, reason: object) -> FormatError:
+def damage_error(place: object, reason: object) -> FormatError:
     """Return the error to raise for damaged metadata."""
     return FormatError(
         f"{place} has damaged metadata: {reason}. Restore the file from a copy, or create it again."
