@@ -140,9 +140,9 @@ class Certificate:
             return self._no_promise
         return (
             f"The sum of squares of any linear function of a row {of}is right within "
-            f"{_format_share(e)} at worst. Least squares of one scored column on others, fitted to the "
-            f"sketch, has at most {(1 + e) / (1 - e):.3g} times the squared error of the best fit "
-            "to everything seen."
+            f"{_format_share(e)} at worst. Least squares of one scored column on others, fitted to "
+            f"the sketch, has at most {(1 + e) / (1 - e):.3g} times the squared error of the best "
+            "fit to everything seen."
         )
 
     @property
