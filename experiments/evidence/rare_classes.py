@@ -82,7 +82,7 @@ def make() -> None:
         return
     names = [name for name in TABLES if any(row["table"] == name for row in samples)]
     pages.fill("rare-tables", _tables(everything, names))
-    pages.fill("rare-line", _line(samples, everything, names))
+    pages.fill("rare-line", _headline(samples, everything, names))
     pages.fill("rare-goals", _goals(samples, everything, names))
     pages.fill("rare-precision", _precision(samples, everything, names))
     pages.fill("rare-probabilities", _probabilities(samples, everything, names))
@@ -145,21 +145,19 @@ def _tables(everything: list[Row], names: list[str]) -> str:
     return table(head, lines, "---")
 
 
-def _line(samples: list[Row], everything: list[Row], names: list[str]) -> str:
-    """Return one sentence: average precision with a reservoir, with strata, of all rows."""
-    parts = []
+def _headline(samples: list[Row], everything: list[Row], names: list[str]) -> str:
+    """Return average precision with a reservoir, with strata, and of all rows."""
+    lines = []
     for name in names:
         ours, plain = (
             fmean(_found(samples, "average_precision", name, way)) for way in (STRATA, RESERVOIR)
         )
         row = next(row for row in everything if row["table"] == name)
         share = f"{100 * int(row['rare']) / int(row['rows']):.2g}%"
-        whole = _all_rows(everything, "average_precision", name)
-        parts.append(f"{TABLES[name]} ({share}) {plain:.2f}, **{ours:.2f}**, {_number(whole, 2)}")
-    head = (
-        "[Rare classes](docs/rare-classes.md), average precision of LightGBM on 3,000 rows: with "
-    )
-    return f"{head}a reservoir, **with strata**, on all rows, tuned: {'; '.join(parts)}.\n"
+        whole = _number(_all_rows(everything, "average_precision", name), 2)
+        lines.append([f"{TABLES[name]} ({share})", f"{plain:.2f}", f"**{ours:.2f}**", whole])
+    head = ["average precision of LightGBM", "3,000 random rows", "3,000 rows with strata"]
+    return table([*head, "all rows, tuned"], lines)
 
 
 def _goals(samples: list[Row], everything: list[Row], names: list[str]) -> str:
