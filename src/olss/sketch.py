@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from olss.core.blocks import dense_array, to_numpy
 from olss.diagnostics.certificate import Certificate, certify, certify_target
-from olss.diagnostics.describe import Description, UnusualRow, find_unusual_rows
+from olss.diagnostics.describe import Description, UnusualRow, find_unusual_rows, render_html
 from olss.diagnostics.drift import Drift, drift_of
 from olss.diagnostics.estimates import (
     Estimate,
@@ -66,7 +66,6 @@ from olss.statistics import (
 from olss.tables.class_labels import class_labels
 from olss.util import checks
 from olss.util.files import is_address, read_tag
-from olss.util.text import escape_html
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -832,10 +831,7 @@ class Sketch(KeptRows):
         return plot_sketch(self._kept(), described, self.policy.mergeable)
 
     def _repr_html_(self) -> str:
-        title = (
-            f'<div style="font-weight:600;font-family:monospace">{escape_html(repr(self))}</div>'
-        )
-        return f"<div>{title}{self.describe()._repr_html_() if len(self) else ''}</div>"
+        return render_html(repr(self), self.describe() if len(self) else None)
 
     def error(self) -> Certificate:
         """Return how far the sketch is from everything seen, and what that guarantees.

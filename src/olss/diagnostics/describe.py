@@ -22,7 +22,7 @@ from olss.memory.engine import target_kind
 from olss.memory.rows import take
 from olss.memory.state import State
 from olss.tables.columns import Passthrough
-from olss.util.text import align_columns, escape_html, format_bytes, html_bar, html_table
+from olss.util.text import align_columns, format_bytes, html_environment
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,34 @@ WIDTH = 12  # classes shown as columns
 TASKS = 40  # tasks shown as lines
 COLUMNS = 12  # columns named of those scored, and of those not
 LINE = 92  # letters
-CELL = "padding:1px 10px;border:0;background:none;"  # in a notebook
+# For a notebook: only alignment and bars are styled, so that it suits any theme.
+TEMPLATE = """\
+{% set style = "padding:1px 10px;border:0;background:none;text-align:" %}
+<div>
+{% if title %}<div style="font-weight:600;font-family:monospace">{{ title }}</div>{% endif %}
+{% if rows %}
+<div style="max-width:60em;line-height:1.5">
+{% for line in summary %}<div>{{ line }}</div>{% endfor %}
+</div>
+<table><thead><tr>
+{% for name in head %}
+<th scope="col" style="{{ style }}{{ "left" if loop.first else "right" }};">{{ name }}</th>
+{% if loop.first %}<th style="{{ style }}left;"></th>{% endif %}
+{% endfor %}
+</tr></thead><tbody>
+{% for share, cells in rows %}
+<tr>
+{% for cell in cells %}
+<td style="{{ style }}{{ "left" if loop.first else "right" }};">{{ cell }}</td>
+{% if loop.first %}<td style="{{ style }}left;width:8em;"><span style="display:block;height:.75em;\
+border-radius:2px;min-width:2px;background:#0072B2;width:{{ share }}%"></span></td>{% endif %}
+{% endfor %}
+</tr>
+{% endfor %}
+</tbody></table>
+{% endif %}
+</div>
+"""
 
 
 @dataclass(frozen=True)
@@ -125,43 +152,30 @@ class Description:
             text += f", moments {format_bytes({'mean': self.moments_bytes})}"
         return text
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> list[str]:
+        """What a sketch holds beside its rows by task, a line each."""
         low, mean, high = self.weight
         lines = [
             f"{self.rows:,} rows of {self.seen:,} seen",
             f"weights {low:.4g} to {high:.4g}, mean {mean:.4g}; "
             f"worth {self.effective_rows:,.0f} rows of equal weight",
-            *textwrap.wrap(f"scored: {self.scored}", LINE, subsequent_indent="  "),
+            f"scored: {self.scored}",
             self.memory,
         ]
-        lines += align_columns(self.table())
         if len(self.tasks) > TASKS:
-            lines.append(f"the newest {TASKS} of {len(self.tasks):,} tasks")
-        return "\n".join(lines)
+            lines.append(f"the newest {TASKS} of {len(self.tasks):,} tasks:")
+        return lines
+
+    def __str__(self) -> str:
+        lines = [textwrap.fill(line, LINE, subsequent_indent="  ") for line in self.summary]
+        return "\n".join(lines + align_columns(self.table()))
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: small, whatever the theme, whatever the names."""
-        low, mean, high = self.weight
-        head, *lines = self.table()
-        most = max(int(counts.sum()) for counts in self.counts)
-        rows = []
-        for line, counts in zip(lines, self.counts[self.newest_tasks(TASKS)], strict=True):
-            length = f'<div style="width:8em">{html_bar(counts.sum() / most)}</div>'
-            rows.append([escape_html(line[0]), length, *map(escape_html, line[1:])])
-        words = [
-            f"{self.rows:,} rows of {self.seen:,} seen",
-            f"weights {low:.4g} to {high:.4g}, mean {mean:.4g}; worth "
-            f"{self.effective_rows:,.0f} rows of equal weight",
-            f"scored: {self.scored}",
-            self.memory,
-        ]
-        if len(self.tasks) > TASKS:
-            words.append(f"the newest {TASKS} of {len(self.tasks):,} tasks:")
-        said = "".join(f"<div>{escape_html(text)}</div>" for text in words)
-        shown = html_table([head[0], "", *head[1:]], rows, left=2, style=CELL)
-        return f'<div style="max-width:60em;line-height:1.5">{said}</div>{shown}'
+        return render_html("", self)
 
     def table(self) -> list[list[str]]:
         """Return rows by task and class as cells to read, after a line of titles."""
@@ -178,6 +192,21 @@ class Description:
     def newest_tasks(self, count: int) -> list[int]:
         """Return the places in `tasks` of those whose rows came last, in the order of `tasks`."""
         return find_largest(self.task_end, count)
+
+
+def render_html(title: str, found: Description | None) -> str:
+    """Return a title and a description as HTML, for notebooks."""
+    shown: dict[str, Any] = {"title": title}
+    if found is not None:
+        head, *lines = found.table()
+        kept = found.counts.sum(axis=1)
+        shares = [f"{100 * kept[i] / kept.max():.1f}" for i in found.newest_tasks(TASKS)]
+        shown |= {
+            "summary": found.summary,
+            "head": head,
+            "rows": [*zip(shares, lines, strict=True)],
+        }
+    return html_environment().from_string(TEMPLATE).render(shown)
 
 
 def _column_uses(state: State) -> list[tuple[str, str, str]]:

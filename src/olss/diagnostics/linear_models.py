@@ -35,7 +35,7 @@ from olss.memory.rows import length_of, take
 from olss.memory.state import State
 from olss.tables.columns import Number, OneHot
 from olss.util import checks, special
-from olss.util.text import escape_html
+from olss.util.text import html_environment
 from olss.util.threads import call_with_one_blas_thread
 
 __all__ = ["KINDS", "LinearModel", "MomentsView", "fit_linear_model"]
@@ -52,6 +52,12 @@ KINDS = (
 )
 NUMERIC = ("ridge", "least-squares", "poisson")
 SHOWN = 12  # coefficients of a printed model
+TEMPLATE = """\
+<div><div><b>{{ title }}</b>, {{ note }}</div>
+<table><tr>{% for cell in head %}<th>{{ cell }}</th>{% endfor %}</tr>
+{% for line in body %}<tr>{% for cell in line %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}
+</table></div>
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,13 +257,8 @@ class LinearModel:
 
     def _repr_html_(self) -> str:
         head, *body = self._table()
-        top = "".join(f"<th>{escape_html(cell)}</th>" for cell in head)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{escape_html(cell)}</td>" for cell in line) + "</tr>"
-            for line in body
-        )
-        title = f"<div><b>{escape_html(self._title)}</b>, {escape_html(self.note)}</div>"
-        return f"<div>{title}<table><tr>{top}</tr>{rows}</table></div>"
+        template = html_environment().from_string(TEMPLATE)
+        return template.render(title=self._title, note=self.note, head=head, body=body)
 
     @property
     def _title(self) -> str:

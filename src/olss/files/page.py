@@ -29,7 +29,7 @@ from olss.files.inspect import (
 )
 from olss.sketch import Sketch, config_of, state_of
 from olss.util.files import write_atomic
-from olss.util.text import escape_controls, format_bytes, format_duration
+from olss.util.text import format_bytes, format_duration, html_environment
 
 LINES = 30  # of a table of tasks, classes or files
 COLUMNS = 200  # of the table of columns
@@ -48,19 +48,9 @@ def write_page(found: Inspection, path: str | os.PathLike[str]) -> None:
 
 def render_page(found: Inspection) -> str:
     """Return the page as text."""
-    from jinja2 import Environment, PackageLoader
     from markupsafe import Markup
 
-    def show(value: Any) -> Any:
-        return value if isinstance(value, Markup) else escape_controls(str(value))
-
     css = (files("olss.files") / "template" / "page.css").read_text(encoding="utf-8")
-    environment = Environment(
-        autoescape=True,
-        trim_blocks=True,
-        finalize=show,
-        loader=PackageLoader("olss.files", "template"),
-    )
     kept = np.zeros(0, dtype=np.int64)
     if found.files:
         source = np.maximum(state_of(found.sketch).rows["source"], -1) + 1
@@ -69,24 +59,28 @@ def render_page(found: Inspection) -> str:
         (line["run"] + 1, line["address"], f"{line['rows']:,}", f"{n:,}")
         for line, n in zip(found.files, kept, strict=True)
     ]
-    return environment.get_template("page.html").render(
-        path=found.path,
-        css=Markup(css),
-        settings=_settings(found.sketch),
-        tiles=_tiles(found),
-        quality=_quality(found),
-        typical=found.typical,
-        drift=_drift(found),
-        stream=_stream(found),
-        **_shares(found),
-        estimates=_estimates(found.sketch),
-        unusual=_unusual(found),
-        columns=found.columns[:COLUMNS],
-        more_columns=f"{len(found.columns):,}" if len(found.columns) > COLUMNS else "",
-        scored=found.description.scored,
-        files=lines[-LINES:],
-        more_files=f"{len(lines):,}" if len(lines) > LINES else "",
-        version=olss.__version__,
+    return (
+        html_environment("olss.files")
+        .get_template("page.html")
+        .render(
+            path=found.path,
+            css=Markup(css),
+            settings=_settings(found.sketch),
+            tiles=_tiles(found),
+            quality=_quality(found),
+            typical=found.typical,
+            drift=_drift(found),
+            stream=_stream(found),
+            **_shares(found),
+            estimates=_estimates(found.sketch),
+            unusual=_unusual(found),
+            columns=found.columns[:COLUMNS],
+            more_columns=f"{len(found.columns):,}" if len(found.columns) > COLUMNS else "",
+            scored=found.description.scored,
+            files=lines[-LINES:],
+            more_files=f"{len(lines):,}" if len(lines) > LINES else "",
+            version=olss.__version__,
+        )
     )
 
 

@@ -6,12 +6,14 @@ None stands for an unknown mean.
 
 from __future__ import annotations
 
-import html
 import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 MISSING = "—"
 MINUS = "−"
@@ -236,41 +238,24 @@ def escape_controls(text: str) -> str:
     )
 
 
-def escape_html(text: object) -> str:
-    """Escape a text for HTML, control characters and reversed writing included.
+def html_environment(package: str | None = None) -> Environment:
+    """Return an environment of Jinja that escapes all values, control characters included.
+
+    Parameters
+    ----------
+    package : str, optional
+        The package whose folder ``template`` has the templates; without it they are strings.
 
     Examples
     --------
-    >>> escape_html("<b>&")
-    '&lt;b&gt;&amp;'
+    >>> html_environment().from_string("<p>{{ text }}</p>").render(text="<b>&")
+    '<p>&lt;b&gt;&amp;</p>'
     """
-    return html.escape(escape_controls(str(text)))
+    from jinja2 import Environment, PackageLoader
+    from markupsafe import Markup
 
+    def show(value: Any) -> Any:
+        return value if isinstance(value, Markup) else escape_controls(str(value))
 
-def html_bar(fraction: float, colour: str = "#0072B2") -> str:
-    """Return a bar that fills a fraction of the width."""
-    return (
-        f'<span style="display:block;height:.75em;border-radius:2px;min-width:2px;'
-        f'background:{escape_html(colour)};width:{100 * min(max(fraction, 0.0), 1.0):.1f}%"></span>'
-    )
-
-
-def html_table(
-    head: Sequence[object], rows: Sequence[Sequence[str]], *, left: int = 1, style: str = ""
-) -> str:
-    """Return a table of a text head and HTML cells, the first `left` columns left-aligned.
-
-    Only the alignment is styled: colours are those of the page around it.
-    """
-
-    def cell(tag: str, content: str, i: int) -> str:
-        side = "left" if i < left else "right"
-        scope = ' scope="col"' if tag == "th" else ""
-        return f'<{tag}{scope} style="text-align:{side};{style}">{content}</{tag}>'
-
-    top = "".join(cell("th", escape_html(name), i) for i, name in enumerate(head))
-    lines = [
-        "<tr>" + "".join(cell("td", content, i) for i, content in enumerate(row)) + "</tr>"
-        for row in rows
-    ]
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    loader = None if package is None else PackageLoader(package, "template")
+    return Environment(autoescape=True, trim_blocks=True, finalize=show, loader=loader)

@@ -35,7 +35,7 @@ from olss.lab.report.summary import (
 )
 from olss.streams import Dataset, Stream, from_config, permuted
 from olss.util.files import ARRAY_FILE_ERRORS, write_atomic, write_json
-from olss.util.text import FEW, explain_spread
+from olss.util.text import FEW, explain_spread, html_environment
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -124,39 +124,41 @@ def render(
     written: Sequence[str],
 ) -> str:
     """Return the page as text."""
-    from jinja2 import Environment, PackageLoader
     from markupsafe import Markup
 
     template = files("olss.lab.report") / "template"
     css, script = (
         Markup((template / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js")
     )
-    loader = PackageLoader("olss.lab.report", "template")
-    environment = Environment(autoescape=True, trim_blocks=True, loader=loader)
     pictures = _drop_heavy(pictures)
     streams = [
         _stream(stream, content["claims"], tables[stream["id"]], figures.get(stream["id"], {}))
         | {"pictures": pictures.get(stream["id"], [])}
         for stream in content["streams"]
     ]
-    return environment.get_template("page.html").render(
-        title="Continual learning, measured",
-        lead=_lead(content),
-        streams=streams,
-        swatches={m["label"]: _swatch(m) for s in content["streams"] for m in s["methods"]},
-        problems=content["problems"],
-        counts=_count_verdicts(content["claims"]),
-        count=_count_verdicts,
-        not_run=NOT_RUN,
-        few=FEW,
-        open=len(content["claims"]) <= 40,
-        measures=[
-            (title, f"{text[0].upper()}{text[1:]}.") for title, text in content["measures"].values()
-        ],
-        files=written,
-        version=content["olss"],
-        css=css,
-        script=script,
+    return (
+        html_environment("olss.lab.report")
+        .get_template("page.html")
+        .render(
+            title="Continual learning, measured",
+            lead=_lead(content),
+            streams=streams,
+            swatches={m["label"]: _swatch(m) for s in content["streams"] for m in s["methods"]},
+            problems=content["problems"],
+            counts=_count_verdicts(content["claims"]),
+            count=_count_verdicts,
+            not_run=NOT_RUN,
+            few=FEW,
+            open=len(content["claims"]) <= 40,
+            measures=[
+                (title, f"{text[0].upper()}{text[1:]}.")
+                for title, text in content["measures"].values()
+            ],
+            files=written,
+            version=content["olss"],
+            css=css,
+            script=script,
+        )
     )
 
 
