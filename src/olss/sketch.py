@@ -510,7 +510,7 @@ class Sketch(KeptRows):
             return
         if calibrate:
             raise InputError(
-                "calibrate is not supported with holdout=: its totals are of one side."
+                "calibrate is not supported with holdout=: the known totals are those of one side."
             )
         for name, given, kinds in (
             ("values", values, str),
@@ -519,8 +519,8 @@ class Sketch(KeptRows):
         ):
             if given is not None and not (callable(given) or isinstance(given, kinds)):
                 raise InputError(
-                    f"{name} must go by the names of columns with holdout=, because the rows held "
-                    f"out count, too; found {type(given).__name__}."
+                    f"{name} must be given by column names with holdout=, because it also applies "
+                    f"to the rows held out; found {type(given).__name__}."
                 )
 
     @property
@@ -854,9 +854,9 @@ class Sketch(KeptRows):
         state = self._held()
         if state.moments is None:
             raise InputError(
-                "error needs the moments of everything seen, which this sketch does not know: it "
-                "keeps none (create it with moments=True; with features=, that says the map never "
-                "changes), or was merged with a sketch that encoded its columns differently."
+                "error needs the moments of everything seen, which this sketch does not have. "
+                "Create it with moments=True (with features=, only if the map never changes); "
+                "merging with a sketch that encoded its columns differently drops them, too."
             )
         up_to_scale = not self.policy.mergeable
         X, weight, encoder = state.rows["X"], state.rows["weight"], state.encoder

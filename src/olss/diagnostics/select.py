@@ -39,7 +39,7 @@ def chosen_rows(state: State, where: Any) -> NDArray[np.bool_]:
             )
         return flags
     if not where:
-        raise InputError("where must name a column at least, found an empty mapping.")
+        raise InputError("where must name at least one column, found an empty mapping.")
     chosen = np.ones(rows, dtype=bool)
     for name, wanted in where.items():
         chosen &= find_matches(name, column_of(state, name, "where"), wanted)
@@ -100,7 +100,9 @@ def labels_of(state: State, name: str, what: str) -> NDArray[Any]:
 
     kind = value_type(column.type)
     if kinds.is_nested(kind):
-        raise InputError(f"{what}: the column {name!r} holds {kind}, which names no groups.")
+        raise InputError(
+            f"{what}: the column {name!r} holds {kind}, which cannot be used for groups."
+        )
     column = as_type(column, kind)
     if not column.null_count and is_number(kind):
         return numpy_array(column)
@@ -121,13 +123,13 @@ def known_totals(state: State) -> tuple[NDArray[Any], NDArray[np.float64]]:
         )
     if state.buckets is not None and state.buckets.window is not None:
         raise InputError(
-            "calibrate needs totals that are known exactly; with window=, those known may be of up "
-            "to a sixteenth more than the window. Use half_life=, or leave out calibrate."
+            "calibrate needs exact totals; with window= they include up to a sixteenth more than "
+            "the window. Use half_life=, or leave out calibrate."
         )
     if state.removed:
         raise InputError(
-            "calibrate needs totals that are known; after remove, those of the rows left are not: "
-            "rows dropped before are in them still."
+            "calibrate is not supported after remove: the known totals still include rows that "
+            "were dropped before."
         )
     totals: NDArray[np.float64] = state.moments.matrix[-1]  # each number times the constant
     return state.encoder.encode(state.rows["X"]), totals
@@ -253,9 +255,7 @@ def _match_range(name: str, column: Any, sign: str, bound: Any) -> NDArray[np.bo
     import pyarrow.types as kinds
 
     if kinds.is_dictionary(column.type) and column.type.ordered:
-        raise InputError(
-            f"where: {name!r} holds categories in an order of their own; list the values instead."
-        )
+        raise InputError(f"where: {name!r} holds ordered categories; list the values instead.")
     column = _decode_categories(column)
     if kinds.is_integer(column.type):
         return _match_integer_range(name, column.to_pylist(), sign, bound)
@@ -352,8 +352,8 @@ def _check_exact(name: str, given: list[Any], dtype: np.dtype[Any]) -> list[Any]
                 rounded = float(dtype.type(value))
             if rounded != int(value):
                 raise InputError(
-                    f"where: {name!r} holds {dtype}, which has no {value!r}; the nearest it has "
-                    f"is {rounded!r}."
+                    f"where: {name!r} holds {dtype}, which cannot represent {value!r}; the nearest "
+                    f"value is {rounded!r}."
                 )
     return given
 

@@ -424,7 +424,7 @@ def _parse_learners(given: list[Any], source: str) -> tuple[LearnerSpec, ...]:
         if other is not learner.name:
             raise InputError(
                 f"two learners of {source} are called {other!r} and {learner.name!r}, which share "
-                "a folder: give each a name of its own."
+                "a folder: give each its own name."
             )
     return tuple(specs)
 

@@ -82,8 +82,8 @@ def from_config(config: Mapping[str, Any]) -> Stream:
     seed = options.get("seed", 0)
     if name == "arrays" or isinstance(options.get("dataset"), Mapping):
         raise InputError(
-            "config is that of a stream made of arrays in memory, which cannot be made again. Save "
-            "the arrays as .npz or .parquet and use from_files."
+            "config describes a stream of arrays in memory, which cannot be recreated from it. "
+            "Save the arrays as .npz or .parquet and use from_files."
         )
     stream = _call(_find_function(name, BUILDERS, "stream"), options, f"the stream {name}")
     if validation is not None:

@@ -496,7 +496,7 @@ def _freeze(data: Dataset) -> Dataset:
 
 
 def _damage_error(where: Path, what: object) -> FormatError:
-    return FormatError(f"{where} is damaged or another file: {what}. Download it again.")
+    return FormatError(f"{where} is damaged or a different file: {what}. Download it again.")
 
 
 def _check_sum(where: Path, kind: str, found: str, published: str | None) -> None:
