@@ -40,7 +40,7 @@ def test_without_a_home_no_link_of_a_package_page_leads_nowhere():
     text = hatch_build.page(README, "", "1.2.3")
     assert all(target.startswith("https://") for target in re.findall(r"\]\(([^)]+)\)", text))
     assert "What is in it" in text
-    assert "We know of nothing else that offers" in text  # the text of a link stays
+    assert "We know of no other library that combines" in text  # the text of a link stays
     whole = "[a](https://b.example) [c](#d)"
     assert hatch_build.page(whole, "", "1") == hatch_build.page(whole, HOME, "1") == whole
     assert list(hatch_build.links("", "1.2.3")) == ["Paper"]
