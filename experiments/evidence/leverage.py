@@ -163,7 +163,8 @@ def _no_rows(ordered: list[Row], names: list[str]) -> str:
         cells = []
         for model in ("least squares", "ridge", "pca", "logistic"):
             found = _of(ordered, "excess", table=name, model=model, **{"from": "sketch"})
-            cells.append(f"{100 * max(map(abs, found)):.1g}%" if found else "—")
+            worst = 100 * max(map(abs, found), default=np.nan)
+            cells.append(f"{worst:.0f}%" if worst >= 10 else f"{worst:.1g}%" if found else "—")
         lines.append([name, *cells])
     return table(["table", "least squares", "ridge", "principal components", "logistic"], lines)
 
