@@ -99,15 +99,14 @@ class _Few:
 class Sketch(KeptRows):
     """A constant-size training set of everything seen so far.
 
-    Pass it data as they come, arrays or tables; it keeps at most `size` rows of them, chosen by
-    a policy. Train any model on ``sketch.X, sketch.y``.
+    Pass it data as it arrives, arrays or tables; it keeps at most `size` rows, chosen by a policy.
+    Train any model on ``sketch.X, sketch.y``.
 
     Parameters
     ----------
     size : int or "task"
-        Rows to keep. ``"task"``: as many as the latest update has, the paper's setting, where each
-        update is one task. ``sketch.size`` may be set between updates; a larger size keeps what
-        there is.
+        Rows to keep. ``"task"``: as many as the latest update has, as in the paper, where each
+        update is one task. ``sketch.size`` may be changed between updates.
     policy : str, Policy or callable
         Which rows stay.
 
@@ -145,10 +144,10 @@ class Sketch(KeptRows):
     time : str, optional
         The column with the time of each row: of the table, or in `extra`.
     columns : sequence of str, or mapping of str to str, optional
-        Tables: the columns to score; all are kept. Or what some columns are, the others being
-        decided by the first rows: ``{"id": "ignore", "rating": "number", "zip": "category"}``; of
-        the target, "number" or "category". See `olss.tables.encoder` for how dates, strings and
-        missing values are encoded.
+        Tables: the columns to score; all are kept. Or how some columns are used, ``{"id": "ignore",
+        "rating": "number", "zip": "category"}``, the target included ("number" or "category"); the
+        first rows decide the others. See `olss.tables.encoder` for how dates, strings and missing
+        values are encoded.
     exclude : sequence of str, optional
         Tables: the columns not to score.
     intercept : bool
@@ -163,67 +162,67 @@ class Sketch(KeptRows):
         Columns whose values, or combinations of values, are strata: each keeps its share of the
         rows, however rare it is. ``"y"`` is the target, or name it; or columns of the table, in
         `extra`, or ``"task"``. For ``"weighted"`` and ``"reservoir"``. Weights and estimates stay
-        unbiased, and the count of rows seen of each stratum is exact. A missing value is a value
-        of its own; numbers that are not integers need `bins`. With more strata than rows, each
-        keeps a row by chance, and a warning says so.
+        unbiased, and the count of rows seen of each stratum is exact. Missing values form their own
+        stratum; numbers that are not integers need `bins`. With more strata than rows, strata keep
+        a row by chance, and a warning is issued.
     strata_share : float
-        The share of the rows that is divided evenly among strata; the rest is chosen as without
+        The share of the rows that is divided evenly among strata; the others are chosen as without
         strata. 1 is a stratified sample.
     min_rows : int
-        Rows to keep of each stratum at least, on average, or all rows of a stratum that has fewer:
-        `strata_share` is raised as far as that needs.
+        Least number of rows to keep of each stratum, on average, or all of a smaller one:
+        `strata_share` is raised as far as necessary.
     bins : int, or mapping of str to int or sequence of float, optional
-        Cut columns of numbers among the strata into so many bins, at quantiles of the first rows,
-        or at edges given: ``{"amount": [10, 100, 1_000]}``.
+        Cut numeric strata columns into so many bins, at quantiles of the first rows, or at given
+        edges: ``{"amount": [10, 100, 1_000]}``.
     holdout : float, optional
-        The share of `size` that is set aside for judging models, and of the stream that it stands
-        for: see `holdout` and `evaluate`. The side of a row is decided by a hash of its contents
-        without the target, so that it is the same in every update, file, run and machine, and a
-        row is never on both sides. ``sketch.X``, the moments and `linear_model` are without the
-        rows held out; `estimate`, the counts of strata and classes, `drift` and saved files are
-        about both sides. The weights of both sides together stand for everything seen. The hold-out
-        is a uniform sample of its side, or with strata a stratified one, whatever the policy.
+        Share of `size`, and of the stream, that is set aside for evaluation: see `holdout` and
+        `evaluate`. A hash of its contents, without the target, decides on which side a row is, so
+        the side is the same in every update, file, run and machine. ``sketch.X``, the moments and
+        `linear_model` exclude the rows held out; `estimate`, counts of strata and classes, `drift`
+        and saved files include them, and the weights of both sides together stand for everything
+        seen. The hold-out is a uniform sample of its side, or with strata a stratified one,
+        whatever the policy.
     group : str, optional
-        With `holdout`: the column whose equal values are all on one side, ``"customer"`` for
-        instance, of the table or in `extra`. A row without a value is by itself. Name one, too,
-        where rows have few different values: rows that are alike are on one side.
+        With `holdout`: a column, of the table or in `extra`, whose equal values are on the same
+        side, such as ``"customer"``. A row without a value is its own group. Also name one where
+        rows take few distinct values, because identical rows are on the same side.
     keep_index : bool
         pandas frames: whether to keep the index, as columns.
     moments : bool, optional
         Whether to keep the Gram matrix of everything seen, which `error` needs. By default it is
-        kept where the policy scores by it: ``"weighted"`` without a feature map. With one, ``True``
-        declares that the map is frozen: certificate and exact models are then of its features.
+        kept if the policy scores by it: ``"weighted"`` without a feature map. With a feature map,
+        ``True`` declares that the map is frozen; certificate and exact models are then those of its
+        features.
     replicates : int
         How many columns of replicate weights, ``olss_rep_001`` and so on, `save` writes beside the
         rows, for standard errors in other programs; see `replicate_weights`.
     glm : {"logistic", "poisson"}, optional
         Whether to follow a logistic model of classes, or a Poisson model of counts, through the
         stream: each update refits it to the kept and some of the new rows, and adds up gradient
-        and curvature of the new ones (`olss.core.gradient_trace`). `linear_model` then comes much
-        closer to the fit to all rows than the kept rows alone; updates take two to five times as
-        long. It must be on before rows come, and is not supported with window=.
+        and curvature of the new ones (`olss.core.gradient_trace`). `linear_model` is then much
+        closer to the fit to all rows than a fit to the kept rows alone; updates take two to five
+        times as long. Set it before the first row; it is not supported with window=.
     near_duplicates : float, optional
         Merge near-duplicates, such as embeddings of nearly the same text: a new row whose cosine
-        with a row held is at least this is not kept; the row held gets its weight. Rows of
-        different tasks, targets or strata are not merged.
+        with a held row is at least this is not kept; its weight is added to that of the held row.
+        Rows of different tasks, targets or strata are not merged.
     pad : tuple of int, optional
-        Arrays: the largest row shape to come; smaller rows are zero-padded at the end of each
-        dimension. Without it all rows must have one shape.
+        Arrays: the largest row shape that will come; smaller rows are zero-padded at the end of
+        each dimension. Without it all rows must have the same shape.
     pad_y : tuple of int, optional
         The same for the rows of `y`.
     seed : int, numpy.random.Generator or None
-        Seed of the random numbers. The same seed and data give the same bytes, with the same BLAS
-        and number of threads: sums in another order round differently, and over very many draws
-        by leverage that might change a row.
+        Seed of the random numbers. The same seed and data give the same bytes with the same BLAS
+        and number of threads; sums in another order round differently, which may change a row after
+        many updates.
 
     Attributes
     ----------
     X, y, task, weight, index : arrays of len(sketch) rows
-        The rows kept and, aligned with them, their targets (None if there are none), tasks,
-        weights (how many of the rows seen each stands for), and positions in the stream, counted
-        from 0. Rows are in the order they came in. An array X is read-only, and an update makes a
-        new one; tensors and the other arrays are copies. If tables came in, X is a frame of their
-        kind, and y a column.
+        The rows kept and, aligned with them, their targets (or None), tasks, weights (how many of
+        the rows seen each stands for), and positions in the stream, counted from 0. Rows are in the
+        order in which they came. X is a read-only array; tensors and the other arrays are copies.
+        If tables came in, X is a frame of the same kind, and y a column.
     extra : dict of str to array
         The extra columns.
     seen : int
@@ -419,7 +418,7 @@ class Sketch(KeptRows):
     def holdout(self) -> KeptRows:
         """The rows held out: ``X``, ``y``, ``weight``, ``index`` and so on, as of a sketch.
 
-        Their weights say how many rows of their side of the stream they stand for.
+        A weight is the number of rows on that side of the stream that a row stands for.
 
         Examples
         --------
@@ -443,14 +442,14 @@ class Sketch(KeptRows):
     ) -> StatisticEstimate:
         """Return the score of a model over everything seen, with an interval, by the hold-out.
 
-        The interval says how far the score may be from that on all rows seen, had none been used
-        to fit the model. It counts that all rows of a group, or rows that are alike, are held out
-        together. It does not say how much another model, fitted to other rows, would score.
+        The interval is for the score on all rows seen, had none been used to fit the model. It
+        accounts for groups, and identical rows, being held out together. It says nothing about
+        another model, fitted to other rows.
 
         Parameters
         ----------
         model : estimator, or callable
-            What has ``predict``, or a function of rows ``X`` that returns predictions.
+            An object with ``predict``, or a function of rows ``X`` that returns predictions.
         metric : str or callable
             The name of a scorer of scikit-learn, such as ``"average_precision"`` or
             ``"neg_log_loss"``, for its estimators; or a function
@@ -540,17 +539,16 @@ class Sketch(KeptRows):
         """Ingest rows, and keep what the policy chooses of them and of the rows held.
 
         A failed call leaves the sketch unchanged. Several threads may update one sketch; they wait
-        for each other. Rows that come a few at a time are buffered until about a thousand have
-        come, and are then sampled together; they are part of everything the sketch returns at
-        any time.
+        for each other. Small updates are buffered until about a thousand rows have come and are
+        then sampled together; buffered rows are part of everything the sketch returns.
 
         Parameters
         ----------
         rows : array (n, ...), or a table
-            NumPy, torch or SciPy sparse rows of any real dtype, kept as they are: uint8 images
-            stay uint8, tensors stay on their device, NaN stays NaN. Or a pandas or polars frame, a
-            pyarrow table, a mapping of columns, anything with ``__arrow_c_stream__``, of any
-            columns; later tables may have them in another order.
+            NumPy, torch or SciPy sparse rows of any real dtype, kept as they are: uint8 images stay
+            uint8, tensors stay on their device, NaN stays NaN. Or a pandas or polars frame, a
+            pyarrow table, a mapping of columns, or anything with ``__arrow_c_stream__``; later
+            tables may have their columns in another order.
         y : array (n,) or (n, ...), or a column's name, optional
             Labels (numbers or strings), one-hot rows, or real targets of any shape. Of a table: the
             name of the target column, or a column, or a frame of one.
@@ -561,8 +559,8 @@ class Sketch(KeptRows):
             Under ``"weighted"`` and ``"reservoir"``, one in a thousand updates that bring nothing
             new is mistaken for a new task; under ``"paper"`` fewer, under ``"balanced"`` some more.
         weight : float or array (n,), optional
-            What each row counts for, 1 by default: for rows that were counted, or are a sample or
-            a sketch of others already.
+            How much each row counts, 1 by default: for rows with counts, or rows that are already a
+            sample or a sketch of others.
         extra : mapping of str to array (n, ...), optional
             Extra columns to keep with the rows: identifiers, times.
 
@@ -598,11 +596,11 @@ class Sketch(KeptRows):
             return True
 
     def flush(self) -> Self:
-        """Sample the rows that wait for more now, and not with those to come.
+        """Sample the buffered rows now instead of together with later ones.
 
-        Between two updates of few rows, the rows a sketch returns may differ by more than the new
-        ones: rows that wait are sampled anew. After `flush`, what is not held is gone. Use it where
-        something is stored beside each row.
+        Between two small updates, the rows a sketch returns may differ by more than the new ones,
+        because buffered rows are sampled again. After `flush`, rows that are not held are gone. Use
+        it if you store something for each row.
         """
         self._change(engine.flush)
         return self
@@ -610,19 +608,19 @@ class Sketch(KeptRows):
     def merge(self, other: Sketch) -> Self:
         """Merge another sketch, so that this one is a sketch of both histories.
 
-        The other's history counts as coming after this one's: its `index` continues from `seen`.
-        Sketches to be merged should have different seeds. The other sketch stays as it is. Rows
-        are sampled by the scores of this sketch, whatever those of the other were; with
-        ``scores="target"``, by a model of the rows of both.
+        The rows of the other sketch count as coming after those of this one: their `index`
+        continues from `seen`. Sketches to be merged should have different seeds. The other sketch
+        is not changed. Rows are sampled by the scores of this sketch; with ``scores="target"``, by
+        a model of the rows of both.
 
         The encoding of a table's columns is fitted to the first rows. If the other sketch began
-        with other rows, and has since seen strings or missing values that this one tells apart
-        and it does not, the Gram matrix of both is not known exactly and is dropped, with a
-        warning: `error` and ``calibrate=True`` are not available afterwards. Weights and other
-        estimates are right in any case.
+        with other rows, and has since seen strings or missing values that only the encoding of this
+        one distinguishes, the common Gram matrix is unknown and is dropped, with a warning: `error`
+        and ``calibrate=True`` are not available afterwards. Weights and other estimates remain
+        valid.
 
-        Not every policy can do it: ``"paper"`` and ``"recent"`` do not record what a row stands
-        for, so rows of two histories cannot be weighed against each other.
+        ``"paper"`` and ``"recent"`` do not record how many rows a row stands for, so their sketches
+        cannot be merged.
         """
         if not isinstance(other, Sketch):
             raise InputError(f"other must be a Sketch, found {type(other).__name__}.")
@@ -654,16 +652,16 @@ class Sketch(KeptRows):
     def remove(self, index: Any = None, *, where: Any = None) -> int:
         """Remove rows for good; their memory is overwritten.
 
-        The other rows and their weights stay as they are. Under ``"weighted"`` and
-        ``"reservoir"`` they remain an unbiased sketch of all rows seen but those removed. The
-        removed rows are subtracted from the moments; rows of the same person that earlier draws
-        dropped are still in them, as part of a sum.
+        The other rows and their weights stay as they are. Under ``"weighted"`` and ``"reservoir"``
+        they remain an unbiased sketch of all rows seen but those removed. The removed rows are
+        subtracted from the moments; rows of the same person that were dropped earlier are still in
+        them, as part of a sum.
 
         Parameters
         ----------
         index : int or array of int, optional
-            Positions in the stream, as in ``sketch.index``. Those of rows not held are skipped:
-            the sketch has forgotten them already.
+            Positions in the stream, as in ``sketch.index``. Those of rows that are no longer held
+            are skipped.
         where : mapping of str to value, or boolean array, optional
             Instead: a column (of the table, in `extra`, or "task") and the value, or the list of
             values, or a range such as ``("<", 5)``, of rows to remove; several columns must all
@@ -672,8 +670,9 @@ class Sketch(KeptRows):
         Returns
         -------
         int
-            Rows removed. Arrays taken from the sketch before show zeros in their place. An
-            interrupt in the last instants, while memory is overwritten, finds the rows removed.
+            Number of rows removed. Arrays taken from the sketch before show zeros in their place.
+            If an interrupt comes while their memory is overwritten, the rows are removed
+            nevertheless.
 
         Examples
         --------
@@ -733,7 +732,7 @@ class Sketch(KeptRows):
         shuffle : bool
             Whether to shuffle, rather than keep the order of ``sketch.X``.
         seed : int or numpy.random.Generator, optional
-            For the order. The sketch's own random numbers are not touched.
+            For the order. The sketch's own random numbers are not used.
         """
         size = checks.integer("size", size)
         state = self._kept()
@@ -782,8 +781,8 @@ class Sketch(KeptRows):
         ----------
         path : path
         policy, features : callable, optional
-            The custom policy or feature map the sketch was created with. The rows can be read
-            without; an update then raises.
+            The custom policy or feature map the sketch was created with. Without it the rows can be
+            read, but not updated.
         device : torch device, optional
             Where to put tensors; the host by default.
         frame : {"pandas", "polars", "arrow"}, optional
@@ -821,9 +820,8 @@ class Sketch(KeptRows):
     def plot(self) -> Figure:
         """Return a matplotlib figure: rows by task and class, weights, and the stream.
 
-        Along the stream it shows what is kept of each stretch, and what those rows stand for, as
-        shares of what was seen there. Save it with ``figure.savefig("sketch.png")``; a notebook
-        shows it.
+        For each stretch of the stream it shows the rows kept, and what they stand for, as shares of
+        the rows seen there. Save it with ``figure.savefig("sketch.png")``; a notebook shows it.
         """
         from olss.diagnostics.describe import plot_sketch
 
@@ -839,10 +837,10 @@ class Sketch(KeptRows):
         The Gram matrix of the rows held, weighted, is compared with that of everything seen, which
         a sketch keeps where its policy scores by it, or with ``moments=True``. For tables it is
         that of the encoded columns and a constant. Policies without weights are compared up to a
-        scale. The target's products with the columns are known too: `target_relative` is the error
-        with it beside them, so that its least squares fit is covered. Policies that know inclusion
-        probabilities also report how far totals and counts of groups are typically off, and what
-        size would halve that.
+        scale. If the target's products with the columns are known, `target_relative` is the error
+        with the target as a further column, so that its least squares fit is covered. Policies that
+        know inclusion probabilities also report how far totals and counts of groups are typically
+        off, and what size would halve that.
 
         Examples
         --------
@@ -883,11 +881,11 @@ class Sketch(KeptRows):
     ) -> LinearModel:
         """Return a linear model of everything seen.
 
-        The kinds "ridge", "least-squares", "discriminant" and "ridge-classifier" need no rows:
-        they are functions of the moments, and equal the fit to all rows up to rounding. "logistic"
-        and "poisson" are fitted to the kept rows, weighted, and corrected by the moments of all
-        rows; where the correction makes the loss of the kept rows worse than chance allows, the
-        kept rows decide alone, and the model's `note` says so.
+        The kinds "ridge", "least-squares", "discriminant" and "ridge-classifier" need no rows: they
+        are functions of the moments, and equal the fit to all rows up to rounding. "logistic" and
+        "poisson" are fitted to the kept rows, weighted, and corrected by the moments of all rows; a
+        correction that makes the loss of the kept rows worse than chance allows is not used, and
+        the model's `note` says so.
 
         Parameters
         ----------
@@ -991,8 +989,8 @@ class Sketch(KeptRows):
         where : mapping of str to value, or boolean array, optional
             The rows that count, as for `remove`.
         calibrate : bool
-            Whether to use what is known exactly: the totals of the scored columns of a table. It
-            helps where values go with those columns, and hurts small groups. Not available after
+            Whether to use the exactly known totals of the scored columns of a table. It helps if
+            values are correlated with those columns, and hurts small groups. Not available after
             `remove`: rows dropped before are still in those totals.
         statistic : callable, optional
             A function of (rows, weights), or of (rows, y, weights), that returns a number, an array
@@ -1000,18 +998,18 @@ class Sketch(KeptRows):
             with all columns (``sketch.frame``) or, if it takes y, as ``sketch.X`` and ``sketch.y``.
             `olss.statistics` has ``quantile``, ``median``, ``ratio``, ``difference`` and
             ``correlation``. It is called `replicates` times with other weights for each group, and
-            must depend on nothing else, not on random numbers either.
+            must be deterministic.
         replicates, seed : int
             How many replicate weights, and the seed of their random numbers.
 
         Notes
         -----
-        After `remove`, and with a window, counts and totals are those of the rows left: how many
-        rows are gone that were not held is not known. Their standard errors are those of rows drawn
-        independently of each other, an upper bound: for counts of most rows 1.5 to 10 times too
-        large, for counts and totals of half of the rows 1 to 1.5 times; means are right. The same
-        holds for counts of most rows after the size was changed: rows from before and after were
-        sampled separately, and are taken for one sample.
+        After `remove`, and with a window, counts and totals are those of the rows left; it is not
+        known how many rows that were not held are gone. Their standard errors are those of
+        independent sampling, an upper bound: for counts of most rows 1.5 to 10 times too large, for
+        counts and totals of half of the rows 1 to 1.5 times; means are right. The same holds for
+        counts of most rows after the size was changed: rows from before and after were sampled
+        separately but count as one sample.
 
         Examples
         --------
@@ -1094,7 +1092,7 @@ class Sketch(KeptRows):
         return evaluate_groups(statistic, take_rows, design.weight, weights, drawn, names, code)
 
     def replicate_weights(self, count: int = 80, *, seed: int = 0) -> Floats:
-        """Return (len, count) weights that vary as the rows kept would if they were sampled again.
+        """Return replicate weights, (len, count), that vary as a repeated sample would.
 
         Compute a statistic with `weight`, then with each column; four times the mean squared
         difference is its variance: ``se = 2 * np.sqrt(np.mean((each - value) ** 2))``. `estimate`
@@ -1125,7 +1123,7 @@ class Sketch(KeptRows):
         alpha: float = 0.01,
         seed: int | None = 0,
     ) -> Drift:
-        """Return how rows differ from those remembered; true in an ``if`` when that is an alarm.
+        """Return how rows differ from those remembered; true in an ``if`` if that is an alarm.
 
         The answer has three parts: whether there is a difference at all (``p``, by a test that is
         exact for exchangeable rows), how large it is (``effect``, and for each column ``shift``
@@ -1134,9 +1132,9 @@ class Sketch(KeptRows):
         difference, ``p <= alpha``, that is larger than usual, ``usual_p <= alpha``. Before eight
         batches have been compared, it needs an effect of at least 0.2 standard deviations instead.
 
-        A batch is what one update brings, rows that come a few at a time about a thousand of
-        them, and under `olss.compress` a file, all of at least twenty rows. With ``features=``
-        no history of batches is kept.
+        A batch is an update (small updates count together, about a thousand rows) or, under
+        `olss.compress`, a file, of at least twenty rows. With ``features=`` no history of batches
+        is kept.
 
         Parameters
         ----------
@@ -1164,15 +1162,14 @@ class Sketch(KeptRows):
         return drift_of(self._config, state, rows, columns=columns, alpha=alpha, seed=seed)
 
     def monitor(self, alpha: float = 0.01, *, seed: int | None = 0) -> Monitor:
-        """Return a drift alarm that may be asked after every batch.
+        """Return a drift alarm that may be checked after every batch.
 
-        `drift` at ``alpha=0.01``, asked of a hundred batches without a change, is wrong once on
-        average. A monitor is wrong once in a hundred *lifetimes*: however many batches it sees,
-        the probability of any alarm is at most `alpha`, as long as rows are exchangeable with
-        those remembered when it was made. Rows in the order of time seldom are; for these, ask
-        `drift` whether a batch is larger than usual. Under ``"weighted"`` the rows compared with
-        are thinned to equal weights, and the bound holds approximately (in a simulation, alarms
-        were rarer than stated).
+        `drift` at ``alpha=0.01`` raises one false alarm in a hundred batches on average. A monitor
+        raises one in a hundred *lifetimes*: however many batches it sees, the probability of any
+        false alarm is at most `alpha`, as long as rows are exchangeable with those remembered when
+        it was created. Rows in the order of time seldom are; for these, use `drift`, which knows
+        what differences are usual. Under ``"weighted"`` the rows compared with are thinned to equal
+        weights, and the bound holds approximately (in a simulation, alarms were rarer than stated).
 
         Parameters
         ----------
@@ -1185,20 +1182,20 @@ class Sketch(KeptRows):
         -------
         Monitor
             ``monitor.update(rows)`` is true in an ``if`` from the first alarm on. ``monitor.save``
-            and ``olss.Monitor.load`` keep it between nightly jobs. It is independent of the sketch
-            from now on, which may be updated.
+            and ``olss.Monitor.load`` keep it between nightly jobs. Later updates of the sketch do
+            not affect it.
         """
         return create_monitor(self._config, self._sample("monitor"), alpha, seed)
 
     def novelty(self, rows: Any, task: int | str | None = None) -> Floats:
-        """Return how unlike everything remembered rows are, from 0 to 1.
+        """Return how unlike the remembered rows each row is, from 0 to 1.
 
-        It is the share of remembered rows that are less novel than this row, by ridge leverage
-        against the sketch's weighted Gram matrix, each remembered row being judged by the others
-        (see `olss.memory.novelty`). Rows like those remembered have values uniform in [0, 1]: one
-        in a hundred is above 0.99. With m rows remembered, the values are right to about 1/sqrt(m).
-        That holds under ``"weighted"`` and ``"reservoir"``, whose inclusion probabilities are
-        known; other policies raise `InputError`.
+        It is the share of remembered rows that are less novel than the row, by ridge leverage
+        against the sketch's weighted Gram matrix, where each remembered row is compared with the
+        others (see `olss.memory.novelty`). Rows like those remembered have values uniform in [0,
+        1]: one in a hundred is above 0.99. With m rows remembered, values are accurate to about
+        1/sqrt(m). That holds under ``"weighted"`` and ``"reservoir"``, whose inclusion
+        probabilities are known; other policies raise `InputError`.
 
         Parameters
         ----------
