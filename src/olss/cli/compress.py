@@ -119,8 +119,8 @@ def _compress(
     passes: Annotated[
         int | None,
         typer.Option(
-            help="Passes over the input: in 2, rows are scored against everything, in 1 against "
-            "what was read so far. Default: 2, of a query 1."
+            help="Passes over the input. With 2, rows are scored against everything; with 1, "
+            "against what was read so far. Default: 2; 1 for a query."
         ),
     ] = None,
     query: Annotated[
@@ -137,8 +137,8 @@ def _compress(
 ) -> None:
     """Compress tables to a few rows that stand for all of them, or continue with new ones.
 
-    Files ingested before are skipped, so the same command with tomorrow's file in the folder
-    ingests that file alone. Stopped at any moment, OUT is unchanged.
+    Files ingested before are skipped, so tomorrow the same command ingests only the new files. If
+    the command is stopped, OUT is unchanged.
     """
     from olss.files.compress import compress
 

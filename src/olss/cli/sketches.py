@@ -40,11 +40,11 @@ INSPECT_EXAMPLES = """\
 
 `olss inspect small.parquet`
 
-`olss inspect small.parquet --html page.html`  a page to look at, and to pass on
+`olss inspect small.parquet --html page.html`  a page to read and to share
 
 `olss inspect small.parquet --against today.csv`  whether new rows are unlike those seen
 
-`olss inspect small.parquet --against today.csv --monitor monitor.json`  an alarm to ask every night
+`olss inspect small.parquet --against today.csv --monitor monitor.json`  an alarm to check every night
 
 Exit codes: 0 done, and with --against no drift alarm; 1 failed; 4 drift alarm: the new rows are \
 unlike those seen.
@@ -87,7 +87,7 @@ FORGET_EXAMPLES = """\
 `olss forget small.parquet --where "date<2024-01-01" --dry-run`  how many rows that would remove
 
 Exit codes: 0 done, or nothing to remove; 1 failed, the file is unchanged; 2 more than half of the \
-rows would be removed, and neither --yes nor an answer allowed it.
+rows would be removed, and this was not confirmed.
 """
 REFUSED = 2  # exit code when nobody confirmed
 
@@ -117,8 +117,8 @@ def _inspect(
         Path | None,
         typer.Option(
             metavar="STATE.json",
-            help="A sequential alarm, made if there is no such file; NEW is its next batch, and "
-            "the exit code is for its alarm.",
+            help="A sequential alarm, created if there is no such file; NEW is its next batch and "
+            "decides the exit code.",
         ),
     ] = None,
     as_json: Annotated[bool, AS_JSON] = False,

@@ -217,7 +217,7 @@ class Config:
     group: str | None = _setting(
         None,
         checks.optional_column,
-        "Column whose equal values are on one side: customer, patient, machine.",
+        "Column whose equal values are on the same side: customer, patient, machine.",
         "COL",
     )
     keep_index: bool = _setting(False, checks.boolean, "Keep the index of pandas frames.")
