@@ -41,7 +41,7 @@ RUN_EXAMPLES = """\
 
 `olss run FILE --only olss --only sgd --set train.epochs=1`  two learners, one epoch
 
-`olss run FILE --set learner.olss.lr=0.3 --set name=try`  a variant, in a folder of its own
+`olss run FILE --set learner.olss.lr=0.3 --set name=try`  a variant, in its own folder
 
 `olss run FILE --tensorboard`  log scores; `tensorboard --logdir runs` shows them
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Condition: TypeAlias = str | tuple[str, str] | None
 
-GROUPS = 50  # lines a table has at the most
+GROUPS = 50  # most lines of a table
 
 WHERE = typer.Option(
     "--where",
@@ -44,7 +44,7 @@ INSPECT_EXAMPLES = """\
 
 `olss inspect small.parquet --against today.csv`  whether new rows are unlike those seen
 
-`olss inspect small.parquet --against today.csv --monitor monitor.json`  an alarm to check every night
+`olss inspect small.parquet --against today.csv --monitor monitor.json`  an alarm for every night
 
 Exit codes: 0 done, and with --against no drift alarm; 1 failed; 4 drift alarm: the new rows are \
 unlike those seen.
@@ -89,7 +89,7 @@ FORGET_EXAMPLES = """\
 Exit codes: 0 done, or nothing to remove; 1 failed, the file is unchanged; 2 more than half of the \
 rows would be removed, and this was not confirmed.
 """
-REFUSED = 2  # exit code when nobody confirmed
+REFUSED = 2  # exit code without confirmation
 
 
 def register(app: typer.Typer) -> None:

@@ -129,7 +129,7 @@ class Blocks:
         self.plain = isinstance(source, np.ndarray)
         # Factors of the columns, for values too large or too small to be squared.
         self.scale: NDArray[np.float64] | None = None
-        # Of rows that stand for others (see `from_gram_rows`): rounding, in parts of column norms.
+        # Of rows that stand for others (see `from_gram_rows`): rounding, relative to column norms.
         self.noise: float | None = None
 
     @classmethod

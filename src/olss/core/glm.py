@@ -33,7 +33,7 @@ from olss.util import linalg, special
 
 Floats = NDArray[np.float64]
 Family = Literal["logistic", "poisson"]
-DAMPING = 0.5  # of a corrected fit, in parts of the curvature
+DAMPING = 0.5  # of a corrected fit, as a fraction of the curvature
 STEPS = 8  # of a refit at most: the gradient is exact wherever the model is, it need only be near
 Value = tuple[float, Floats, Floats]  # of an objective: itself, its gradient, its Hessian
 
@@ -345,7 +345,7 @@ def fit_kept_rows(
     """Fit a model to weighted rows that stand for all rows of the moments, and correct it.
 
     The gradient of all rows at b is g(b) = sum w (A'(x'b) - y) (x, 1). The kept rows' own is an
-    estimate of it. It becomes a better one by what is known of all rows: of each row's A' - y a
+    estimate of it. Sums over all rows improve it: of each row's A' - y a
     part is predicted, by functions whose sums times (x, 1) over all rows are known, and only the
     rest is estimated (a difference estimator, as for totals). The predictions are
 

@@ -165,7 +165,7 @@ def equilibrate(parts: Sequence[Blocks], *, alike: bool = False) -> Floats:
 def independent_rows(B: Floats, noise: float) -> Floats:
     """Return as few rows as the rank that have the Gram matrix of B.
 
-    Directions of less than the `noise` in B, in parts of the norms of its columns, are none.
+    Directions of less than the `noise` in B, relative to the norms of its columns, count as none.
     """
     norms = np.linalg.norm(B, axis=0)
     live = np.flatnonzero(norms > 0)

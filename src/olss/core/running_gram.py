@@ -12,7 +12,7 @@ makes sure, while it has its rows, that no digits are lost:
   which a QR factorization in float64 updates.
 
 Both are immutable: methods return new objects. The checks are those of `olss.core.leverage`, with
-rows B in the place of earlier rows.
+rows B instead of earlier rows.
 """
 
 from __future__ import annotations

@@ -54,16 +54,16 @@ class Certificate:
         The smallest e with (1 - e) G <= Ĝ <= (1 + e) G in the directions seen; infinite where
         the sketch has nothing in a direction seen.
     spectral : float
-        ||G - Ĝ||_2 / ||G||_2, the paper's ||A'A - Â'Â|| in parts of ||A||^2.
+        ||G - Ĝ||_2 / ||G||_2, the paper's ||A'A - Â'Â|| relative to ||A||^2.
     relative_interval, spectral_interval : (float, float)
-        Where these are known between bounds only, the bounds; `relative` and `spectral` are then
-        the upper ones. For rows of more than 4,096 columns both matrices are taken with a ridge of
-        what the bounds leave open; and removed rows may leave little to be known of a direction.
+        Bounds, where the errors are only known to lie between them; `relative` and `spectral` are
+        the upper ones. Above 4,096 columns both matrices get a ridge as large as the gap between
+        the bounds on G; removing rows may make a direction uncertain, too.
     least, most : float
-        What the sketch has of the squares of a direction, at the least and at the most, in parts
-        of what everything seen has: the outermost eigenvalues h. 0 is a direction missing.
+        Least and largest ratio of the sums of squares in a direction, of the sketch to everything
+        seen: the outermost eigenvalues h. 0 means that a direction is missing.
     scale : float
-        What Ĝ was multiplied with: 1, or the best factor for sketches without weights.
+        What Ĝ was multiplied by: 1, or the best factor for sketches without weights.
     rows, seen : int
         Rows of the sketch and of everything seen.
     directions : float
@@ -386,7 +386,7 @@ def _widen_error(share: Interval, defect: float) -> tuple[Interval, Interval]:
 
 
 def _find_outside(known: DenseGram | FactoredGram, blocks: list[Blocks]) -> Floats:
-    """(d,) how much of the rows of a sketch lies outside what is known of everything seen."""
+    """(d,) how much of the rows of a sketch lies outside the directions of everything seen."""
     W = known.exact.W[:, known.exact.kept]
     rows = known.as_rows()
     R = W.T @ rows.T @ rows if isinstance(known, FactoredGram) else rows

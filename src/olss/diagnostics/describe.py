@@ -91,7 +91,7 @@ class Description:
     columns : list of (name, use, reason)
         Of tables: what each column is used for.
     row_bytes, moments_bytes : int
-        Memory of the rows held, and of what is known of everything seen.
+        Memory of the rows held, and of the moments of everything seen.
     """
 
     rows: int
@@ -384,7 +384,7 @@ def _shares(names: list[str], parts: Floats) -> list[tuple[str, float]]:
 
 
 BLUE, VERMILLION, GREY = "#0072B2", "#D55E00", "#6b6b6b"
-# Okabe and Ito (2008), yellow darkened: told apart with any of the common colour deficiencies.
+# Okabe and Ito (2008), yellow darkened: distinct with all common colour deficiencies.
 CLASSES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#C9B800", "#6b6b6b")
 BARS = 40  # bars drawn; with more, tasks are gathered
 
@@ -454,7 +454,7 @@ def _draw_stream(axes: Axes, state: State, stands: bool) -> None:
     if stands:
         axes.stairs(found.stands / found.seen, found.edges, color=VERMILLION, label="stands for")
     axes.axhline(1, color=GREY, linestyle="--", linewidth=1, label="seen")
-    axes.set(title="along the stream, in parts of what was seen", xlabel="row of the stream")
+    axes.set(title="along the stream, relative to what was seen", xlabel="row of the stream")
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.margins(y=0.25)  # room for the legend

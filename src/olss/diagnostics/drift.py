@@ -64,7 +64,7 @@ PERMUTATIONS = 999
 BLOCK = 500  # permutations worked on at a time
 PRECISE_ROWS = 2_048  # compared with the history of batches
 GROWING = 0.99  # rank correlation with the order of the stream
-RIDGE = 0.01  # in parts of the mean eigenvalue
+RIDGE = 0.01  # relative to the mean eigenvalue
 FEWEST_OVERALL = 10  # rows from which an overall effect is measured
 WIDEST = 1_024  # numbers a discriminant is found for
 

@@ -372,11 +372,11 @@ class TypicalError:
     rows : int
         Rows of the sketch.
     totals : float or None
-        Of totals, in parts of the total: the median over columns of numbers of one sign. Of other
+        Of totals, relative to the total: the median over columns of numbers of one sign. Of other
         columns the total may be close to zero, and any error many times as large. None if there
         are no such columns.
     groups : float
-        Of the count of a group with 1% of the rows, whatever their columns, in parts of the count.
+        Of the count of a group with 1% of the rows, whatever their columns, relative to the count.
     rows_to_halve : int
         Rows that would halve these, about.
     """
@@ -549,7 +549,7 @@ def _column(
     if bad.any():
         raise InputError(
             f"{name} must be finite, found {column[bad][0]} in {np.count_nonzero(bad)} rows; "
-            "leave them out, with where if need be."
+            "exclude them, for instance with where."
         )
     return column
 

@@ -2,7 +2,7 @@
 
 Least squares, ridge, discriminant and ridge classifier are functions of the moments: they equal the
 fit to all rows, and need none (`olss.core.linear_fit`). Logistic and Poisson regression are not;
-they are fitted to the kept rows, weighted, and corrected by what is known of all rows
+they are fitted to the kept rows, weighted, and corrected by sums over all rows
 (`olss.core.glm`). Both speak of the scored columns as they are encoded: numbers with missing values
 filled, strings as indicators.
 """
@@ -403,7 +403,7 @@ def _design_of_column(
         mine = mine[:1]
     else:
         raise InputError(
-            f"target {name!r} is scored as {column.use}, which is no number and no class."
+            f"target {name!r} is scored as {column.use}, which is neither a number nor a class."
         )
     moments = state.moments.with_target(None).centred().select(others, mine)
     if classes is not None:
@@ -486,7 +486,7 @@ def _fit_exactly(
 def _fit_glm(
     config: Config, state: State, design: ModelDesign, kind: str, ridge: float
 ) -> LinearModel:
-    """Fit a logistic or Poisson model to the kept rows, corrected by what is known of all."""
+    """Fit a logistic or Poisson model to the kept rows, corrected by sums over all."""
     if not config.policy.mergeable:
         raise InputError(
             f"kind={kind!r} needs rows that record how many rows each stands for, which policy "
@@ -635,7 +635,7 @@ def _probabilities(scores: Floats, kind: str) -> Floats:
 
 
 def _deviance(scores: Floats, y: Floats, weight: Floats, kind: str) -> float:
-    """Return twice the weighted mean log loss; of counts, against a model of each row by itself."""
+    """Return twice the weighted mean log loss; of counts, relative to a saturated model."""
     if kind == "poisson":
         count, rate = y[:, 0], np.exp(scores[:, 0])
         loss = special.xlogy(count, count) - special.xlogy(count, rate) - count + rate

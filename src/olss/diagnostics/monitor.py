@@ -59,7 +59,7 @@ MOST_COLUMNS = 64  # of wider rows, so many sums of columns are watched
 MOST_ROWS = 2_000  # of a batch, at random
 BETS = np.array([-2, -1, -0.5, -0.25, 0.25, 0.5, 1, 2])
 SHARED = 0.1  # of the capital, between bettors, after each batch
-RIDGE = 0.01  # of novelty, in parts of the mean eigenvalue
+RIDGE = 0.01  # of novelty, relative to the mean eigenvalue
 NOVELTY = "novelty"
 
 
@@ -134,7 +134,7 @@ class Monitor:
         The probability that a monitor ever raises an alarm while rows are exchangeable with those
         remembered, at most.
     evidence : float
-        The largest capital of a score, in parts of what is its own; at 1 / alpha it is an alarm.
+        The largest capital of a score, relative to its share of alpha; an alarm at 1 / alpha.
     batches, rows : int
         Batches and rows seen by the monitor.
     names : list of str
@@ -189,7 +189,7 @@ class Monitor:
 
     @property
     def evidence(self) -> float:
-        """The largest capital of a score, in parts of what is its own."""
+        """The largest capital of a score, relative to its share of alpha."""
         with np.errstate(over="ignore"):
             return float(np.exp(np.max(self._evidence())))
 

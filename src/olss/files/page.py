@@ -209,9 +209,9 @@ def _stream(found: Inspection) -> dict[str, Any]:
         return " ".join(f"{x(a)},{y(value)} {x(b)},{y(value)}" for a, b, value in places)
 
     inside = [start for start in starts if begin < start < end]
-    note = "From the first row seen to the last: rows kept, in parts of what was seen there."
+    note = "From the first row seen to the last: rows kept, relative to the rows seen there."
     if begin:
-        note = f"Rows kept, in parts of what was seen there. None of the first {begin:,} is kept."
+        note = f"Rows kept, relative to the rows seen there. None of the first {begin:,} is kept."
     if inside:
         note += " Marks below are where a new file begins."
     return {

@@ -405,7 +405,7 @@ def _check_on_worker(specs: Sequence[RunSpec]) -> int:
     try:
         return check(specs)
     except OlssError as error:
-        # Errors with constructors of their own do not travel.
+        # Errors with their own constructors cannot be pickled.
         raise RuntimeError(str(error)) from None
 
 

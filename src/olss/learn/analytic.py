@@ -62,7 +62,7 @@ class AnalyticLearner:
     classifier : str
         "discriminant", or "ridge": regression to one-hot classes.
     ridge : float or "auto"
-        Added to the diagonal of the scatter matrix, in parts of its mean; "auto" chooses it by
+        Added to the diagonal of the scatter matrix, relative to its mean; "auto" chooses it by
         generalised cross-validation when the rows seen have doubled.
     loss : str
         "cross-entropy" for classes, "l2" for numbers.
@@ -442,7 +442,7 @@ class AnalyticLearner:
     # ------------------------------------------------------------------ on disk
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything needed to go on later into a directory, whole or not at all."""
+        """Write everything needed to continue later into a directory, whole or not at all."""
         self._started()
         save_learner(path, self._write)
 

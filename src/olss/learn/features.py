@@ -29,7 +29,7 @@ class FeatureMap:
     """What turns rows, floats of any shape, into vectors; one class for each kind of map."""
 
     def fit(self, X: Tensor, seed: int) -> None:
-        """Be fixed for ever by the first rows."""
+        """Fit the map to the first rows, once."""
 
     def __call__(self, X: Tensor) -> Tensor:
         """Return float32 features (n, k) of rows (n, ...)."""

@@ -273,7 +273,7 @@ def transport(
 ) -> Moments:
     """Return moments of features as they would be in new features, by rows (n, k) known in both.
 
-    `ridge` pulls the map towards the identity, in parts of the mean of the diagonal of the old
+    `ridge` pulls the map towards the identity, relative to the mean of the diagonal of the old
     features' scatter.
     """
     centre, moved = old.mean(0), new.mean(0)

@@ -74,7 +74,7 @@ class Learner:
     buffer : Buffer
         ``buffer.held`` are the rows kept.
     model : Model
-        The net and what is known of its inputs and classes, once started.
+        The net, and what it takes to train and query it; once started.
 
     Examples
     --------

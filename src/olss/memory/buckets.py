@@ -1,6 +1,6 @@
 """Moments by the time of rows: in one bucket or, with a window, one for each sixteenth of it.
 
-Rows that leave a window cannot be subtracted from a sum, because nobody has them any more. So the
+Rows that leave a window cannot be subtracted from a sum, because they are gone. So the
 sum is kept in buckets, each of rows that came within a sixteenth of the window's length. A bucket
 is dropped when all its rows have left the window: the buckets hold the window, and what has left it
 of the oldest bucket, which is less than a sixteenth more (an exponential histogram with buckets of
@@ -42,7 +42,7 @@ class MomentBuckets:
     Attributes
     ----------
     window : float or None
-        Its length, in rows or in units of time; None if rows count for ever.
+        Its length, in rows or in units of time; None if rows count forever.
     buckets : tuple of Bucket
         Oldest first. Without a window, one. With a window, two that end in the same sixteenth are
         one, unless that would be too long.

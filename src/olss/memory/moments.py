@@ -310,7 +310,7 @@ class SeenMoments:
 
     @property
     def lost(self) -> int:
-        """Directions of which, after `subtract`, nobody knows whether anything is left."""
+        """Directions in which, after `subtract`, rounding hides what is left."""
         return 0 if isinstance(self.sum, SketchedGram) or self.sum is None else self.sum.lost
 
     def update(
@@ -407,7 +407,7 @@ class SeenMoments:
 
         Take each row off with the weight it came with (1, or what `scale` has left of it), not
         with the weight it has in a sketch: the result is then the moments of all rows seen but
-        these. Rows that are not held any more cannot be taken off; nobody has them.
+        these. Rows that are no longer held cannot be subtracted.
 
         What is left is right up to the rounding of what was there before, and never negative. A
         direction of which less than that rounding is left counts as gone, and as `lost`: it cannot

@@ -42,7 +42,7 @@ from olss.memory.rows import Array, Floats, Indices, take
 from olss.tables.columns import Date
 from olss.tables.encoder import TableEncoder
 
-# The ridge, in parts of the squared length of one average row. Above zero, directions never seen
+# The ridge, relative to the squared length of one average row. Above zero, directions never seen
 # are novel without bound; small, directions seldom seen still count.
 RIDGE = 0.01
 

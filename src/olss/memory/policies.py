@@ -14,10 +14,9 @@ function does, too:
 >>> sketch.update(np.array([[1.0], [4.0], [2.0], [3.0]])).X.ravel()
 array([4., 3.])
 
-A policy keeps no state of its own, because a sketch can be saved, copied and continued. What it has
-to remember of a row goes into `Choice.priority` and comes back as `Pool.priority`. The same object
-serves `olss.Sketch.update`, where the pool is all there is, and `olss.compress`, which feeds it one
-chunk of rows after the other.
+A policy is stateless, because a sketch can be saved, copied and continued. What it has to remember
+about a row goes into `Choice.priority` and comes back as `Pool.priority`. The same object serves
+`olss.Sketch.update` and `olss.compress`, which passes it one chunk of rows after the other.
 """
 
 from __future__ import annotations

@@ -550,7 +550,7 @@ def _pandas_column(column: Any, kind: Any, dtype: str | None, categories: Catego
     kind : pyarrow.DataType
         The Arrow type it had when it came from pandas.
     dtype : str or None
-        What `_arrow_column` said; None for what pandas makes of it by itself.
+        What `_arrow_column` returned; None for the default of pandas.
     categories : Categories or None
     """
     import pandas as pd

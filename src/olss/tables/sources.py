@@ -197,7 +197,7 @@ class Source:
     given : bool
         Whether it is a table that was passed in.
     stream : BatchStream, optional
-        What it is read from, in place of a file.
+        What it is read from instead of a file.
     """
 
     address: str

@@ -243,7 +243,7 @@ def _task_names(runs: list[FoundRun]) -> list[str]:
 
 
 def _make_titles_unique(groups: list[Group]) -> None:
-    """Give each group a title and a file name of its own, by what differs between them."""
+    """Make titles and file names of groups unique, by what differs between them."""
     by_title: dict[str, list[Group]] = defaultdict(list)
     for group in groups:
         by_title[group.title].append(group)
