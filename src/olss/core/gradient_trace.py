@@ -86,7 +86,7 @@ class GlmRows:
 
 @dataclass(frozen=True, eq=False)
 class GradientTrace:
-    """What is known of the gradient of everything seen; every method returns a new value.
+    """The gradient of everything seen, at the models of its time; methods return a new value.
 
     Attributes
     ----------

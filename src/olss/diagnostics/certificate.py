@@ -192,7 +192,7 @@ class Certificate:
                 "as many rows as directions are needed to say much."
             )
         if self.relative < 0.75 * self.expected_error:
-            return f"{expected} if they compete at random: this is better."
+            return f"{expected}: this is better."
         if self.relative <= 1.25 * self.expected_error:
             return f"{expected}: this is as good as can be expected."
         return f"{expected}: this is worse than rows drawn by leverage alone would be."

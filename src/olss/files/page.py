@@ -35,8 +35,8 @@ LINES = 30  # of a table of tasks, classes or files
 COLUMNS = 200  # of the table of columns
 MOVED = 10  # columns shown that moved most
 ESTIMATES = 40  # numeric columns of which something is estimated
-WEIGHS = "Each row kept stands for as many of the rows seen as its weight says."
-WEIGHS_NOT = "With this policy weights do not say how many of the rows seen a row stands for."
+WEIGHS = "The weight of a row is the number of rows seen that it stands for."
+WEIGHS_NOT = "This policy does not record how many rows a row stands for."
 
 
 def write_page(found: Inspection, path: str | os.PathLike[str]) -> None:
@@ -101,7 +101,7 @@ def _tiles(found: Inspection) -> list[tuple[str, str]]:
     tiles = [
         (f"{d.rows:,}", "rows kept"),
         (f"{d.seen:,}", "rows seen"),
-        (f"{d.effective_rows:,.0f}", "rows of equal weight are worth as much"),
+        (f"{d.effective_rows:,.0f}", "effective rows"),
         (format_bytes({"mean": d.row_bytes + d.moments_bytes}), "of memory"),
     ]
     if error is not None:
@@ -290,7 +290,7 @@ def _estimates(sketch: Sketch) -> dict[str, Any]:
             rows.append((name, *answers["mean"], *answers["total"]))
     note = (
         "Means and totals of everything seen, estimated from the rows kept. In 95 of 100 sketches "
-        "the interval holds the true number. Missing values are left out."
+        "the interval contains the true value. Missing values are left out."
     )
     if len(names) > ESTIMATES:
         note += f" The first {ESTIMATES} of {len(names):,} columns."

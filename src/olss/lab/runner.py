@@ -123,7 +123,7 @@ STATES = {"start": "running", "task": "running", "waiting": "elsewhere"}
 
 @dataclass
 class _Run:
-    """What is known of one run."""
+    """The state of one run."""
 
     spec: RunSpec
     state: str = "to come"

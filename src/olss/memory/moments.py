@@ -1,4 +1,4 @@
-"""What is known of all rows seen, kept or not: their Gram matrix, or Frequent Directions.
+"""Moments of all rows seen, kept or not: their Gram matrix, or Frequent Directions.
 
 Beside the Gram matrix stand the sums of the rows and their products with the target (`TargetSums`):
 with them, linear models of everything seen are exact (`olss.diagnostics.linear_models`). Scores use

@@ -67,7 +67,7 @@ class Settings(Protocol):
 
 @dataclass(frozen=True)
 class Strata:
-    """What is known of the strata of everything seen.
+    """The strata of everything seen: their counts and edges.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What is known of everything seen, kept or not: sums that every update adds to.
+"""Totals of everything seen, kept or not: sums that every update adds to.
 
 They are the moments, the rows seen of each stratum and of each class, and the gradient of a model
 that is followed. New rows are added, histories are merged, removed rows are subtracted

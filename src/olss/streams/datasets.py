@@ -61,7 +61,7 @@ woman worm
 
 @dataclass(frozen=True)
 class DatasetEntry:
-    """What is known of a data set before it is read."""
+    """A data set before it is read: its files, their checksums and places."""
 
     what: str  # one-line description
     # official files and their published md5 sums: what `fetch` downloads
