@@ -106,11 +106,11 @@ def quantile(column: Column, q: float | Sequence[float]) -> Statistic:
         raise InputError(f"q must be from 0 to 1, found {q!r}.")
 
     def bind(rows: Any) -> Callable[[Floats], Any]:
-        places, x = _sorted(rows, column)
+        places, x = _sort_rows(rows, column)
         return lambda weights: _quantile(x, weights[places], levels)
 
     def ends(rows: Any, weights: Floats, replicates: Floats) -> Ends:
-        places, x = _sorted(rows, column)
+        places, x = _sort_rows(rows, column)
         w = weights[places]
         value = _quantile(x, w, levels)
         below = np.interp(value, x, _shares(w))  # of equal values, the share before one of them
@@ -121,7 +121,7 @@ def quantile(column: Column, q: float | Sequence[float]) -> Statistic:
     return Statistic(f"quantile({_name(column)}, {q})", bind, ends)
 
 
-def _sorted(rows: Any, column: Column) -> tuple[NDArray[np.int64], Floats]:
+def _sort_rows(rows: Any, column: Column) -> tuple[NDArray[np.int64], Floats]:
     """Return the places of the rows that have a value, in the order of these, and the values."""
     (x,), there = _read(rows, column)
     order = np.argsort(x, kind="stable")

@@ -98,7 +98,7 @@ def test_shifts_are_standardised_differences_and_p_values_those_of_mann_and_whit
     expected = (z[150:].mean() - z[:150].mean()) / z[:150].std()
     np.testing.assert_allclose(answer.shift, expected, rtol=1e-9)
     ranks = module._ranks(np.concatenate([held, new]))[0]
-    z, permuted = module._permuted(ranks, 90, 20_000, np.random.default_rng(7))
+    z, permuted = module._permute(ranks, 90, 20_000, np.random.default_rng(7))
     truth = mannwhitneyu(new[:, 0], held[:, 0], method="asymptotic", use_continuity=False)
     from scipy.stats import norm
 

@@ -37,7 +37,7 @@ def truth(X, y, weight=None):
 
 
 def centred(sketch):
-    return state_of(sketch).moments.centred()
+    return state_of(sketch).moments.centre()
 
 
 def assert_same(found, wanted, rtol=1e-9):

@@ -120,7 +120,7 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
             check_classification_targets(y)
         return X, y, _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
 
-    def _asked(self, X: Any) -> Array:
+    def _check_X(self, X: Any) -> Array:
         check_is_fitted(self, "moments_")
         rows: Array = validate_data(self, X, reset=False, **self._checks)
         return rows
@@ -170,14 +170,14 @@ class _Incremental(StreamEstimator):
         factor, fading = fade(self.half_life, len(X))
         if not hasattr(self, "_state"):
             self._map = self._new_map(X.shape[1])
-        rows = self._mapped(X)
+        rows = self._map_features(X)
         self._expect(rows.shape[1], y, classes)
         faded = self._state.scale(factor) if factor != 1 else self._state
         self._hold(self._update(faded, rows, y, weight * fading))
         return self
 
     def _forget(self, X: Array, y: Array, weight: Floats) -> None:
-        self._hold(self._subtract(self._mapped(X), y, weight))
+        self._hold(self._subtract(self._map_features(X), y, weight))
 
     def _merge(self, other: Self) -> None:
         if self.n_features_in_ != other.n_features_in_:
@@ -228,11 +228,11 @@ class _Incremental(StreamEstimator):
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         return RandomFeatures.draw(columns, int(count), self.feature_kind, seed)
 
-    def _mapped(self, X: Array) -> Floats:
+    def _map_features(self, X: Array) -> Floats:
         return X if self._map is None else np.asarray(self._map(X), np.float64)
 
-    def _asked(self, X: Any) -> Floats:
-        return self._mapped(super()._asked(X))
+    def _check_X(self, X: Any) -> Floats:
+        return self._map_features(super()._check_X(X))
 
 
 class _Ridge(_Incremental):
@@ -312,7 +312,7 @@ class IncrementalRidge(RegressorMixin, _Ridge):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Floats:
         """Predict the target of rows."""
-        rows, fit = self._asked(X), self._solution.fit
+        rows, fit = self._check_X(X), self._solution.fit
         found: Floats = rows @ fit.coef + fit.intercept
         return found[:, 0] if self._one else found
 
@@ -367,7 +367,7 @@ class _Classifier(ClassifierMixin, _Incremental):  # type: ignore[misc]
 
     def decision_function(self, X: Any) -> Floats:
         """Return the score of each class, (n, classes); of two, (n,) for the second."""
-        scores = self._asked(X) @ self.coef_.T + self.intercept_
+        scores = self._check_X(X) @ self.coef_.T + self.intercept_
         return scores[:, 0] if len(self.classes_) <= 2 else scores
 
     @property
@@ -522,7 +522,7 @@ class IncrementalDiscriminant(_Classifier):
 
     def predict_log_proba(self, X: Any) -> Floats:
         """Return the logarithm of `predict_proba`."""
-        rows, fit = self._asked(X), self._solution.fit
+        rows, fit = self._check_X(X), self._solution.fit
         found: Floats = log_softmax(rows @ fit.coef + fit.intercept, axis=1)
         return found
 

@@ -151,7 +151,7 @@ class _Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """Predict with the estimator as last refitted."""
-        predictions: Array = self._fitted().predict(rows_to_predict(self, X))
+        predictions: Array = self._require_fitted().predict(rows_to_predict(self, X))
         return predictions
 
     def remove(self, index: Any = None, *, where: Any = None) -> int:
@@ -277,7 +277,7 @@ class _Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 f"{found.replace('_', ' ')}{remedy}."
             )
 
-    def _fitted(self) -> Any:
+    def _require_fitted(self) -> Any:
         check_is_fitted(self, "estimator_")
         return self.estimator_
 
@@ -512,7 +512,7 @@ class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
 
         With ``correct_priors`` they refer to the class frequencies of everything seen.
         """
-        proba = np.asarray(self._fitted().predict_proba(rows_to_predict(self, X)))
+        proba = np.asarray(self._require_fitted().predict_proba(rows_to_predict(self, X)))
         if self._corrects():
             ratio = self._ratio if self.correct_priors else np.ones(len(self._ratio))
             corrected = raise_to_power(apply_priors(proba, ratio), self._power)
@@ -525,12 +525,14 @@ class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
         if self._corrects():
             with np.errstate(divide="ignore"):
                 return np.asarray(np.log(self.predict_proba(X)))
-        return self._spread(self._fitted().predict_log_proba(rows_to_predict(self, X)), -np.inf)
+        return self._spread(
+            self._require_fitted().predict_log_proba(rows_to_predict(self, X)), -np.inf
+        )
 
     @available_if(_has("decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
         """Return the decision for each of `classes_`, or one number per row if there are two."""
-        fitted, rows = self._fitted(), rows_to_predict(self, X)
+        fitted, rows = self._require_fitted(), rows_to_predict(self, X)
         if len(self._fitted_labels) == 1:
             return self._spread(fitted.predict_proba(rows), np.finfo(np.float64).min)
         decision = np.asarray(fitted.decision_function(rows))
@@ -572,7 +574,7 @@ class ContinualClassifier(ClassifierMixin, _Continual):  # type: ignore[misc]
 
     def _corrects(self) -> bool:
         """Return whether probabilities are not as the estimator gives them."""
-        self._fitted()
+        self._require_fitted()
         shifts = self.correct_priors and not np.allclose(self._ratio, 1, atol=1e-9)
         return hasattr(self.estimator_, "predict_proba") and bool(shifts or self._power != 1)
 

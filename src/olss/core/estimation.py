@@ -408,7 +408,7 @@ def replicate_weights(
         a = (a - _shares(k, b) * sums[b]) / np.sqrt(correction if correction > 0 else 1.0)
         if b is not s:
             steps = np.zeros((len(sums) + 1, count))
-            steps[1:-1] = _signs(rng, len(sums) - 1, count) * _joined(b, s)[:, None]
+            steps[1:-1] = _signs(rng, len(sums) - 1, count) * _find_joined(b, s)[:, None]
             a += np.sqrt(EXCHANGE) * _shares(k, b) * np.diff(steps, axis=0)[b]
         if s.any():
             a += _shares(k, s) * _signs(rng, int(s.max()) + 1, count)[s]
@@ -490,14 +490,14 @@ def _squared_steps(
 
     A part (group, block) without rows has B = 0, and is not listed.
     """
-    joined = _joined(blocks, strata)
+    joined = _find_joined(blocks, strata)
     ends = np.append(joined, False).astype(np.int64) + np.append(False, joined)
     squares = _sums(group, ends[block] * B**2, groups)
     next_to = (np.diff(block) == 1) & (np.diff(group) == 0) & np.append(joined, False)[block[:-1]]
     return squares - 2 * _sums(group[:-1][next_to], (B[:-1] * B[1:])[next_to], groups)
 
 
-def _joined(blocks: Indices, strata: Indices) -> NDArray[np.bool_]:
+def _find_joined(blocks: Indices, strata: Indices) -> NDArray[np.bool_]:
     """Return for each block but the last whether the next one is of the same stratum."""
     stratum = np.zeros(int(blocks.max()) + 1, dtype=np.int64)
     stratum[blocks] = strata

@@ -170,7 +170,7 @@ def _scores(
             return _split(_dual(parts, rule), parts)
         narrow = project_columns(parts, column_limit()) if columns > column_limit() else parts
         if method == "sketched" and rows > 8 * narrow[0].columns:
-            return _sketched(narrow, rule, checks.generator(seed))
+            return _score_sketched(narrow, rule, checks.generator(seed))
         return _exact(narrow, rule)
 
     return call_with_one_blas_thread(scores, columns=columns)
@@ -366,7 +366,7 @@ def _projection_diagonal(K: Floats, eps: float) -> Floats:
     return scores
 
 
-def _sketched(parts: list[Blocks], rule: RidgeRule, rng: np.random.Generator) -> list[Floats]:
+def _score_sketched(parts: list[Blocks], rule: RidgeRule, rng: np.random.Generator) -> list[Floats]:
     """Score with the Gram matrix of a sparse sketch, and norms by a random projection.
 
     Drineas, Magdon-Ismail, Mahoney & Woodruff (2012), with a sparse sketch of 4 d rows (Nelson &

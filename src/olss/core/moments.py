@@ -153,7 +153,7 @@ class Moments:
         weight : array (n,), optional
             Not negative; by default 1.
         """
-        X, y, w = self._checked(X, y, weight)
+        X, y, w = self._check_batch(X, y, weight)
         count, total, mean = self.count, self.weight, self.mean
         target_mean, cross = self.target_mean, self.cross
         target_scatter, scatter = self.target_scatter, self.scatter.copy()
@@ -371,7 +371,7 @@ class Moments:
         for start in range(0, rows, each):
             yield slice(start, min(start + each, rows))
 
-    def _checked(self, X: Any, y: Any, weight: Any) -> tuple[Any, Any, Floats]:
+    def _check_batch(self, X: Any, y: Any, weight: Any) -> tuple[Any, Any, Floats]:
         X = np.asarray(X)
         if X.ndim != 2 or X.shape[1] != self.columns:
             raise DataError(f"X must have {self.columns} columns, found shape {X.shape}.")

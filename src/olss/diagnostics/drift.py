@@ -303,7 +303,7 @@ def drift(
 
     before, after = _flat(take(remembered, held)), _flat(fresh)
     ranks = _ranks(np.concatenate([before, after]))
-    z, permuted = _permuted(np.column_stack(list(ranks)), len(new), permutations, rng)
+    z, permuted = _permute(np.column_stack(list(ranks)), len(new), permutations, rng)
     largest = permuted.max(axis=1)
     by_column = _least_p(np.column_stack([largest, (permuted**2).sum(axis=1)]))
 
@@ -312,7 +312,7 @@ def drift(
     judge = NoveltyScorer.fit(take(remembered, others), weight[others])
     novelty = np.concatenate([judge.score(take(remembered, judged)), judge.score(fresh)])
     (rank, _) = _ranks(novelty[:, None])
-    _, permuted = _permuted(np.column_stack([rank, rank > 0.5 - TAIL]), len(new), permutations, rng)
+    _, permuted = _permute(np.column_stack([rank, rank > 0.5 - TAIL]), len(new), permutations, rng)
     by_novelty = _least_p(permuted.max(axis=1)[:, None])
 
     d = len(names)
@@ -511,7 +511,7 @@ def _ranks(values: Floats) -> Floats:
     return np.stack([centred, outlying])
 
 
-def _permuted(
+def _permute(
     scores: Floats, new: int, permutations: int, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """Return the z-values of columns for the last `new` rows, and |z| of them and permuted ones.

@@ -433,16 +433,16 @@ def _numeric_columns(state: State) -> Iterator[Floats]:
         from olss.tables.schema import as_numbers
 
         names = [c.name for c in plan.used if c.use == "number"] if plan else X.schema.names
-        columns = (as_numbers(X.column(name)) for name in _spaced(names))
+        columns = (as_numbers(X.column(name)) for name in _space_out(names))
     elif X.ndim == 2 and not is_sparse(X):
         numbers = to_numpy(X)
-        columns = (numbers[:, j].astype(np.float64) for j in _spaced(range(X.shape[1])))
+        columns = (numbers[:, j].astype(np.float64) for j in _space_out(range(X.shape[1])))
     else:
         return
     yield from (f for f in columns if f is not None and not np.isinf(f).any())
 
 
-def _spaced(names: Sequence[Any]) -> list[Any]:
+def _space_out(names: Sequence[Any]) -> list[Any]:
     places = np.linspace(0, len(names) - 1, min(COLUMNS, len(names)))
     return [names[int(place)] for place in places]
 

@@ -346,14 +346,16 @@ def describe_design(
     everything = np.arange(d)
     name = "y" if state.table is None else state.table.target
     if not own:
-        moments = seen.with_target(None).centred().select(everything, [])
-        return ModelDesign(_moved(moments, offset), encoder, labels, everything, scale, offset)
+        moments = seen.with_target(None).centre().select(everything, [])
+        return ModelDesign(
+            _shift_moments(moments, offset), encoder, labels, everything, scale, offset
+        )
     if target is None or (name is not None and target == name):
         if seen.target is None:
             what = "it came without one" if "y" not in state.rows else "its products are not kept"
             raise InputError(
                 f"target must name a scored column, for the sketch has no target of its own to "
-                f"model ({what}); found {target!r}. Choose one of: {_listed(owners)}."
+                f"model ({what}); found {target!r}. Choose one of: {_join_names(owners)}."
             )
         known = seen
         if numeric and seen.target.classes is not None:
@@ -361,10 +363,10 @@ def describe_design(
             if numbers is not None:
                 known = seen.with_target(numbers)
         assert known.target is not None
-        moments = known.centred()
+        moments = known.centre()
         moments = moments.select(everything, seen.columns + np.arange(moments.targets))
         return ModelDesign(
-            _moved(moments, offset),
+            _shift_moments(moments, offset),
             encoder,
             labels,
             everything,
@@ -391,7 +393,7 @@ def _design_of_column(
     if name not in owners:
         raise InputError(
             f"target must be the sketch's own or a scored column, found {target!r}. Choose one of: "
-            f"{_listed(owners)}."
+            f"{_join_names(owners)}."
         )
     mine = np.flatnonzero([owner == name for owner in owners])
     others = np.flatnonzero([owner != name for owner in owners])
@@ -405,7 +407,7 @@ def _design_of_column(
         raise InputError(
             f"target {name!r} is scored as {column.use}, which is neither a number nor a class."
         )
-    moments = state.moments.with_target(None).centred().select(others, mine)
+    moments = state.moments.with_target(None).centre().select(others, mine)
     if classes is not None:
         there = np.flatnonzero(moments.target_mean > 1e-12)
         moments = moments.arrange_targets(there) if len(there) else moments
@@ -419,7 +421,7 @@ def _design_of_column(
             target_scatter=moments.target_scatter * unit**2,
         )
     return ModelDesign(
-        _moved(moments, offset[others]),
+        _shift_moments(moments, offset[others]),
         state.encoder,
         tuple(labels[j] for j in others),
         others,
@@ -445,7 +447,7 @@ def _labels(state: State, columns: int) -> tuple[tuple[str, ...], Floats, Floats
     return tuple(names), np.ones(columns), np.zeros(columns), owners
 
 
-def _moved(moments: Moments, offset: Floats) -> Moments:
+def _shift_moments(moments: Moments, offset: Floats) -> Moments:
     """Return moments of columns in their own origin: with it, intercepts are those users expect."""
     return replace(moments, mean=moments.mean + offset)
 
@@ -757,7 +759,7 @@ def view_moments(state: State) -> MomentsView:
     return MomentsView(design.names, state.moments.rows, state.moments.weight, own)
 
 
-def _listed(owners: list[str]) -> str:
+def _join_names(owners: list[str]) -> str:
     names = list(dict.fromkeys(owners))
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 

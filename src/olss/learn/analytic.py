@@ -187,13 +187,13 @@ class AnalyticLearner:
             self.start()
         cost = TaskCost()
         with self._undone_on_error():
-            X, y = self._checked(task.X, task.y)
+            X, y = self._check_batch(task.X, task.y)
             weight = _weights(getattr(task, "weight", None), len(y))
             if self.moments is None:
                 self._open(X, y, float(getattr(task, "scale", 1.0)))
             cost.end_phase("select")
             factor, fading = fade(self.half_life, len(y))
-            moments = self._started()
+            moments = self._require_moments()
             moments = moments.scale(factor) if factor != 1 else moments
             self._hold(self._with(moments, X, y, weight * fading))
             self.tasks += 1
@@ -216,9 +216,9 @@ class AnalyticLearner:
                 "weight must be given with half_life: what the rows weigh by now, "
                 "0.5 ** (age / half_life), age being the rows seen since."
             )
-        seen, known = self._started(), self.classes
+        seen, known = self._require_moments(), self.classes
         with self._undone_on_error():
-            rows, y = self._checked(X, y)
+            rows, y = self._check_batch(X, y)
             if self.classes is not None and len(self.classes) > len(np.asarray(known)):
                 strange = np.setdiff1d(self.classes, np.asarray(known))
                 raise InputError(f"y must hold classes that were seen, found {strange[:3]}.")
@@ -227,7 +227,7 @@ class AnalyticLearner:
 
     def merge(self, other: AnalyticLearner) -> None:
         """Learn everything another learner with the same feature map has seen."""
-        moments, theirs = self._started(), other._started()
+        moments, theirs = self._require_moments(), other._require_moments()
         mine, state = self._map.state, other._map.state
         if mine.keys() != state.keys() or not all(mine[k].equal(state[k]) for k in mine):
             raise InputError(
@@ -342,16 +342,16 @@ class AnalyticLearner:
 
     @torch.no_grad()
     def _answers(self, X: Any, remember: bool = False) -> Tensor:
-        moments = self._started()
+        moments = self._require_moments()
         rows = self._rows(X, "")
-        coef, intercept = self._solved()
+        coef, intercept = self._solve_head()
         found = torch.zeros((len(rows), moments.targets), dtype=coef.dtype)
-        blocks = self._remembered(rows) if remember else self._features(rows)
+        blocks = self._cache_features(rows) if remember else self._features(rows)
         for part, features in blocks:
             found[part] = torch.from_numpy(features) @ coef + intercept
         return found
 
-    def _remembered(self, X: Tensor) -> list[tuple[slice, NDArray[Any]]]:
+    def _cache_features(self, X: Tensor) -> list[tuple[slice, NDArray[Any]]]:
         """Return features of rows that are asked about task after task: they never change."""
         key = hashlib.sha256(X.cpu().numpy().tobytes()).digest()
         if key not in self._scored:
@@ -362,11 +362,11 @@ class AnalyticLearner:
             self._scored[key] = blocks
         return self._scored[key]
 
-    def _solved(self) -> tuple[Tensor, Tensor]:
+    def _solve_head(self) -> tuple[Tensor, Tensor]:
         """Return coefficients and intercepts; those of classes without rows are minus infinity."""
         if self._coef is not None:
             return self._coef
-        moments = self._started()
+        moments = self._require_moments()
         if not moments.weight:
             raise InputError("The learner has forgotten every row: call fit_task first.")
         mean_square = float(moments.scatter.diagonal().mean())
@@ -385,7 +385,7 @@ class AnalyticLearner:
 
     # ------------------------------------------------------------------ checks
 
-    def _started(self) -> Moments:
+    def _require_moments(self) -> Moments:
         if self.moments is None:
             raise InputError("The learner has learned nothing yet: call fit_task first.")
         return self.moments
@@ -402,7 +402,7 @@ class AnalyticLearner:
             )
         return rows
 
-    def _checked(self, X: Any, y: Any) -> tuple[Tensor, NDArray[Any]]:
+    def _check_batch(self, X: Any, y: Any) -> tuple[Tensor, NDArray[Any]]:
         """Return rows and targets: floats (n, targets), or numbers of classes, which may be new."""
         rows, y = self._rows(X, ""), np.asarray(y)
         if y.ndim == 0 or len(rows) == 0 or len(rows) != len(y):
@@ -443,11 +443,11 @@ class AnalyticLearner:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything needed to continue later into a directory, whole or not at all."""
-        self._started()
+        self._require_moments()
         save_learner(path, self._write)
 
     def _write(self, folder: Path) -> None:
-        moments = self._started()
+        moments = self._require_moments()
         tensors = {f"map.{name}": value for name, value in self._map.state.items()}
         arrays = moments.to_arrays()
         tensors |= {f"moments.{k}": torch.from_numpy(v) for k, v in arrays.items()}

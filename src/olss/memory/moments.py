@@ -467,7 +467,7 @@ class SeenMoments:
         """Return the moments with other products with the target, or without."""
         return replace(self, target=target)
 
-    def centred(self) -> Moments:
+    def centre(self) -> Moments:
         """Return the moments about the mean; of the rows that have a target, if there is one.
 
         Raises `InputError` for more than 4,096 columns.

@@ -281,11 +281,11 @@ class Weighted(VarOptPolicy):
         scores, dimension = pool.scores(), pool.dimension
         if not dimension > 0:
             return _with_strata(pool, np.ones(len(scores)))
-        priority = self._scored(pool, scores / dimension, rng)
+        priority = self._mix_priority(pool, scores / dimension, rng)
         mixed = priority if pool.shares is None else pool.shares.mix(priority)
         return mixed * pool.total
 
-    def _scored(self, pool: Candidates, leverage: Floats, rng: np.random.Generator) -> Floats:
+    def _mix_priority(self, pool: Candidates, leverage: Floats, rng: np.random.Generator) -> Floats:
         share = self.uniform_share
         priority = (1 - share) * leverage + share / pool.total
         if pool.target is None:

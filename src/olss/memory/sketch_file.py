@@ -126,7 +126,7 @@ def write(path: str | os.PathLike[str], config: Config, view: State, state: Stat
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows, table = view.rows, _with_derived(to_table(view), config, view)
+    rows, table = view.rows, _add_derived(to_table(view), config, view)
     content = FileContent(
         FORMAT,
         _config_to_json(config),
@@ -171,7 +171,7 @@ def to_table(state: State) -> Any:
     return pa.table({name: arrays[name] for name in _in_order(arrays, state)})
 
 
-def _with_derived(table: Any, config: Config, state: State) -> Any:
+def _add_derived(table: Any, config: Config, state: State) -> Any:
     """Return the table with columns for other programs: the side of each row, replicate weights.
 
     They are there if the settings ask for them, are computed anew each time, and `read` looks past

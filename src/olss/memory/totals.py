@@ -213,7 +213,7 @@ def _follow_gradient(config: Config, state: State, new: RowStore) -> GradientTra
         return trace
     if config.glm == "poisson" and min(block.y.min(initial=0.0) for block in blocks) < 0:
         raise InputError("glm='poisson' needs a target of counts, found a negative number.")
-    moments = known.centred().select(np.arange(d), [])
+    moments = known.centre().select(np.arange(d), [])
     held = [part for part in (state.rows, *state.candidates) if len(part)]
     known_rows = training_rows(config, RowStore.concat(held or [RowStore()]))
     kept = all_glm_rows(state.encoder, known_rows, classes, d)

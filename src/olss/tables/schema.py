@@ -60,7 +60,7 @@ def unify_schemas(known: Any, new: Any, *, place: str, allow_new: bool | None = 
             text += ', or set new_columns to "keep" or "ignore" (--new-columns)'
         raise DataError(f"{text}.")
     fields = [
-        pa.field(field.name, _common(field.type, here[field.name].type, field.name, place))
+        pa.field(field.name, _common_type(field.type, here[field.name].type, field.name, place))
         for field in known
     ]
     return pa.schema([*fields, *(pa.field(name, here[name].type) for name in extra)])
@@ -102,7 +102,7 @@ def check_names(names: Sequence[str], place: str) -> None:
         seen.add(name)
 
 
-def _common(known: Any, new: Any, name: str, place: str) -> Any:
+def _common_type(known: Any, new: Any, name: str, place: str) -> Any:
     """Return a type for values of both, or raise `DataError`."""
     import pyarrow as pa
     import pyarrow.types as kinds
@@ -112,7 +112,7 @@ def _common(known: Any, new: Any, name: str, place: str) -> Any:
     if kinds.is_null(known):
         return new
     if kinds.is_dictionary(known) or kinds.is_dictionary(new):
-        plain = _common(value_type(known), value_type(new), name, place)
+        plain = _common_type(value_type(known), value_type(new), name, place)
         if not kinds.is_dictionary(known):
             return plain
         ordered = known.ordered and kinds.is_dictionary(new) and new.ordered
