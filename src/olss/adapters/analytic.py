@@ -188,12 +188,12 @@ class AnalyticClassifier(ClassifierMixin, _Analytic):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """Predict the labels of rows."""
-        rows = self._check_X(X)
+        rows = self._check_rows(X)
         return self.learner_.predict(rows)
 
     def decision_function(self, X: Any) -> Floats:
         """Return the score of each class, (n, classes); of two, (n,) for the second."""
-        rows = self._check_X(X)
+        rows = self._check_rows(X)
         scores = self.learner_.decide(rows).astype(np.float64)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
@@ -209,7 +209,7 @@ class AnalyticClassifier(ClassifierMixin, _Analytic):  # type: ignore[misc]
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Floats:
         """Return the logarithm of `predict_proba`."""
-        rows = self._check_X(X)
+        rows = self._check_rows(X)
         scores = self.learner_.decide(rows).astype(np.float64)
         found: Floats = log_softmax(scores, axis=1)
         return found
@@ -250,7 +250,7 @@ class AnalyticRegressor(RegressorMixin, _Analytic):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Floats:
         """Predict the target of rows."""
-        rows = self._check_X(X)
+        rows = self._check_rows(X)
         return np.asarray(self.learner_.predict(rows), np.float64)
 
     def _own_settings(self) -> dict[str, Any]:

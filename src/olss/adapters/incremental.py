@@ -120,7 +120,7 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
             check_classification_targets(y)
         return X, y, _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
 
-    def _check_X(self, X: Any) -> Array:
+    def _check_rows(self, X: Any) -> Array:
         check_is_fitted(self, "moments_")
         rows: Array = validate_data(self, X, reset=False, **self._checks)
         return rows
@@ -231,8 +231,8 @@ class _Incremental(StreamEstimator):
     def _map_features(self, X: Array) -> Floats:
         return X if self._map is None else np.asarray(self._map(X), np.float64)
 
-    def _check_X(self, X: Any) -> Floats:
-        return self._map_features(super()._check_X(X))
+    def _check_rows(self, X: Any) -> Floats:
+        return self._map_features(super()._check_rows(X))
 
 
 class _Ridge(_Incremental):
@@ -312,7 +312,7 @@ class IncrementalRidge(RegressorMixin, _Ridge):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Floats:
         """Predict the target of rows."""
-        rows, fit = self._check_X(X), self._solution.fit
+        rows, fit = self._check_rows(X), self._solution.fit
         found: Floats = rows @ fit.coef + fit.intercept
         return found[:, 0] if self._one else found
 
@@ -367,7 +367,7 @@ class _Classifier(ClassifierMixin, _Incremental):  # type: ignore[misc]
 
     def decision_function(self, X: Any) -> Floats:
         """Return the score of each class, (n, classes); of two, (n,) for the second."""
-        scores = self._check_X(X) @ self.coef_.T + self.intercept_
+        scores = self._check_rows(X) @ self.coef_.T + self.intercept_
         return scores[:, 0] if len(self.classes_) <= 2 else scores
 
     @property
@@ -522,7 +522,7 @@ class IncrementalDiscriminant(_Classifier):
 
     def predict_log_proba(self, X: Any) -> Floats:
         """Return the logarithm of `predict_proba`."""
-        rows, fit = self._check_X(X), self._solution.fit
+        rows, fit = self._check_rows(X), self._solution.fit
         found: Floats = log_softmax(rows @ fit.coef + fit.intercept, axis=1)
         return found
 
