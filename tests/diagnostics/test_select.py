@@ -145,7 +145,7 @@ def test_a_number_is_looked_up_as_the_column_holds_it():
 
 def test_an_empty_selector_is_refused():
     sketch = Sketch(9, "reservoir").update(np.eye(5))
-    with pytest.raises(InputError, match="where must name a column"):
+    with pytest.raises(InputError, match="where must name at least one"):
         sketch.remove(where={})
     assert len(sketch) == 5
 

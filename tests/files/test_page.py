@@ -24,7 +24,7 @@ in_browser = pytest.mark.skipif(
 )
 HOSTILE = "<img src=x onerror=document.title='bad'>\x1b[2J"
 TITLES = [
-    "How good it is", "Over time", "Rows by task", "Weights", "What is known of everything seen",
+    "How good it is", "Over time", "Rows by task", "Weights", "Estimates of everything seen",
     "The most unusual rows", "Columns and their use", "Files ingested",
 ]  # fmt: skip
 
@@ -170,7 +170,7 @@ def test_it_is_written_whole_or_not_at_all(found, tmp_path):
 def test_policies_without_weights_promise_nothing_of_them(folder):
     page = render_page(inspect(made(folder, "paper")))
     assert "stand for" not in re.sub("<style>.*</style>", "", page, flags=re.S)
-    assert "weights do not say" in page
+    assert "does not record how many rows" in page
     assert "stand for" in render_page(inspect(made(folder, "balanced")))
     assert "needs known inclusion probabilities" in page
 

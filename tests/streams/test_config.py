@@ -69,7 +69,7 @@ def test_held_out_rows_of_a_config_are_those_of_the_method() -> None:
         ),
         (
             {"name": "permuted", "dataset": {"name": "mine", "sha256": ""}},
-            "made of arrays in memory",
+            "arrays in memory",
         ),
     ],
 )

@@ -311,8 +311,8 @@ IMAGES = idx_bytes(np.zeros((5, 3, 3), np.uint8))
         (IMAGES[:-1], r"shape \(5, 3, 3\) needs 61 bytes, found 60"),
         (IMAGES + b"x", "found 62"),
         (IMAGES[:9], "an idx file does not start with"),
-        (gzip.compress(IMAGES, mtime=0)[:-9], "damaged or another file"),
-        (b"\x1f\x8b" + b"damaged" * 9, "damaged or another file"),
+        (gzip.compress(IMAGES, mtime=0)[:-9], "damaged or a different file"),
+        (b"\x1f\x8b" + b"damaged" * 9, "damaged or a different file"),
     ],
 )
 def test_bad_idx_files_are_told_from_good_ones(raw: bytes, message: str, tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_a_cut_archive_is_refused_and_leaves_nothing(pack: str, tmp_path: Path) 
     rng_bytes = np.random.default_rng(1).bytes(50_000)
     packed = archive(tmp_path / f"data.{pack}", {"train.bin": rng_bytes}, pack)
     packed.write_bytes(packed.read_bytes()[:30_000])
-    with pytest.raises(FormatError, match="damaged or another file"):
+    with pytest.raises(FormatError, match="damaged or a different file"):
         open_members(packed, ["train.bin"], tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
 
