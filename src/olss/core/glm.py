@@ -229,7 +229,7 @@ def update_logistic(
         coef[k] = frame.back(minimize([*terms, frame.penalty], frame.to(coef[k])))
         gained = _gradient(after, coef[k]) - _gradient(state.moments, coef[k])
         tilt[k] += _slopes(row_term, coef[k]) - gained
-    return _mirrored(LogisticState(after, tilt, coef))
+    return _mirror(LogisticState(after, tilt, coef))
 
 
 def merge_logistic(
@@ -246,7 +246,7 @@ def merge_logistic(
         coef[k] = frame.back(minimize([*terms, frame.penalty], frame.to(coef[k])))
         tilt[k] += _gradient(a.moments, coef[k]) + _gradient(b.moments, coef[k])
         tilt[k] -= _gradient(both, coef[k])
-    return _mirrored(LogisticState(both, tilt, coef))
+    return _mirror(LogisticState(both, tilt, coef))
 
 
 def forget_logistic(
@@ -274,7 +274,7 @@ def forget_logistic(
         frame = _Frame.of(after, penalty, intercept)
         terms = [*frame.past(after, k, tilt[k]), frame.penalty]
         coef[k] = frame.back(minimize(terms, frame.to(coef[k])))
-    return _mirrored(LogisticState(after, tilt, coef))
+    return _mirror(LogisticState(after, tilt, coef))
 
 
 @dataclass(frozen=True, eq=False)
@@ -404,7 +404,7 @@ def _problems(moments: Moments) -> Sequence[int]:
     return [] if moments.targets < 2 else range(moments.targets)
 
 
-def _mirrored(state: LogisticState) -> LogisticState:
+def _mirror(state: LogisticState) -> LogisticState:
     """Return the state with the first of two classes as the opposite of the second."""
     if len(state.tilt) == 2:
         state.tilt[0], state.coef[0] = -state.tilt[1], -state.coef[1]

@@ -74,7 +74,7 @@ class GlmRows:
         """Return some of the rows."""
         return GlmRows(self.X[at], self.y[at], self.weight[at], self.index[at])
 
-    def thinned(self, most: int) -> GlmRows:
+    def thin(self, most: int) -> GlmRows:
         """Return at most about so many rows, evenly spaced, that stand for all."""
         there = np.flatnonzero(self.weight)
         step = -(-len(there) // most)
@@ -220,7 +220,7 @@ class GradientTrace:
         """
         first = int(blocks[0].index[0])
         trace = self
-        batch = GlmRows.concat([b.thinned(SAMPLE_ROWS // len(blocks) + 1) for b in blocks])
+        batch = GlmRows.concat([b.thin(SAMPLE_ROWS // len(blocks) + 1) for b in blocks])
         if self._has_no_model or first - self.starts[-1] >= first / REFIT:
             past, coef = self.follow(kept), np.full_like(self.gradient, np.nan)
             for k in self._problems():
