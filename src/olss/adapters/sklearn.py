@@ -220,19 +220,16 @@ class _Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         rows = rows_to_fit(self, self.sketch_)
         y, weight = np.array(self.sketch_.y), np.array(self.sketch_.weight)
         out = self._held_out()
-        grid = [{}] if self.param_grid is None else list(ParameterGrid(self.param_grid))
-        best: tuple[float, dict[str, Any]] | None = None
-        for params in grid:
+        if self.param_grid is None:
+            self.estimator_ = self._fit_clone(clone(self.estimator), rows, y, weight, out)
+            return
+        fits = []
+        for params in ParameterGrid(self.param_grid):
             estimator = clone(self.estimator).set_params(**params)
             self.estimator_ = self._fit_clone(estimator, rows, y, weight, out)
-            if self.param_grid is None:
-                return
-            loss = np.inf if out is None else self._loss(*out)
-            if best is None or loss < best[0]:
-                self.best_params_ = params
-                best = loss, dict(self.__dict__)
-        if best is not None:
-            self.__dict__ = best[1]
+            self.best_params_ = params
+            fits.append((np.inf if out is None else self._loss(*out), dict(self.__dict__)))
+        self.__dict__ = min(fits, key=lambda fit: fit[0])[1]
 
     def _held_out(self) -> tuple[Any, Array, Array] | None:
         """Return the rows of the hold-out, their targets and weights, if it has a use and rows."""
