@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from olss.lab.report.statistics import interval, seconds
+from olss.lab.report.statistics import Interval, interval, seconds
 from olss.streams.record import Record
+from olss.util.text import format_interval
 
 from . import pages
 from .pages import RESULTS, legend, plain, table
@@ -154,7 +155,7 @@ def _table(found: Found) -> str:
             [100 * record.accuracy[-1, -1] for record in runs],
         ]
         # Which classes are first and last changes with the seed: a range says more than ±.
-        cells = [plain(interval(scores[0])), *map(_range, scores[1:])]
+        cells = [_plain(interval(scores[0])), *map(_range, scores[1:])]
         words = [SHOWN[line.method][0], f"{line.rows:,}", f"{line.passes:,}", str(len(runs))]
         lines.append((-line.passes, -float(np.mean(scores[0])), [*words, *cells, time]))
     shown = [cells for _, _, cells in sorted(lines)]
@@ -163,6 +164,11 @@ def _table(found: Found) -> str:
         passes = f"{int(record.row_passes.max()):,} in all"
         shown.insert(0, ["*all classes at once*", "all", passes, "1", score, "—", "—", "—"])
     return table(columns, shown)
+
+
+def _plain(value: Interval) -> str:
+    """Return a mean with half its interval or, of two seeds, their range."""
+    return format_interval(value.content(), 1) if value.count == 2 else plain(value)
 
 
 def _range(values: list[float]) -> str:
@@ -183,7 +189,7 @@ def _line(found: Found) -> str:
     best, *others = sorted(shown, key=lambda line: (line.passes != PASSES, -shown[line].mean))
 
     def words(line: Line) -> str:
-        return f"{SHOWN[line.method][0]} {plain(shown[line])}"
+        return f"{SHOWN[line.method][0]} {_plain(shown[line])}"
 
     rest = "".join(f", {words(line)}" for line in others if line.passes == PASSES)
     more = ", ".join(words(line) for line in others if line.passes > PASSES)
@@ -204,7 +210,7 @@ def _sizes(found: Found) -> str:
     lines = []
     for method in ("olss-replay", "olss-replay-transported", "er", "icarl"):
         of = {line.rows: line for line in found if line.method == method and line.passes <= PASSES}
-        cells = [plain(interval(_finals(found, of.get(size)))) for size in sizes]
+        cells = [_plain(interval(_finals(found, of.get(size)))) for size in sizes]
         lines.append([SHOWN[method][0], *cells])
     return table(["", *(f"{size:,} rows" for size in sizes)], lines)
 
@@ -264,7 +270,7 @@ def _bytes(by_seed: dict[int, Record]) -> int:
 
 
 def _average(by_seed: dict[int, Record]) -> str:
-    return plain(interval([100 * float(r.average_accuracy[-1]) for r in by_seed.values()]))
+    return _plain(interval([100 * float(r.average_accuracy[-1]) for r in by_seed.values()]))
 
 
 def _frozen_words(label: str, by_seed: dict[int, Record]) -> str:
@@ -375,6 +381,11 @@ def _frozen_line(frozen: dict[str, dict[int, Record]], found: Found) -> str:
     )
 
 
+def _bar(value: Interval) -> float:
+    """Return half the interval or, of two seeds, half their range."""
+    return (value.most - value.least) / 2 if value.count <= 2 else value.half
+
+
 def _costs(frozen: dict[str, dict[int, Record]], found: Found) -> Figure:
     """Draw accuracy against all that is kept, and against processor time."""
     figure = Figure(figsize=(9, 3.8))
@@ -401,7 +412,7 @@ def _costs(frozen: dict[str, dict[int, Record]], found: Found) -> Figure:
             joined = axis is left or several is mirrored
             axis.errorbar(
                 np.array(x)[order], np.array([e.mean for e in ends])[order],
-                np.array(pages.bars(ends))[order], color=colour, marker="o", markersize=4,
+                np.array([_bar(e) for e in ends])[order], color=colour, marker="o", markersize=4,
                 capsize=2, linewidth=1.2 if joined else 0, elinewidth=1.2, label=text,
             )  # fmt: skip
         for record in _joint():
