@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
@@ -223,13 +223,15 @@ class _Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if self.param_grid is None:
             self.estimator_ = self._fit_clone(clone(self.estimator), rows, y, weight, out)
             return
-        fits = []
-        for params in ParameterGrid(self.param_grid):
-            estimator = clone(self.estimator).set_params(**params)
-            self.estimator_ = self._fit_clone(estimator, rows, y, weight, out)
-            self.best_params_ = params
-            fits.append((np.inf if out is None else self._loss(*out), dict(self.__dict__)))
-        self.__dict__ = min(fits, key=lambda fit: fit[0])[1]
+
+        def fits() -> Iterator[tuple[float, dict[str, Any]]]:  # of which only the best is held
+            for params in ParameterGrid(self.param_grid):
+                estimator = clone(self.estimator).set_params(**params)
+                self.estimator_ = self._fit_clone(estimator, rows, y, weight, out)
+                self.best_params_ = params
+                yield (np.inf if out is None else self._loss(*out)), dict(self.__dict__)
+
+        self.__dict__ = min(fits(), key=lambda fit: fit[0])[1]
 
     def _held_out(self) -> tuple[Any, Array, Array] | None:
         """Return the rows of the hold-out, their targets and weights, if it has a use and rows."""
