@@ -76,6 +76,8 @@ def test_without_a_holdout_or_a_way_to_use_it_there_is_an_error():
             ContinualClassifier(LogisticRegression(), **settings).fit(X, y)
     with pytest.raises(InputError, match="early_stopping"):
         fitted(KNeighborsClassifier(), X, y, early_stopping=True)
+    with pytest.raises(InputError, match="param_grid"):
+        fitted(LogisticRegression(), X, y, param_grid=[])
     with pytest.raises(InputError, match="calibrate"):
         fitted(RidgeClassifier(), X, y, calibrate=True)
 

@@ -237,6 +237,8 @@ class _Continual(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """Return the rows of the hold-out, their targets and weights, if it has a use and rows."""
         wanted = {"early_stopping": self.early_stopping, "param_grid": self.param_grid is not None}
         wanted["calibrate"] = getattr(self, "calibrate", False)
+        if wanted["param_grid"] and not len(ParameterGrid(self.param_grid)):
+            raise InputError(f"param_grid must have settings to try, found {self.param_grid!r}.")
         for name, is_wanted in wanted.items():
             if is_wanted and self.holdout is None:
                 raise InputError(f"{name} needs rows to judge by: set holdout=0.2.")
