@@ -83,8 +83,9 @@ def _policies() -> list[tuple[str, str]]:
     from olss.memory.policies import POLICIES
 
     orders = {
-        "balanced-leverage": " Inside, by leverage.",
-        "balanced-random": " Inside, at random.",
+        "balanced": " Within them, typical rows first (herding).",
+        "balanced-leverage": " Within them, by leverage.",
+        "balanced-random": " Within them, at random.",
     }
     return [(name, _summary(policy) + orders.get(name, "")) for name, policy in POLICIES.items()]
 
@@ -119,7 +120,8 @@ def _datasets() -> list[tuple[str, str]]:
 
 
 def _summary(thing: object) -> str:
-    return (inspect.getdoc(thing) or "").partition("\n")[0]
+    text = (inspect.getdoc(thing) or "").partition("\n")[0].removeprefix("Return ")
+    return text[:1].upper() + text[1:]
 
 
 LISTS: dict[Kind, Callable[[], list[tuple[str, str]]]] = {

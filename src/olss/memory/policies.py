@@ -428,7 +428,7 @@ class Recent(SmallestKeys):
 
 @dataclass(frozen=True)
 class Balanced(Policy):
-    """The same number of rows for each stratum, a task and class, to within one row.
+    """The same number of rows for each task and class, to within one row.
 
     A stratum with fewer rows than its share keeps them all, and the others share the rest. Real
     targets, several labels a row and rows without target make one stratum a task. Inside a
