@@ -34,7 +34,13 @@ from olss.diagnostics.linear_models import (
     view_moments,
 )
 from olss.diagnostics.monitor import Monitor, create_monitor
-from olss.diagnostics.select import chosen_rows, known_totals, labels_of, numbers_of
+from olss.diagnostics.select import (
+    chosen_rows,
+    group_labels,
+    known_totals,
+    numbers_of,
+    rows_at,
+)
 from olss.errors import InputError
 from olss.memory import engine, sketch_file
 from olss.memory.config import Config
@@ -689,7 +695,7 @@ class Sketch(KeptRows):
         def without(config: Config, state: State) -> State:
             nonlocal removed, replaced
             flushed = engine.flush(config, state)
-            gone = chosen_rows(flushed, where) if index is None else _at(flushed, index)
+            gone = chosen_rows(flushed, where) if index is None else rows_at(flushed, index)
             if not gone.any():
                 return state
             removed = flushed.rows["index"][gone]
@@ -1042,7 +1048,7 @@ class Sketch(KeptRows):
         found = estimate(
             design.weight,
             values,
-            groups=_groups(state, by),
+            groups=group_labels(state, by),
             where=None if where is None else chosen_rows(state, where),
             pi=design.pi,
             strata=design.strata,
@@ -1088,7 +1094,7 @@ class Sketch(KeptRows):
         if by is None:
             at = np.flatnonzero(inside)
             return evaluate(statistic, *take_rows(at), design.weight[at], weights[at], drawn[at])
-        names, code = code_groups(_groups(state, by), inside)
+        names, code = code_groups(group_labels(state, by), inside)
         return evaluate_groups(statistic, take_rows, design.weight, weights, drawn, names, code)
 
     def replicate_weights(self, count: int = 80, *, seed: int = 0) -> Floats:
@@ -1257,28 +1263,8 @@ def _is_like(new: NDArray[Any] | None, held: Array | None) -> bool:
     return few and new.shape[1:] == held.shape[1:] and math.isfinite(np.vdot(new, new))
 
 
-def _groups(state: State, by: Any) -> Any:
-    """Return the labels of groups by the names of columns, or labels as they are given."""
-    names = (by,) if isinstance(by, str) else by if isinstance(by, tuple) else ()
-    return {name: labels_of(state, name, "by") for name in names} or by
-
-
 def _classes(state: State) -> NDArray[Any] | None:
     return class_labels([state.rows["y"]]) if state.has_classes else None
-
-
-def _at(state: State, index: Any) -> NDArray[np.bool_]:
-    """Return which rows held are at these positions of the stream."""
-    positions = np.atleast_1d(to_numpy(dense_array(index, "index")))
-    if positions.size and positions.dtype.kind not in "iu":
-        raise InputError(f"index must be integers, found {index!r}.")
-    if positions.size and not (positions.min() >= 0 and positions.max() < state.seen):
-        raise InputError(
-            f"index must be positions in the stream, 0 to {state.seen - 1}, found {index!r}."
-        )
-    if not len(state.rows):
-        return np.zeros(0, dtype=bool)
-    return np.isin(state.rows["index"], positions)
 
 
 def _with_library(state: State, frame: str | None) -> State:

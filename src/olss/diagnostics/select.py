@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.blocks import is_arrow, to_numpy
+from olss.core.blocks import dense_array, is_arrow, to_numpy
 from olss.core.frequent_directions import SketchedGram
 from olss.errors import InputError
 from olss.memory.config import Config
@@ -55,6 +55,20 @@ def names_of(state: State) -> list[str]:
         elif name == "y" and name in rows and rows[name].ndim == 1:
             names.append("y")
     return names + [name.removeprefix(EXTRA) for name in rows if name.startswith(EXTRA)]
+
+
+def rows_at(state: State, index: Any) -> NDArray[np.bool_]:
+    """Return which rows held are at these positions of the stream."""
+    positions = np.atleast_1d(to_numpy(dense_array(index, "index")))
+    if positions.size and positions.dtype.kind not in "iu":
+        raise InputError(f"index must be integers, found {index!r}.")
+    if positions.size and not (positions.min() >= 0 and positions.max() < state.seen):
+        raise InputError(
+            f"index must be positions in the stream, 0 to {state.seen - 1}, found {index!r}."
+        )
+    if not len(state.rows):
+        return np.zeros(0, dtype=bool)
+    return np.isin(state.rows["index"], positions)
 
 
 def column_of(state: State, name: Any, what: str) -> Any:
@@ -112,6 +126,12 @@ def labels_of(state: State, name: str, what: str) -> NDArray[Any]:
     labels = np.empty(len(values), dtype=object)
     labels[:] = values
     return labels
+
+
+def group_labels(state: State, by: Any) -> Any:
+    """Return the labels of groups by the names of columns, or labels as they are given."""
+    names = (by,) if isinstance(by, str) else by if isinstance(by, tuple) else ()
+    return {name: labels_of(state, name, "by") for name in names} or by
 
 
 def known_totals(state: State) -> tuple[NDArray[Any], NDArray[np.float64]]:
