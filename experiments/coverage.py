@@ -19,6 +19,8 @@ import numpy as np
 
 from olss import Sketch
 from olss.diagnostics.estimates import estimate
+from olss.memory.engine import sampling_design
+from olss.sketch import config_of, state_of
 from olss.statistics import correlation, difference, evaluate, median, quantile, ratio
 
 RESULTS = Path(__file__).resolve().parent / "results" / "coverage"
@@ -70,11 +72,15 @@ def measure_totals(repetitions: int) -> None:
         found: dict[tuple[str, str, str], list[list[float]]] = defaultdict(list)
         for seed in range(repetitions):
             sketch = remembered(X, way, seed)
-            rows, weight = sketch.extra["place"], sketch.weight
+            rows = sketch.extra["place"]
+            design = sampling_design(config_of(sketch), state_of(sketch))
             known = (X[rows], X.sum(axis=0)) if way == "calibrated" else None
             for value, f in values.items():
                 for group, part in groups.items():
-                    one = estimate(weight, f[rows], where=part[rows], calibrate=known)
+                    one = estimate(
+                        design.weight, f[rows], where=part[rows], pi=design.pi,
+                        strata=design.strata, blocks=design.blocks, calibrate=known,
+                    )  # fmt: skip
                     truth = {"count": part.sum(), "total": f[part].sum(), "mean": f[part].mean()}
                     for what, true in truth.items():
                         low, high = one.interval(what)  # type: ignore[arg-type]

@@ -20,12 +20,13 @@ from . import (
     rare_classes,
     reproduced,
     space,
+    spread,
     texts,
 )
 
 PARTS = (
     headline, paper, memory, der, noise, leverage, rare_classes, class_incremental, combinations,
-    space, reproduced, learners, peers, texts,
+    space, reproduced, learners, peers, texts, spread,
 )  # fmt: skip
 
 

@@ -159,7 +159,7 @@ def test_rows_removed_leave_the_error_of_an_svd_of_the_rest(offset, gone):
     _, error = true_error(X[left], rows, sketch.weight, rank=5)
     found = sketch.error()
     assert found.directions == 5
-    assert found.relative == pytest.approx(error, rel=1e-4 + 3e-14 * offset)
+    assert found.relative == pytest.approx(error, rel=1e-4 + 6e-14 * offset)
 
 
 @pytest.mark.filterwarnings("ignore::olss.OlssWarning")

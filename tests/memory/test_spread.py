@@ -142,19 +142,26 @@ def test_blocks_are_neighbours_of_one_stratum():
 def test_the_variance_is_that_about_the_mean_of_neighbours(several):
     rng = np.random.default_rng(0)
     n = 200
-    pi = rng.uniform(0.1, 0.9, n)
+    pi = rng.uniform(0.1, 0.7, n)
     strata = rng.integers(0, 3, n) if several else None
     blocks = local_blocks(rng.permutation(n), np.ones(n, dtype=bool), strata)
     w, f, k = 1 / pi, rng.lognormal(size=n), 1 - pi
-    z, V = w * f, 0.0
-    for block in range(blocks.max() + 1):
+    count = blocks.max() + 1
+    within, V, known, exchanged, means, noise, of = 0.0, 0.0, 0.0, 0.0, [], [], []
+    z = w * f
+    for block in range(count):
         mine = blocks == block
-        V += (k[mine] * (z[mine] - np.average(z[mine], weights=k[mine])) ** 2).sum()
-    V /= 1 - (blocks.max() + 1) * (k**2).sum() / k.sum() ** 2
-    means = [np.average(z[blocks == b], weights=k[blocks == b]) for b in range(blocks.max() + 1)]
-    of = [None if strata is None else strata[blocks == b][0] for b in range(blocks.max() + 1)]
-    for b in range(blocks.max()):
-        V += EXCHANGE * (means[b] - means[b + 1]) ** 2 * (of[b] == of[b + 1])
+        means.append(np.average(z[mine], weights=k[mine]))
+        noise.append((k[mine] ** 2).sum() / k[mine].sum() ** 2)
+        of.append(None if strata is None else strata[mine][0])
+        within += (k[mine] * (z[mine] - means[-1]) ** 2).sum()
+        known += k[mine].sum() - (k[mine] ** 2).sum() / k[mine].sum()
+    for b in range(count - 1):
+        if of[b] == of[b + 1]:
+            V += EXCHANGE * (means[b] - means[b + 1]) ** 2
+            exchanged += EXCHANGE * (noise[b] + noise[b + 1])
+    V += within / known * (k.sum() - exchanged)
+    assert exchanged < 0.75 * k.sum()  # no floor is reached
     for h in range(3 if several else 0):
         V += np.average(z[strata == h], weights=k[strata == h]) ** 2
     code = np.zeros(n, dtype=np.int64)
@@ -224,23 +231,23 @@ def test_intervals_hold_and_are_shorter(way, repetitions, tmp_path):
 
 def test_it_needs_moments_and_is_a_setting_that_is_saved(tmp_path):
     X = rows_of(1_000)
-    spread = Sketch(100, Weighted(spread=True), seed=0).update(X)
+    spread = Sketch(100, seed=0).update(X)
     assert sampling_design(config_of(spread), state_of(spread)).blocks is not None
-    plain = Sketch(100, seed=0).update(X)
+    plain = Sketch(100, Weighted(spread=False), seed=0).update(X)
     assert sampling_design(config_of(plain), state_of(plain)).blocks is None
     assert not np.array_equal(spread.index, plain.index)
-    mapped = Sketch(100, Weighted(spread=True), features=lambda X: X[:, :2], seed=0).update(X)
+    mapped = Sketch(100, features=lambda X: X[:, :2], seed=0).update(X)
     assert sampling_design(config_of(mapped), state_of(mapped)).blocks is None
     spread.save(tmp_path / "s.parquet")
     plain.save(tmp_path / "p.parquet")
-    assert Sketch.load(tmp_path / "s.parquet").policy == Weighted(spread=True)
-    assert Sketch.load(tmp_path / "p.parquet").policy == Weighted()
+    assert Sketch.load(tmp_path / "s.parquet").policy == Weighted()
+    assert Sketch.load(tmp_path / "p.parquet").policy == Weighted(spread=False)
     again = Sketch.load(tmp_path / "s.parquet")
     assert again.estimate(X[again.index, 0]).total_se == spread.estimate(X[again.index, 0]).total_se
     with pytest.raises(InputError, match="spread"):
         Weighted(spread="no")
     # A uniform sample that is spread: all weights are equal.
-    uniform = Sketch(100, Weighted(uniform_share=1.0, spread=True), seed=0).update(X)
+    uniform = Sketch(100, Weighted(uniform_share=1.0), seed=0).update(X)
     assert uniform.weight == pytest.approx(np.full(100, 10.0))
 
 

@@ -13,13 +13,17 @@ The estimator is for designs of high entropy, such as a pivotal sample of shuffl
 shuffled within strata, rows of a stratum compete first, and each stratum gets its share within a
 row or so: z then varies about the B_h of its own stratum, and
 
-    V = sum_h sum k (z - B_h)^2 / (1 - H sum(k^2) / sum(k)^2) + sum_h B_h^2
+    V = sum_h sum k (z - B_h)^2 / (1 - sum_h (sum k^2 / sum k) / sum_h sum k) + sum_h B_h^2
 
-for H strata, the last sum being for that row. (Measured: over eight draws in a row the variance of
-a stratum's number of rows is 1 within a fifth, whether it has 3 rows or 60.) If rows that are alike
-compete first, because the sample is spread over feature space, z varies about the mean of its
-neighbours: the first sum is then over blocks of neighbours (`local_blocks`) instead of strata, and
-neighbouring blocks exchange a row now and then, which adds (B_b - B_b+1)^2 / 2 for each two.
+for all strata h, the last sum being for that row. (Measured: over eight draws in a row the variance
+of a stratum's number of rows is 1 within a fifth, whether it has 3 rows or 60.) If rows that are
+alike compete first, because the sample is spread over feature space, z varies about the mean of its
+neighbours: the first sum is then over blocks of neighbours (`local_blocks`) instead of strata.
+Neighbouring blocks exchange rows, which adds c (B_b - B_b+1)^2 for each two. In one draw the number
+of rows exchanged has a variance of about 1/2. As rows come, a sample is drawn again and again, and
+the noise of earlier draws, when weights were smaller, stays: of thresholds that grow by a quarter
+from draw to draw it is 1 + 0.8^2 + 0.8^4 + ... = 2.8 times that of the last one, so c = 1.4. The
+mean B of a few rows has noise, by which the last sum is too large; the first is made smaller by it.
 """
 
 from __future__ import annotations
@@ -38,8 +42,8 @@ MIN_CORRECTION = 0.25  # of a variance, for samples of hardly more rows than str
 # Replicate weights move by half as much as the sample could, so that they stay positive; the
 # squared deviations of a statistic are therefore multiplied by four (Fay's method, rho = 0.5).
 DAMPING = 2.0
-BLOCK_ROWS = 4
-EXCHANGE = 0.5  # variance of the number of rows that neighbouring blocks exchange
+BLOCK_ROWS = 3
+EXCHANGE = 1.4  # variance of the number of rows that neighbouring blocks exchange, in all draws
 LEAST_FACTOR = 0.05  # of a weight, for rows of strata of two or three
 
 
@@ -250,6 +254,10 @@ class WeightedSample:
         self._complete = complete
         self._strata = np.zeros(len(pi), dtype=np.int64) if strata is None else strata
         self._blocks = self._strata if blocks is None else blocks
+        self._shrinkage = [
+            1.0 if blocks is None else max(_shrinkage(self._k, blocks, power), 0.1)
+            for power in (3, 4)
+        ]
         self._weight = weight if calibration is None else calibration.weight
         self._calibration = calibration
         self._inside, self._groups = code >= 0, groups
@@ -288,7 +296,7 @@ class WeightedSample:
         value = self._sum(values)
         one_sign = self._sum(np.abs(values)) <= np.abs(value) * (1 + 1e-12)
         kept = np.count_nonzero(self._k)
-        correction = _correction(self._k, int(self._blocks.max()) + 1)
+        correction = _correction(self._k, self._blocks, self._strata)
         return self._estimates(value, f, kept, correction, np.inf, one_sign)
 
     def mean(self, f: Floats) -> GroupEstimates:
@@ -304,7 +312,7 @@ class WeightedSample:
             residual[self._inside] = (f[self._inside] - mean[self._code]) / count[self._code]
             correction = np.where(self.drawn > 1, (self.drawn - 1) / self.drawn, 1)
         if self._blocks is not self._strata:  # so are those from the means of a few neighbours
-            correction = correction * _correction(self._k, int(self._blocks.max()) + 1)
+            correction = correction * _correction(self._k, self._blocks, self._strata)
         return self._estimates(mean, residual, self.drawn, correction, self.effective - 1, False)
 
     def _estimates(
@@ -331,11 +339,12 @@ class WeightedSample:
 
     def _moments(self, f: Floats, correction: Any) -> list[Floats]:
         """Return the sums of c^2, c^3 and c^4 by group, over all rows, f being 0 outside it."""
-        k, nested = self._k, (self._blocks, self._strata)
+        k, nested, shrinkage = self._k, (self._blocks, self._strata), self._shrinkage
         if self._calibration is None:
             z = (self._weight * f)[self._inside]
             if self._complete:
-                return _moments(z, k, nested, self._inside, self._code, self._groups, correction)
+                corrections = [correction, *shrinkage]
+                return _moments(z, k, nested, self._inside, self._code, self._groups, corrections)
             root = np.sqrt(k[self._inside])
             return [_sums(self._code, (root * z) ** power, self._groups) for power in (2, 3, 4)]
         everywhere = np.ones(len(f), dtype=bool)
@@ -347,7 +356,8 @@ class WeightedSample:
             mine = np.flatnonzero(self._inside)[self._code == group]
             part[mine] = f[mine]
             z = self._weight * self._calibration.residual(part)
-            columns.append(_moments(z, k, nested, everywhere, none, 1, correction[group]))
+            corrections = [correction[group], *shrinkage]
+            columns.append(_moments(z, k, nested, everywhere, none, 1, corrections))
         return list(np.array(columns).reshape(self._groups, 3).T)
 
     def _sum(self, values: Floats) -> Floats:
@@ -374,7 +384,7 @@ def replicate_weights(
 
     where the sum is over the block b of the row, or its stratum if there are no blocks, K = sum
     k_j, and c is the correction of V; the last term is there with two strata or more. With blocks
-    there is k_i (e_b+1 - e_b) / (K_b sqrt(2)), too, for the rows that they exchange.
+    there is sqrt(1.4) k_i (e_b+1 - e_b) / K_b, too, for the rows that they exchange.
 
     Parameters
     ----------
@@ -404,7 +414,7 @@ def replicate_weights(
     if complete and k.any():
         sums = np.zeros((int(b.max()) + 1, count))
         np.add.at(sums, b, a)
-        correction = _correction(k, len(sums))
+        correction = _correction(k, b, s)
         a = (a - _shares(k, b) * sums[b]) / np.sqrt(correction if correction > 0 else 1.0)
         if b is not s:
             steps = np.zeros((len(sums) + 1, count))
@@ -427,12 +437,37 @@ def _signs(rng: np.random.Generator, rows: int, columns: int) -> Floats:
     return 2 * rng.integers(0, 2, (rows, columns), dtype=np.int8).astype(np.float64) - 1
 
 
-def _correction(k: Floats, strata: int) -> float:
-    """Return the factor by which squared deviations from the strata's means are too small."""
-    total = float(k.sum())
-    correction = 1 - strata * float((k**2).sum()) / total**2 if total > 0 else 1.0
+def _correction(k: Floats, blocks: Indices, strata: Indices) -> float:
+    """Return the factor by which squared deviations from the means of blocks are too small.
+
+    Divided by it, they and what blocks exchange add up to the variance among all rows, for values
+    that do not depend on the block.
+    """
+    everything = float(k.sum())
+    if not everything > 0:
+        return 1.0
+    correction = _shrinkage(k, blocks, 2)
+    if blocks is not strata:
+        total, squares = np.bincount(blocks, k), np.bincount(blocks, k**2)
+        noise = squares / np.where(total > 0, total, 1) ** 2  # of B, in parts of the variance of z
+        exchanged = EXCHANGE * float(noise @ _count_neighbours(blocks, strata)) / everything
+        correction = max(correction, MIN_CORRECTION) / max(1 - exchanged, MIN_CORRECTION)
     # Strata of single rows have all their variance in the variance of their number of rows.
-    return max(correction, MIN_CORRECTION) if strata > 1 else correction
+    return max(correction, MIN_CORRECTION) if blocks.any() else correction
+
+
+def _shrinkage(k: Floats, blocks: Indices, power: int) -> float:
+    """Return the factor by which powers of deviations from the means of blocks are too small.
+
+    It is what c^p adds up to over a block, for c = sqrt(k) (z - B), if a single row of it has a z
+    other than zero, in parts of (sqrt(k) z)^p.
+    """
+    root = k ** (power / 2)
+    total, others = np.bincount(blocks, k), np.bincount(blocks, root)[blocks] - root
+    share = k / np.where(total > 0, total, 1)[blocks]
+    left = root * (1 - share) ** power + others * (-share) ** power
+    everything = float(root.sum())
+    return float(left.sum()) / everything if everything > 0 else 1.0
 
 
 def _moments(
@@ -442,12 +477,13 @@ def _moments(
     inside: NDArray[np.bool_],
     code: Indices,
     groups: int,
-    correction: Any,
+    corrections: list[Any],
 ) -> list[Floats]:
     """Return the sums of (sqrt(k) (z - B))^p, p = 2, 3, 4, by group; z is 0 where not inside.
 
-    `nested` has the blocks about whose B rows vary, and the strata whose numbers of rows vary by
-    one. It adds up parts, each the rows of a group and a block, or a group and a stratum.
+    They are divided by `corrections`, one for each p. `nested` has the blocks about whose B rows
+    vary, and the strata whose numbers of rows vary by one. It adds up parts, each the rows of a
+    group and a block, or a group and a stratum.
     """
     blocks, strata = nested
     count = int(blocks.max()) + 1
@@ -457,14 +493,15 @@ def _moments(
     if strata.any():
         outer = _means(z, k, strata, inside, code)
     moments = []
-    for power in (2, 3, 4):
+    for power, correction in zip((2, 3, 4), corrections, strict=True):
         root = k ** (power / 2)
         within = _sums(part, root[inside] * off**power, len(B))
         rest = _sums(blocks, root, count)[block] - _sums(part, root[inside], len(B))
         sums = _sums(group, within + (-B) ** power * np.maximum(rest, 0), groups)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            sums = np.where(sums != 0, sums / correction, 0)
         if power == 2:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                sums = np.where(sums > 0, sums / correction, 0)
+            sums = np.maximum(sums, 0)
             if blocks is not strata:
                 sums = sums + EXCHANGE * _squared_steps(group, block, B, groups, blocks, strata)
         moments.append(sums + (0 if outer is None else _sums(outer[0], outer[3] ** power, groups)))
@@ -491,8 +528,7 @@ def _squared_steps(
     A part (group, block) without rows has B = 0, and is not listed.
     """
     joined = _find_joined(blocks, strata)
-    ends = np.append(joined, False).astype(np.int64) + np.append(False, joined)
-    squares = _sums(group, ends[block] * B**2, groups)
+    squares = _sums(group, _count_neighbours(blocks, strata)[block] * B**2, groups)
     next_to = (np.diff(block) == 1) & (np.diff(group) == 0) & np.append(joined, False)[block[:-1]]
     return squares - 2 * _sums(group[:-1][next_to], (B[:-1] * B[1:])[next_to], groups)
 
@@ -503,6 +539,12 @@ def _find_joined(blocks: Indices, strata: Indices) -> NDArray[np.bool_]:
     stratum[blocks] = strata
     same: NDArray[np.bool_] = np.diff(stratum) == 0
     return same
+
+
+def _count_neighbours(blocks: Indices, strata: Indices) -> Indices:
+    """Return how many blocks of the same stratum are next to each block: none, one or two."""
+    joined = _find_joined(blocks, strata).astype(np.int64)
+    return np.append(joined, 0) + np.append(0, joined)
 
 
 def local_blocks(

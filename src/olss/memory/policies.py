@@ -254,12 +254,12 @@ class Weighted(VarOptPolicy):
         Whether rows that are alike compete with each other, so that the sample is spread evenly
         over feature space (see `olss.core.sampling.hilbert_places`): the same probabilities, and
         smaller errors of totals and of the Gram matrix. It needs the moments of everything seen,
-        and up to 4,096 columns; else rows compete at random. With ``uniform_share=1.0`` it is a
+        and up to 4,096 columns; else rows compete at random. ``Weighted(uniform_share=1.0)`` is a
         reservoir that is spread.
     """
 
     uniform_share: float = 0.25
-    spread: bool = False
+    spread: bool = True
     leverage_scope = "seen"
 
     def __post_init__(self) -> None:
