@@ -116,7 +116,7 @@ def test_a_saved_monitor_goes_on_as_if_it_had_not_been_saved(tmp_path):
         two.save(tmp_path / "m.json")
         one.update(batch.drop(columns="y") if number % 2 else batch)
         assert one.to_dict() == two.to_dict()
-    assert one.left_out == {"when": "date or time"}
+    assert one.left_out == {"when": "date or time", "y": "target"}
     assert one.evidence > 1
     arrays, _ = remember("reservoir", 0)
     arrays.monitor().save(tmp_path / "a.json")

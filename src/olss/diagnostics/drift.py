@@ -25,7 +25,7 @@ batch differs a little from those before. `olss.memory.novelty` has how much.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -116,7 +116,7 @@ class Drift:
     usual : (d,) array
         How far the column usually shifts from what is remembered; nan if that is not known.
     left_out : dict of str to str
-        Columns that were not compared, and why.
+        Columns that were not compared, and why; empty if the columns to compare were named.
     rows, remembered : int
         New rows, and rows of equal weight they are compared with.
 
@@ -167,8 +167,9 @@ class Drift:
     def verdict(self) -> str:
         """Whether this is an alarm, as text."""
         return (
-            f"{'drift alarm' if self else 'no drift alarm'}: {self.rows:,} new rows against "
-            f"{self.remembered:,} remembered, alpha {self.alpha:g}"
+            f"{'drift alarm' if self else 'no drift alarm'}: {self.rows:,} new "
+            f"row{'s' * (self.rows != 1)} against {self.remembered:,} remembered, "
+            f"alpha {self.alpha:g}"
         )
 
     @property
@@ -178,7 +179,9 @@ class Drift:
         how_large = f"{self.effect:.2f} standard deviations ({low:.2f} to {high:.2f})"
         if np.isnan(self.effect):
             how_large = f"not measured with fewer than {FEWEST_OVERALL} rows"
-        usual = f"not known from {self.past:,} past batches; alarms need an effect of {SMALL:g}"
+        few = self.rows < FEWEST_ROWS and self.past
+        known = f"for fewer than {FEWEST_ROWS} rows" if few else f"from {self.past:,} past batches"
+        usual = f"not known {known}; alarms need an effect of {SMALL:g}"
         if self.usual_p is not None:
             verdict = "yes" if self.usual_p <= self.alpha else "no"
             usual = f"{verdict}, p = {self.usual_p:.2g} by {self.past:,} past batches"
@@ -247,9 +250,6 @@ def drift(
     names: Sequence[str] | None = None,
     left_out: Mapping[str, str] | None = None,
     alpha: float = ALPHA,
-    history: History | None = None,
-    numbers: Sequence[Floats] | None = None,
-    number_names: Sequence[str] | None = None,
     seed: int | np.random.Generator | None = 0,
 ) -> Drift:
     """Return how rows differ from those remembered, and which columns moved most.
@@ -266,10 +266,6 @@ def drift(
         Names that are not to be compared, and why.
     alpha : float between 0.0001 and 0.5
         The share of batches without a change that may raise an alarm.
-    history : History, optional
-        How much past batches differed.
-    numbers, number_names : two arrays and their columns' names, optional
-        Rows held, of equal weight, and new ones, as the history compares them.
     seed : int, numpy.random.Generator or None
         For the thinning and the permutations. The same seed gives the same answer.
     """
@@ -290,7 +286,7 @@ def drift(
     if not compared:
         raise InputError(f"columns: none is left to compare; left out are {', '.join(left_out)}.")
     if len(compared) < columns:
-        remembered, rows = (_flat(part)[:, compared] for part in (remembered, rows))
+        remembered, rows = (flatten(part)[:, compared] for part in (remembered, rows))
         names = [names[j] for j in compared]
     novel = float(np.mean(NoveltyScorer.fit(remembered, weight).novelty(rows) > 1 - TAIL))
 
@@ -301,7 +297,7 @@ def drift(
     fresh = take(rows, new)
     permutations = max(PERMUTATIONS, int(np.ceil(4 / alpha)) - 1)
 
-    before, after = _flat(take(remembered, held)), _flat(fresh)
+    before, after = flatten(take(remembered, held)), flatten(fresh)
     ranks = _ranks(np.concatenate([before, after]))
     z, permuted = _permute(np.column_stack(list(ranks)), len(new), permutations, rng)
     largest = permuted.max(axis=1)
@@ -320,10 +316,6 @@ def drift(
     moved, variance = standardized_difference(*standard)
     margin = 1.96 * np.sqrt(variance[:d])
     effect, interval = _overall(*standard)
-    usual, usual_p = np.full(d, np.nan), None
-    if history is not None and numbers is not None:
-        usual, usual_p = _compare_with_past(history, numbers, number_names or (), names)
-
     order = np.argsort(-np.abs(z).reshape(2, -1).max(axis=0), kind="stable")
     reached = np.abs(z).reshape(2, -1).max(axis=0)[order]
     intervals = np.column_stack([moved[:d] - margin, moved[:d] + margin])
@@ -332,15 +324,15 @@ def drift(
         alpha=alpha,
         effect=effect,
         effect_interval=interval,
-        usual_p=usual_p,
-        past=0 if history is None else history.recorded,
+        usual_p=None,
+        past=0,
         novel=novel,
         names=[names[j] for j in order],
         column_p=np.array([np.mean(largest >= z_max - EQUAL) for z_max in reached]),
         shift=moved[:d][order],
         shift_interval=intervals[order],
         spread=moved[d : 2 * d][order],
-        usual=usual[order],
+        usual=np.full(d, np.nan),
         rows=len(rows),
         remembered=len(held),
         left_out=left_out,
@@ -375,30 +367,23 @@ def drift_of(
     names = [str(j) for j in range(int(np.prod(before.shape[1:])))]
     if encoder.plan is not None:  # the last number is the constant
         before, after, names = before[:, :-1], after[:, :-1], encoder.plan.labels()
-    history = state.history
-    numbers = number_names = None
-    if history.recorded:
-        weights = (held["weight"], np.ones(length_of(X)))
-        numbers = [
-            sample_encoded(encoder, config.time, [(part, 0, weight)], PRECISE_ROWS)
-            for part, weight in zip((held["X"], X), weights, strict=True)
-        ]
-        at = np.arange(len(names)) if encoder.plan is None else np.array(
-            comparable_columns(encoder.plan, config.time)
-        )  # fmt: skip
-        number_names = [names[j] for j in at] if len(at) == numbers[0].shape[1] else []
-    return drift(
-        before,
-        held["weight"],
-        after,
-        names=names,
-        left_out=find_left_out(config, state, encoder, before, names, columns),
-        alpha=alpha,
-        history=history,
-        numbers=numbers,
-        number_names=number_names,
-        seed=seed,
-    )
+    weight, history = held["weight"], state.history
+    left_out = find_left_out(config, state, encoder, before, names, columns)
+    found = drift(before, weight, after, names=names, left_out=left_out, alpha=alpha, seed=seed)
+    if columns is not None:  # that others were not asked for need not be said
+        found = replace(found, left_out={})
+    if not history.recorded:
+        return found
+    numbers = [
+        sample_encoded(encoder, config.time, [(part, 0, weights)], PRECISE_ROWS)
+        for part, weights in ((held["X"], weight), (X, np.ones(len(after))))
+    ]
+    at = np.arange(len(names))
+    if encoder.plan is not None:
+        at = comparable_columns(encoder.plan, config.time)
+    compared = [names[j] for j in at] if len(at) == numbers[0].shape[1] else []
+    usual, p = _compare_with_past(history, numbers, compared, found.names)
+    return replace(found, past=history.recorded, usual=usual, usual_p=p)
 
 
 def find_left_out(
@@ -409,7 +394,10 @@ def find_left_out(
     names: Sequence[str],
     columns: Sequence[str | int] | None,
 ) -> dict[str, str]:
-    """Return the encoded columns not to be compared, and why: by default dates and counters."""
+    """Return the columns not to be compared, and why.
+
+    By default these are dates, counters, and columns that are not scored, such as the target.
+    """
     owners = list(names) if encoder.plan is None else encoder.plan.owners()
     found: dict[str, str] = {}
     if columns is not None:
@@ -424,9 +412,13 @@ def find_left_out(
         for j, name in enumerate(names):
             if j not in kept:
                 found[name] = "date or time"
+        if state.table is not None and state.table.target is not None:
+            found[state.table.target] = "target"
+        others = (column for column in encoder.plan.columns if not column.width)
+        found |= {column.name: column.reason for column in others}
     if len(state.rows) >= FEWEST_ROWS and not hasattr(encoded, "tocsr"):
         rows = np.arange(len(state.rows))[:: max(1, len(state.rows) // PRECISE_ROWS)]
-        grows = only_grows(_flat(take(encoded, rows)), state.rows["index"][rows])
+        grows = only_grows(flatten(take(encoded, rows)), state.rows["index"][rows])
         for j in np.flatnonzero(grows).tolist():
             found.setdefault(names[j], "only grows")
     return found
@@ -455,7 +447,8 @@ def _compare_with_past(
 ) -> tuple[Floats, float | None]:
     """Return the usual shift of each column compared, and how unusual this batch is.
 
-    Without `number_names`, numbers are those of folded rows, and all of them count.
+    Without `number_names`, numbers are those of folded rows, and all of them count. Batches of
+    fewer than 20 rows are not recorded, so that it is not known how much these differ.
     """
     e, _ = standardized_difference(*compare_numbers(numbers[0], numbers[1]))
     if len(e) != len(history.excess):
@@ -463,7 +456,7 @@ def _compare_with_past(
     place = {name: j for j, name in enumerate(number_names)}
     known = history.usual
     usual = np.array([known[place[name]] if name in place else np.nan for name in names])
-    if not history.is_enough:
+    if not history.is_enough or len(numbers[1]) < FEWEST_ROWS:
         return usual, None
     counted, d = np.ones(len(e), dtype=bool), len(number_names)
     counted[: 2 * d] = np.tile([name in set(names) for name in number_names], 2)
@@ -498,7 +491,8 @@ def _number(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _flat(rows: Array) -> Floats:
+def flatten(rows: Array) -> Floats:
+    """Return rows as a matrix of float64, (n, d)."""
     return to_numpy(rows).reshape(len(rows), -1).astype(np.float64)
 
 

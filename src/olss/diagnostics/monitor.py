@@ -23,9 +23,8 @@ columns.
 
 from __future__ import annotations
 
-import base64
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -33,25 +32,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olss.core.blocks import is_arrow, is_sparse, to_numpy
-from olss.diagnostics.drift import find_left_out, thin
+from olss.diagnostics.drift import find_left_out, flatten, thin
 from olss.errors import FormatError, InputError
 from olss.memory import engine
 from olss.memory.config import Config
 from olss.memory.encoder import NOTHING_TO_SCORE, Encoder
 from olss.memory.intake import TableKind, read_array, read_table
-from olss.memory.novelty import CLIP
+from olss.memory.novelty import CLIP, fold_columns
 from olss.memory.rows import Array, RowStore, length_of, take
 from olss.memory.state import State, create_generator, restore_generator
 from olss.tables.frames import FrameKind
 from olss.util import checks
-from olss.util import sparse as sp
 from olss.util.files import add_checksum, read_json, verify_checksum, write_json
 from olss.util.serialize import from_json, to_json
 
 Floats: TypeAlias = NDArray[np.float64]
 Counts: TypeAlias = NDArray[np.int64]
 
-VERSION = 1
+VERSION = 2
 FEWEST_ROWS = 40  # remembered, of equal weight
 APART = 0.75  # of them, to be ranked with new rows; the others held fix the scores
 EDGES = 16  # quantiles between cells
@@ -69,8 +67,8 @@ class Reader:
 
     Attributes
     ----------
-    template : Array
-        No rows, of the kind to come.
+    shape, dtype : tuple of int, str
+        Of a row of an array, and of its numbers.
     target : str or None
         A column of tables that is not looked at.
     new_columns : str
@@ -85,9 +83,12 @@ class Reader:
         Novelty of z is the squared length of z @ directions.
     edges : list of arrays
         For each score, the quantiles between cells.
+    schema : pyarrow.Schema or None
+        Of the columns of a table.
     """
 
-    template: Array
+    shape: tuple[int, ...]
+    dtype: str
     target: str | None
     new_columns: str
     encoder: Encoder
@@ -97,18 +98,21 @@ class Reader:
     deviation: Floats
     directions: Floats
     edges: list[Floats]
+    schema: Any = field(default=None, metadata={"arrow": "schema"})
 
     def read(self, rows: Any) -> Array:
         """Return rows as those the sketch held, or raise `InputError`."""
-        held = RowStore({"X": self.template})
-        if not is_arrow(self.template):
+        if self.schema is None:
+            held = RowStore({"X": np.empty((0, *self.shape), self.dtype)})
             return read_array(to_numpy(rows), held=held, pad=None)
-        kind = TableKind(FrameKind("pyarrow", self.template.schema), None, self.target)
+        kind = TableKind(FrameKind("pyarrow", self.schema), None, self.target)
+        held = RowStore({"X": self.schema.empty_table()})
         return read_table(rows, held=held, known=kind, new_columns=self.new_columns)
 
     def scores(self, X: Array) -> Floats:
         """Return the scores (n, k + 1) of rows: columns, and novelty."""
-        z = _fold(_encode(self.encoder, X)[:, self.columns], len(self.names) - 1)
+        encoded = flatten(self.encoder.encode(X))[:, self.columns]
+        z = fold_columns(encoded, len(self.names) - 1)
         z = np.clip((z - self.mean) / self.deviation, -CLIP, CLIP)
         return np.column_stack([z, ((z @ self.directions) ** 2).sum(axis=1)])
 
@@ -121,6 +125,7 @@ class Reader:
         return np.column_stack(found)
 
 
+@dataclass(repr=False, eq=False)
 class Monitor:
     """A drift alarm to be asked after every batch; made by `olss.Sketch.monitor`.
 
@@ -141,6 +146,8 @@ class Monitor:
         What is watched: columns, and "novelty" for all of them together.
     left_out : dict of str to str
         Columns that are not watched, and why.
+    alarmed_at : int or None
+        The batch that raised the alarm.
     cause : str or None
         What raised the alarm.
 
@@ -156,28 +163,25 @@ class Monitor:
     ...     if monitor.update(rng.standard_normal((100, 3)) + [0, 0.7, 0]):
     ...         break
     >>> print(monitor)
-    drift alarm at batch 51 by column 1: evidence 1.6e+04, alarms at 100; 5,100 rows
+    drift alarm at batch 51 by column 1: evidence 7.5e+04, alarms at 100; 5,100 rows
     """
 
-    def __init__(
-        self,
-        reader: Reader,
-        counts: list[Counts],
-        alpha: float,
-        generator: dict[str, Any],
-        left_out: dict[str, str],
-    ) -> None:
-        self.alpha = alpha
-        self.left_out = left_out
-        self.names = reader.names
-        self.batches = self.rows = 0
-        self.alarmed_at: int | None = None
-        self.cause: str | None = None
-        self._reader = reader
-        self._counts = counts
-        self._generator = generator
-        # Logarithms of the capital at stake, of each score and bettor.
-        self._stakes = np.full((len(reader.names), len(BETS)), -np.inf)
+    alpha: float
+    left_out: dict[str, str]
+    _reader: Reader
+    _counts: list[Counts]
+    _generator: dict[str, Any]
+    # Logarithms of the capital at stake, of each score and bettor.
+    _stakes: Floats = field(metadata={"finite": False})
+    batches: int = 0
+    rows: int = 0
+    alarmed_at: int | None = None
+    cause: str | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """What is watched."""
+        return self._reader.names
 
     @property
     def alarm(self) -> bool:
@@ -255,71 +259,18 @@ class Monitor:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the monitor to a JSON file, whole or not at all; `load` continues from it."""
-        reader, encoder = self._reader, self._reader.encoder
-        template = reader.template
-        rows: dict[str, Any] = {"shape": list(template.shape[1:])}
-        if is_arrow(template):
-            rows |= {"schema": base64.b64encode(template.schema.serialize()).decode()}
-        else:
-            rows |= {"dtype": str(template.dtype)}
-        content = {
-            "version": VERSION,
-            "alpha": self.alpha,
-            "batches": self.batches,
-            "rows": self.rows,
-            "alarmed_at": self.alarmed_at,
-            "cause": self.cause,
-            "left_out": self.left_out,
-            "names": self.names,
-            "template": rows,
-            "target": reader.target,
-            "new_columns": reader.new_columns,
-            "encoder": to_json(encoder),
-            "columns": reader.columns.tolist(),
-            "mean": reader.mean.tolist(),
-            "deviation": reader.deviation.tolist(),
-            "directions": reader.directions.tolist(),
-            "edges": [edges.tolist() for edges in reader.edges],
-            "counts": [known.tolist() for known in self._counts],
-            "stakes": np.maximum(self._stakes, -1e300).tolist(),  # JSON has no infinity
-            "generator": self._generator,
-        }
+        content = {"version": VERSION, "monitor": to_json(self)}
         write_json(Path(path), add_checksum(content))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a monitor that `save` wrote."""
-        import pyarrow as pa
-
         content = read_json(Path(path))
-        if not isinstance(content, dict) or "stakes" not in content:
+        if not isinstance(content, dict) or not {"version", "monitor"} <= content.keys():
             raise FormatError(f"{path} is not a monitor written by Monitor.save.")
-        content = verify_checksum(content, path)
         if content["version"] != VERSION:
             raise FormatError(f"{path} is a monitor of another version of olss; make a new one.")
-        given = content["template"]
-        if "schema" in given:
-            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(given["schema"])))
-            template = schema.empty_table()
-        else:
-            template = np.empty((0, *given["shape"]), dtype=given["dtype"])
-        reader = Reader(
-            template,
-            content["target"],
-            content["new_columns"],
-            from_json(Encoder, content["encoder"], str(path)),
-            np.array(content["columns"], dtype=np.int64),
-            content["names"],
-            np.array(content["mean"], dtype=np.float64),
-            np.array(content["deviation"], dtype=np.float64),
-            np.array(content["directions"], dtype=np.float64),
-            [np.array(edges, dtype=np.float64) for edges in content["edges"]],
-        )
-        counts = [np.array(known, dtype=np.int64) for known in content["counts"]]
-        found = cls(reader, counts, content["alpha"], content["generator"], content["left_out"])
-        found.batches, found.rows = content["batches"], content["rows"]
-        found.alarmed_at, found.cause = content["alarmed_at"], content["cause"]
-        found._stakes = np.array(content["stakes"], dtype=np.float64)
+        found: Self = from_json(cls, verify_checksum(content, path)["monitor"], str(path))
         return found
 
 
@@ -344,7 +295,7 @@ def create_monitor(config: Config, state: State, alpha: float, seed: int | None)
         )
     apart = uniform[: round(APART * len(uniform))]
     others = np.setdiff1d(np.arange(len(held)), apart)
-    encoded = _encode(encoder, held["X"])
+    encoded = flatten(encoder.encode(held["X"]))
     names = [str(j) for j in range(encoded.shape[1])]
     if encoder.plan is not None:
         names = encoder.plan.labels()
@@ -356,7 +307,7 @@ def create_monitor(config: Config, state: State, alpha: float, seed: int | None)
     watched = [names[j] for j in columns]
     if len(columns) > MOST_COLUMNS:
         watched = [f"sum {k} of columns" for k in range(MOST_COLUMNS)]
-    z, weight = _fold(encoded[others][:, columns], len(watched)), held["weight"][others]
+    z, weight = fold_columns(encoded[others][:, columns], len(watched)), held["weight"][others]
     weight = weight / weight.sum()
     mean = weight @ z
     deviation = np.sqrt(weight @ (z - mean) ** 2)
@@ -364,28 +315,32 @@ def create_monitor(config: Config, state: State, alpha: float, seed: int | None)
     z = np.clip((z - mean) / deviation, -CLIP, CLIP)
     values, vectors = np.linalg.eigh((z.T * weight) @ z)
     directions = vectors / np.sqrt(np.maximum(values, 0) + RIDGE * values.mean() + 1e-12)
-    template = held["X"].slice(0, 0) if is_arrow(held["X"]) else to_numpy(held["X"][:0])
+    X = held["X"]
+    is_table = is_arrow(X)
     reader = Reader(
-        template,
-        None if state.table is None else state.table.target,
-        config.new_columns,
-        encoder,
-        columns,
-        [*watched, NOVELTY],
-        mean,
-        deviation,
-        directions,
-        [],
+        shape=() if is_table else X.shape[1:],
+        dtype="" if is_table else str(to_numpy(X[:0]).dtype),
+        target=None if state.table is None else state.table.target,
+        new_columns=config.new_columns,
+        encoder=encoder,
+        columns=columns,
+        names=[*watched, NOVELTY],
+        mean=mean,
+        deviation=deviation,
+        directions=directions,
+        edges=[],
+        schema=X.schema if is_table else None,
     )
     order = np.random.default_rng(0).permutation(len(others))
-    scores = reader.scores(take(held["X"], others[order]))
+    scores = reader.scores(take(X, others[order]))
     reader = replace(reader, edges=[_quantiles(s, weight[order]) for s in scores.T])
-    cells = reader.cells(take(held["X"], apart))
+    cells = reader.cells(take(X, apart))
     counts = [
         np.bincount(mine, minlength=2 * len(edges) + 1)
         for mine, edges in zip(cells.T, reader.edges, strict=True)
     ]
-    return Monitor(reader, counts, alpha, dict(rng.bit_generator.state), left_out)
+    stakes = np.full((len(reader.names), len(BETS)), -np.inf)
+    return Monitor(alpha, left_out, reader, counts, dict(rng.bit_generator.state), stakes)
 
 
 def rank(known: Counts, cells: Counts, rng: np.random.Generator) -> tuple[Floats, Counts]:
@@ -414,24 +369,6 @@ def _reserve(batches: int) -> float:
 def _log_sum(stakes: Floats) -> Floats:
     found: Floats = np.logaddexp.reduce(stakes, axis=1)
     return found
-
-
-def _encode(encoder: Encoder, X: Array) -> Floats:
-    encoded = to_numpy(encoder.encode(X))
-    return np.asarray(encoded.reshape(len(encoded), -1), dtype=np.float64)
-
-
-def _fold(values: Floats, width: int) -> Floats:
-    """Return sums of columns with random signs, `width` of them, if there are more columns."""
-    columns = values.shape[1]
-    if columns == width:
-        return values
-    rng = np.random.default_rng(columns)
-    place, sign = rng.permutation(columns) % width, rng.choice([-1.0, 1.0], columns)
-    folded: Floats = values @ sp.csr_array(
-        (sign, (np.arange(columns), place)), shape=(columns, width)
-    )
-    return folded
 
 
 def _quantiles(values: Floats, weight: Floats) -> Floats:

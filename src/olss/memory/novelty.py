@@ -41,6 +41,7 @@ from olss.memory.encoder import Encoder
 from olss.memory.rows import Array, Floats, Indices, take
 from olss.tables.columns import Date
 from olss.tables.encoder import TableEncoder
+from olss.util import sparse as sp
 
 # The ridge, relative to the squared length of one average row. Above zero, directions never seen
 # are novel without bound; small, directions seldom seen still count.
@@ -365,15 +366,19 @@ def comparable(encoder: Encoder, time: str | None, encoded: Array) -> Floats:
     values = encoded if hasattr(encoded, "tocsr") else to_numpy(encoded).reshape(len(encoded), -1)
     if encoder.plan is not None:
         values = values[:, comparable_columns(encoder.plan, time)]
-    wide = values.shape[1]
-    if wide > WIDEST:
-        import scipy.sparse as sp
-
-        rng = np.random.default_rng(wide)
-        place, sign = rng.permutation(wide) % WIDEST, rng.choice([-1.0, 1.0], wide)
-        values = values @ sp.csr_array((sign, (np.arange(wide), place)), shape=(wide, WIDEST))
+    values = fold_columns(values, WIDEST)
     dense = values.toarray() if hasattr(values, "toarray") else values
     return np.asarray(dense, dtype=np.float64)
+
+
+def fold_columns(values: Any, width: int) -> Any:
+    """Return sums of columns with random signs, `width` of them, if there are more columns."""
+    wide = values.shape[1]
+    if wide <= width:
+        return values
+    rng = np.random.default_rng(wide)
+    place, sign = rng.permutation(wide) % width, rng.choice([-1.0, 1.0], wide)
+    return values @ sp.csr_array((sign, (np.arange(wide), place)), shape=(wide, width))
 
 
 def comparable_columns(plan: TableEncoder, time: str | None) -> NDArray[np.int64]:
