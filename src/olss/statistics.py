@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from olss.core.blocks import to_numpy
 from olss.core.estimation import DAMPING
-from olss.diagnostics.estimates import LEAST_ROWS, label_text
+from olss.diagnostics.estimates import LEAST_ROWS, SHOWN, ByGroup
 from olss.diagnostics.select import find_matches
 from olss.errors import InputError, MissingExtraError
 from olss.tables.frames import is_table, to_arrow
@@ -49,8 +49,6 @@ Floats: TypeAlias = NDArray[np.float64]
 Column: TypeAlias = str | int | Callable[[Any], Any]
 Ends: TypeAlias = Callable[[float], tuple[Any, Any]]
 Condition: TypeAlias = Mapping[str, Any] | Callable[[Any], Any]
-
-SHOWN = 20  # groups, and entries of an array, that are printed
 
 
 @dataclass(frozen=True, repr=False)
@@ -278,8 +276,7 @@ class StatisticEstimate:
         freedom as there are replicates or effective rows, less one. The intervals of quantiles, and
         of scores on a hold-out, need not be symmetric.
         """
-        if not (isinstance(level, int | float) and 0 < level < 1):
-            raise InputError(f"level must be a number between 0 and 1, found {level!r}.")
+        level = checks.number("level", level, above=0, below=1)
         from scipy.special import stdtrit  # slow to load
 
         t = np.nan if self.too_few else float(stdtrit(self._freedom, 0.5 + level / 2))
@@ -298,7 +295,8 @@ class StatisticEstimate:
             ends = zip(np.ravel(number), np.ravel(low[key]), np.ravel(high[key]), strict=True)
             for place, (middle, a, b) in enumerate(ends):
                 index = f"[{place}]" if np.ndim(number) else ""
-                between = "too few rows" if self.too_few else f"{a:.4g} to {b:.4g}"
+                between = "exact" if a == b else f"{a:.4g} to {b:.4g}"
+                between = "too few rows" if self.too_few else between
                 yield f"{key}{index}", f"{middle:.4g}", between
 
     def __str__(self) -> str:
@@ -312,7 +310,7 @@ class StatisticEstimate:
 
 
 @dataclass(frozen=True, repr=False)
-class StatisticEstimates:
+class StatisticEstimates(ByGroup[StatisticEstimate]):
     """A statistic by group; its `str` is a table to read.
 
     ``estimates["Ulm"]`` is the `StatisticEstimate` of one group; iteration gives pairs of name and
@@ -349,25 +347,14 @@ class StatisticEstimates:
         ends = [one.interval(level) for one in self.estimates]
         return _stack([low for low, _ in ends]), _stack([high for _, high in ends])
 
-    def __len__(self) -> int:
-        return len(self.estimates)
-
-    def __iter__(self) -> Iterator[tuple[Any, StatisticEstimate]]:
-        columns = [column.tolist() for column in self.groups.values()]
-        for names, one in zip(zip(*columns, strict=True), self.estimates, strict=True):
-            yield names[0] if len(names) == 1 else names, one
-
-    def __getitem__(self, group: Any) -> StatisticEstimate:
-        for name, one in self:
-            if name == group:
-                return one
-        raise InputError(f"no row kept has {', '.join(self.groups)} {group!r}.")
+    def at(self, group: int) -> StatisticEstimate:
+        """Return the estimate of one group, by its place."""
+        return self.estimates[group]
 
     def __str__(self) -> str:
         table = [[*self.groups, "rows", "", "estimate", "95%"]]
-        for names, one in list(self)[:SHOWN]:
-            labels = [label_text(name) for name in (names if isinstance(names, tuple) else [names])]
-            table += [[*labels, f"{one.rows:,}", *line] for line in one.lines()]
+        for group, one in enumerate(self.estimates[:SHOWN]):
+            table += [[*self.labels(group), f"{one.rows:,}", *line] for line in one.lines()]
         lines = align_columns(table, left=len(self.groups))
         if len(self) > SHOWN:
             lines.append(f"the first {SHOWN} of {len(self):,} groups")
@@ -397,20 +384,20 @@ def evaluate_groups(
     code : (n,) int array
         The group of each row, -1 for none.
     """
-    found: list[StatisticEstimate] = []
-    for number, names in enumerate(zip(*groups.values(), strict=True)):
+    found = StatisticEstimates(groups, [])
+    for number in range(len(found)):
         at = np.flatnonzero(code == number)
-        label = ", ".join(f"{k} {label_text(v)}" for k, v in zip(groups, names, strict=True))
+        name = ", ".join(map(" ".join, zip(groups, found.labels(number), strict=True)))
         rows, y = take(at)
-        place = f" of the rows with {label}"
+        place = f" of the rows with {name}"
         one = evaluate(statistic, rows, y, weight[at], replicates[at], drawn[at], place)
-        if found and _shape(found[0].value) != _shape(one.value):
+        if number and _shape(found.at(0).value) != _shape(one.value):
             raise InputError(
-                f"statistic{place}, returned {_shape(one.value)}, and "
-                f"{_shape(found[0].value)} for the first group. It must return the same for all."
+                f"statistic{place} returned {_shape(one.value)}, and "
+                f"{_shape(found.at(0).value)} for the first group. It must return the same for all."
             )
-        found.append(one)
-    return StatisticEstimates(groups, found)
+        found.estimates.append(one)
+    return found
 
 
 def evaluate(
@@ -440,29 +427,34 @@ def evaluate(
     value = _result(compute(weight), f"statistic{place}")
     undefined = _has_nan(value)
     if undefined and not place:
-        raise InputError(
-            "statistic returned NaN for the rows kept; leave out rows with missing values, or with "
-            "where= rows for which it is undefined."
-        )
+        why = "statistic returned NaN for the rows kept; leave out rows with missing values, or "
+        if isinstance(statistic, Statistic):
+            why = (
+                f"statistic {statistic!r} is undefined (NaN) for the rows kept: a column is "
+                "constant, or no row kept has its values or is in its groups; "
+            )
+        raise InputError(f"{why}choose with where= rows for which it is defined.")
     several = []
     for number, column in enumerate(replicates.T if not undefined else (), start=1):
-        where = f"statistic{place}, with replicate {number} of {replicates.shape[1]} of the weights"
+        where = (
+            f"statistic{place}, with replicate {number} of {replicates.shape[1]} of the weights,"
+        )
         try:
             one = _result(compute(np.ascontiguousarray(column)), where)
         except InputError:
             raise
         except Exception as error:
             raise InputError(
-                f"{where}, raised {type(error).__name__}: {error}. It must be defined for any "
+                f"{where} raised {type(error).__name__}: {error}. It must be defined for any "
                 "positive weights."
             ) from error
         if _shape(one) != _shape(value):
             raise InputError(
-                f"{where}, returned {_shape(one)}, and {_shape(value)} with the weights of the "
+                f"{where} returned {_shape(one)}, and {_shape(value)} with the weights of the "
                 "sketch. It must return the same numbers for any weights; fix what it depends on."
             )
         if _has_nan(one):
-            raise InputError(f"{where}, returned NaN. It must be defined for any positive weights.")
+            raise InputError(f"{where} returned NaN. It must be defined for any positive weights.")
         several.append(one)
     spread = _stack(several or [_map(lambda v: np.full(np.shape(v), np.nan), value)])
     se = _map(lambda v, r: DAMPING * np.sqrt(np.mean((r - v) ** 2, axis=0))[()], value, spread)
@@ -740,7 +732,7 @@ def _to_numbers(value: Any, where: str) -> Any:
         array = np.empty(0)
     if array.dtype.kind not in "biuf" or not array.size:
         raise InputError(
-            f"{where}, must return a number, an array of numbers or a dict of these, found "
+            f"{where} must return a number, an array of numbers or a dict of these, found "
             f"{type(value).__name__} {str(value)[:60]!r}."
         )
     array = array.astype(np.float64)

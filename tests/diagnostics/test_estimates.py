@@ -207,7 +207,7 @@ def test_what_is_asked_for_must_exist():
         one.interval("mean")
     with pytest.raises(InputError, match="there is no 'median'"):
         one.interval("median")
-    with pytest.raises(InputError, match="level must be a number between 0 and 1, found 95"):
+    with pytest.raises(InputError, match="level must be a number above 0 and below 1, found 95"):
         one.interval("count", level=95)
     with pytest.raises(InputError, match="no row kept has group 'z'"):
         estimate(np.full(2, 2.0), groups=["a", "b"])["z"]

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -61,10 +61,7 @@ class _Numbers:
         of a mean, rows whose value is not that of most. Where no row was kept that counts, the
         upper end is a bound that the number is below with probability `level`.
         """
-        figure = self._figure(what)
-        if not (isinstance(level, int | float) and 0 < level < 1):
-            raise InputError(f"level must be a number between 0 and 1, found {level!r}.")
-        return figure.interval(level)
+        return self._figure(what).interval(checks.number("level", level, above=0, below=1))
 
     def _figure(self, what: str) -> GroupEstimates:
         checks.choice("what", what, ("count", "total", "mean"))
@@ -120,8 +117,48 @@ class Estimate(_Numbers):
             yield what, _text(float(figure.value)), between
 
 
+T = TypeVar("T")
+
+
+class ByGroup(Generic[T]):
+    """Answers by group, of which `groups` has the names: columns with a value a group."""
+
+    groups: dict[str, NDArray[Any]]
+
+    def at(self, group: int) -> T:
+        """Return the answer for one group, by its place."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(next(iter(self.groups.values())))
+
+    def __iter__(self) -> Iterator[tuple[Any, T]]:
+        columns = [column.tolist() for column in self.groups.values()]
+        for number, names in enumerate(zip(*columns, strict=True)):
+            yield names[0] if len(names) == 1 else names, self.at(number)
+
+    def __getitem__(self, group: Any) -> T:
+        names = group if isinstance(group, tuple) else (group,)
+        if len(names) == len(self.groups):
+            same = [
+                column == name for column, name in zip(self.groups.values(), names, strict=True)
+            ]
+            found = np.flatnonzero(np.logical_and.reduce(same))
+            if len(found):
+                return self.at(int(found[0]))
+        known = ", ".join(repr(name) for name, _ in islice(self, 3))
+        raise InputError(
+            f"no row kept has {', '.join(self.groups)} {group!r}; groups are called {known}"
+            f"{' and so on' if len(self) > 3 else ''}."
+        )
+
+    def labels(self, group: int) -> list[str]:
+        """Return what a group is called, to be read: a missing value is called that."""
+        return [label_text(column[group]) for column in self.groups.values()]
+
+
 @dataclass(frozen=True, repr=False)
-class Estimates(_Numbers):
+class Estimates(ByGroup["Estimate"], _Numbers):
     """Counts, totals and means of everything seen by group; its `str` is a table to read.
 
     ``estimates["Ulm"]`` is the `Estimate` of one group; iteration gives pairs of name and
@@ -149,29 +186,6 @@ class Estimates(_Numbers):
     """
 
     groups: dict[str, NDArray[Any]]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[tuple[Any, Estimate]]:
-        columns = [column.tolist() for column in self.groups.values()]
-        for number, names in enumerate(zip(*columns, strict=True)):
-            yield names[0] if len(names) == 1 else names, self.at(number)
-
-    def __getitem__(self, group: Any) -> Estimate:
-        names = group if isinstance(group, tuple) else (group,)
-        if len(names) == len(self.groups):
-            same = [
-                column == name for column, name in zip(self.groups.values(), names, strict=True)
-            ]
-            found = np.flatnonzero(np.logical_and.reduce(same))
-            if len(found):
-                return self.at(int(found[0]))
-        known = ", ".join(repr(name) for name, _ in islice(self, 3))
-        raise InputError(
-            f"no row kept has {', '.join(self.groups)} {group!r}; groups are called {known}"
-            f"{' and so on' if len(self) > 3 else ''}."
-        )
 
     def to_dict(self, level: float = 0.95) -> dict[str, NDArray[Any]]:
         """Return columns: those of `groups`, ``rows``, and ``mean, mean_se, mean_low, mean_high``.
@@ -204,9 +218,8 @@ class Estimates(_Numbers):
         table = [head]
         for group in shown:
             one = self.at(int(group))
-            names = [label_text(labels[group]) for labels in self.groups.values()]
             numbers = [text for _, *pair in one.texts() for text in pair]
-            table.append([*names, f"{one.rows:,}", *numbers])
+            table.append([*self.labels(int(group)), f"{one.rows:,}", *numbers])
         lines = align_columns(table, left=len(self.groups))
         if len(self) > SHOWN:
             lines.append(f"the {SHOWN} largest of {len(self):,} groups; to_frame() has all")
@@ -250,38 +263,6 @@ GROUPS, COLUMNS = 100, 40
 
 # A calibrated estimate looks at all rows for each group.
 CALIBRATED_GROUPS = 1_000
-
-
-@overload
-def estimate(
-    weight: ArrayLike,
-    values: ArrayLike | None = ...,
-    *,
-    groups: None = ...,
-    where: ArrayLike | None = ...,
-    pi: ArrayLike | None = ...,
-    strata: ArrayLike | None = ...,
-    known_strata: KnownStrata | None = ...,
-    blocks: NDArray[np.int64] | None = ...,
-    calibrate: Known | None = ...,
-    complete: bool = ...,
-) -> Estimate: ...
-
-
-@overload
-def estimate(
-    weight: ArrayLike,
-    values: ArrayLike | None = ...,
-    *,
-    groups: Groups,
-    where: ArrayLike | None = ...,
-    pi: ArrayLike | None = ...,
-    strata: ArrayLike | None = ...,
-    known_strata: KnownStrata | None = ...,
-    blocks: NDArray[np.int64] | None = ...,
-    calibrate: Known | None = ...,
-    complete: bool = ...,
-) -> Estimates: ...
 
 
 def estimate(
