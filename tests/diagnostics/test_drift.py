@@ -258,3 +258,16 @@ def test_batches_of_any_size_and_strange_columns_have_an_answer():
     with pytest.raises(InputError, match="the sketch is empty"):
         Sketch(10).drift(rows(5))
     assert not Sketch(50, seed=0).update(np.ones((100, 2))).drift(np.ones((20, 2)))
+
+
+def test_columns_that_are_not_scored_are_named():
+    rng = np.random.default_rng(13)
+    table = {"x": rng.standard_normal(500), "y": rng.standard_normal(500), "z": np.arange(500) % 7}
+    sketch = Sketch(300, exclude=["z"], seed=0).update(table, y="y")
+    answer = sketch.drift(table)
+    assert answer.left_out == {"y": "target", "z": "not asked for"}
+    assert "y (target)" in str(answer)
+    assert sketch.drift(table, columns=["x"]).left_out == {}
+    few = sketch.drift({name: column[:1] for name, column in table.items()})
+    assert few.usual_p is None
+    assert "1 new row against" in str(few)

@@ -415,7 +415,7 @@ def find_left_out(
         if state.table is not None and state.table.target is not None:
             found[state.table.target] = "target"
         others = (column for column in encoder.plan.columns if not column.width)
-        found |= {column.name: column.reason for column in others}
+        found |= {column.name: column.why for column in others}
     if len(state.rows) >= FEWEST_ROWS and not hasattr(encoded, "tocsr"):
         rows = np.arange(len(state.rows))[:: max(1, len(state.rows) // PRECISE_ROWS)]
         grows = only_grows(flatten(take(encoded, rows)), state.rows["index"][rows])
