@@ -544,7 +544,8 @@ def _find_joined(blocks: Indices, strata: Indices) -> NDArray[np.bool_]:
 def _count_neighbours(blocks: Indices, strata: Indices) -> Indices:
     """Return how many blocks of the same stratum are next to each block: none, one or two."""
     joined = _find_joined(blocks, strata).astype(np.int64)
-    return np.append(joined, 0) + np.append(0, joined)
+    count: Indices = np.append(joined, 0) + np.append(0, joined)
+    return count
 
 
 def local_blocks(

@@ -414,8 +414,7 @@ def find_left_out(
                 found[name] = "date or time"
         if state.table is not None and state.table.target is not None:
             found[state.table.target] = "target"
-        others = (column for column in encoder.plan.columns if not column.width)
-        found |= {column.name: column.why for column in others}
+        found |= {column.name: column.why for column in encoder.plan.columns if not column.width}
     if len(state.rows) >= FEWEST_ROWS and not hasattr(encoded, "tocsr"):
         rows = np.arange(len(state.rows))[:: max(1, len(state.rows) // PRECISE_ROWS)]
         grows = only_grows(flatten(take(encoded, rows)), state.rows["index"][rows])
