@@ -115,22 +115,26 @@ def recipe(
     ----------
     recipe : str or list of str
         - ``sgd``: the net alone.
-        - ``ewc``, ``online-ewc``: a penalty by Fisher information (`ewc_strength`,
-          `fisher_rows`, `fisher`, `ewc_decay`).
+        - ``ewc``: a penalty by Fisher information for each past task (`ewc_strength`,
+          `fisher_rows`, `fisher`).
+        - ``online-ewc``: one such penalty for all past tasks, which fades (and `ewc_decay`).
         - ``si``: a penalty by path integrals (`si_strength`, `si_damping`).
-        - ``gem``, ``a-gem``: gradients projected so that past tasks do not suffer
-          (`gem_rows` kept of each task, `gem_margin`, `reference_rows`).
+        - ``gem``: gradients projected so that no past task suffers (`gem_rows` kept of each task,
+          `gem_margin`).
+        - ``a-gem``: gradients projected so that past tasks do not suffer on average
+          (`gem_rows`, and `reference_rows` of them in each step).
         - ``icarl``: herded exemplars (`size` in total), distillation, nearest mean.
         - ``er``: replay from a reservoir (`size`).
         - ``er-ace``: replay in which new rows push no old class down; the buffer is balanced and
           holds rows of the current task.
-        - ``der``, ``der++``: replay with stored outputs (`alpha`, `beta`).
+        - ``der``: replay towards the outputs stored with the rows (`alpha`).
+        - ``der++``: the same, and towards their labels (`alpha`, `beta`).
         - ``gdumb``: a class-balanced buffer, and a net trained from scratch on it.
         - ``joint``: training on everything so far, the upper bound.
         - ``olss-replay``: recommended where tasks bring new classes: replay from a balanced buffer
           that holds the current task, in steps of 10 new and 10 replayed rows, logit adjustment,
           weights averaged over 100 steps, predictions by the net's softmax times a discriminant
-          of the rows of the buffer.
+          of the rows of the buffer; with few rows of a class choose `head`="transported".
         - ``analytic``: frozen features and a linear model solved from the moments of everything
           seen: no row is stored, nothing is forgotten (`features`, `classifier`, `ridge`,
           `half_life`, `mirrored`: see `AnalyticLearner`). Settings that train a net are ignored.
