@@ -80,7 +80,8 @@ def _sample(name: str, table: Table, policy: str, seed: int, path: Path) -> dict
     elif ended.returncode == -signal.SIGPROF:
         answer["reason"] = f"not done in {LIMIT} seconds of processor time"
     else:
-        answer["reason"] = ended.stderr.strip().splitlines()[-1][:100]
+        said = ended.stderr.strip().splitlines() or [f"killed by signal {-ended.returncode}"]
+        answer["reason"] = said[-1][:100]
     print(f"{name}, {policy}, seed {seed}: {answer}", flush=True)
     return {"table": name, "policy": policy, "seed": seed, **answer}
 
