@@ -49,7 +49,9 @@ def make() -> None:
     ordered = _records("orders")
     for model in ("least squares", "logistic"):
         pages.fill(f"leverage-{model.replace(' ', '-')}", _measures(fits, names, model))
+    for model in ("least squares", "logistic", "rare"):
         pages.fill(f"leverage-orders-{model.replace(' ', '-')}", _orders(ordered, names, model))
+    pages.fill("leverage-follow-cost", _cost(ordered, names))
     pages.fill("leverage-no-rows", _no_rows(ordered, names))
     pages.fill("leverage-models", _models(fits, names))
     pages.fill("leverage-certificate", _certificates(fits, names))
@@ -111,37 +113,72 @@ def _measures(fits: list[Row], names: list[str], model: str) -> str:
     return table(["table", "rows", *POLICIES, "all rows"], lines)
 
 
-SOURCES = {  # where a model comes from, and how that is called
+EXACT = {  # where a model comes from, and how that is called
     "sketch": "from the sketch",
     "leverage rows": "leverage rows",
     "target rows": "target rows",
     "uniform rows": "uniform rows",
 }
-ORDERS = {"file": "file", "random": "random", "sorted": "sorted"}
+CORRECTED = {
+    "all rows, one against the rest": "all rows",
+    "followed": "`glm=`",
+    "sketch": "moments",
+    "leverage rows": "leverage rows",
+    "target rows": "target rows",
+    "uniform rows": "uniform rows",
+    "uniform followed": "uniform, `glm=`",
+    "uniform sketch": "uniform, moments",
+}
+ORDERS = ("file", "random", "sorted", "class")
 
 
 def _orders(ordered: list[Row], names: list[str], model: str) -> str:
     """Give the loss above that of all rows, median / worst, by order and where a model is from."""
-    sources = dict(SOURCES)
-    if model == "logistic":
-        sources["uniform sketch"] = "uniform rows, corrected"
+    sources = EXACT if model == "least squares" else CORRECTED
+    lines = []
+    for name, size, order in product(names, (1_000, 5_000), ORDERS):
+        found = []
+        for source in sources:
+            wanted = {"from": source, "table": name, "model": model}
+            if not source.startswith("all rows"):
+                wanted |= {"order": order, "rows": size}
+            found.append(_of(ordered, "excess", **wanted))
+        if not any(found[1:]):
+            continue
+        fitted = found[sources is CORRECTED :]
+        best = min(median(values) for values in fitted if values)
+        cells = [_excess(values, best) for values in fitted]
+        if sources is CORRECTED:
+            cells.insert(0, _share(found[0][0]) if found[0] else "0%")
+        seeds = sorted({len(values) for values in found[1:] if values})
+        lines.append([name, f"{size:,}", order, *cells, " to ".join(map(str, seeds))])
+    return table(["table", "rows", "order", *sources.values(), "seeds"], lines)
+
+
+def _cost(ordered: list[Row], names: list[str]) -> str:
+    """Give the processor time of updates with glm= over that without, median over orders."""
     lines = []
     for name in names:
-        for size in ("1000", "5000"):
+        cells = []
+        for size in (1_000, 5_000):
+            ratio = []
             for order in ORDERS:
-                found = [
+                seconds = [
                     _of(
-                        ordered, "excess",
-                        table=name, order=order, rows=float(size), model=model, **{"from": source},
+                        ordered,
+                        "seconds",
+                        table=name,
+                        rows=size,
+                        order=order,
+                        model="logistic",
+                        **{"from": source},
                     )
-                    for source in sources
-                ]  # fmt: skip
-                if not any(found):
-                    continue
-                best = min(median(values) for values in found if values)
-                cells = [_excess(values, best) for values in found]
-                lines.append([name, f"{int(size):,}", order, *cells, str(len(found[0]))])
-    return table(["table", "rows", "order", *sources.values(), "seeds"], lines)
+                    for source in ("followed", "sketch")
+                ]
+                ratio += [a / b for a, b in zip(*seconds, strict=True)]
+            cells.append(f"{median(ratio):.1f}" if ratio else "—")
+        lines.append([name, *cells])
+    return table(["table", "1,000 rows", "5,000 rows"], lines)
 
 
 def _excess(values: list[float], best: float) -> str:
@@ -161,12 +198,12 @@ def _no_rows(ordered: list[Row], names: list[str]) -> str:
     lines = []
     for name in names:
         cells = []
-        for model in ("least squares", "ridge", "pca", "logistic"):
+        for model in ("least squares", "ridge", "pca"):
             found = _of(ordered, "excess", table=name, model=model, **{"from": "sketch"})
             worst = 100 * max(map(abs, found), default=np.nan)
             cells.append(f"{worst:.0f}%" if worst >= 10 else f"{worst:.1g}%" if found else "—")
         lines.append([name, *cells])
-    return table(["table", "least squares", "ridge", "principal components", "logistic"], lines)
+    return table(["table", "least squares", "ridge", "principal components"], lines)
 
 
 def _rows(fits: list[Row], name: str, size: str) -> str:

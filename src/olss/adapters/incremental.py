@@ -631,8 +631,8 @@ class IncrementalLogistic(_Classifier):
         return moments
 
     def _check_settings(self) -> None:
-        if not self.C > 0:
-            raise InputError(f"C must be above 0, found {self.C!r}.")
+        if isinstance(self.C, str) or not self.C > 0:
+            raise InputError(f"C must be a number above 0, found {self.C!r}.")
 
     def _solver(self, state: glm.LogisticState) -> partial[Any]:
         return partial(_Linear, state.coef[:, :-1].T, state.coef[:, -1], 1 / self.C)

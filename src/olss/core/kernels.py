@@ -344,8 +344,7 @@ class RandomFeatures:
     @classmethod
     def draw(cls, columns: int, features: int, kind: str, seed: int) -> RandomFeatures:
         """Draw a map; the same arguments give the same map on every machine."""
-        if kind not in KINDS:
-            raise InputError(f"kind of random features must be one of {KINDS}, found {kind!r}.")
+        checks.choice("feature_kind", kind, KINDS)
         rng = np.random.default_rng(seed)
         weight = rng.standard_normal((columns, features)) / np.sqrt(max(columns, 1))
         if kind == "relu":
