@@ -20,9 +20,9 @@ Coefficients b are (d + 1,) vectors for (x, 1).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -33,7 +33,7 @@ from olss.util import linalg, special
 
 Floats = NDArray[np.float64]
 Family = Literal["logistic", "poisson"]
-DAMPING = 0.5  # of a corrected fit, as a fraction of the curvature
+DAMPING = 0.5  # of a corrected fit, in parts of the curvature
 STEPS = 8  # of a refit at most: the gradient is exact wherever the model is, it need only be near
 Value = tuple[float, Floats, Floats]  # of an objective: itself, its gradient, its Hessian
 
@@ -219,17 +219,9 @@ def update_logistic(
 
     The first batch is fitted exactly.
     """
-    classes = len(state.tilt)
-    after = state.moments.update(X, one_hot(codes, classes), weight)
-    coef, tilt = state.coef.copy(), state.tilt.copy()
-    for k in _problems(after):
-        row_term = RowTerm(X, (codes == k).astype(np.float64), weight)
-        frame = _Frame.of(after, penalty, intercept)
-        terms = [*frame.past(state.moments, k, tilt[k]), frame.rows(row_term)]
-        coef[k] = frame.back(minimize([*terms, frame.penalty], frame.to(coef[k])))
-        gained = _gradient(after, coef[k]) - _gradient(state.moments, coef[k])
-        tilt[k] += _slopes(row_term, coef[k]) - gained
-    return _mirror(LogisticState(after, tilt, coef))
+    after = state.moments.update(X, one_hot(codes, len(state.tilt)), weight)
+    rows = partial(_rows_of_class, X, codes, weight)
+    return _refit(after, [state], state.coef, penalty, intercept, rows)
 
 
 def merge_logistic(
@@ -238,15 +230,7 @@ def merge_logistic(
     """Return the state of both, classes in the same order: fitted to the sum of their pasts."""
     if not (a.moments.weight and b.moments.weight):
         return a if a.moments.weight else b
-    both = a.moments.merge(b.moments)
-    coef, tilt = a.coef.copy(), a.tilt + b.tilt
-    for k in _problems(both):
-        frame = _Frame.of(both, penalty, intercept)
-        terms = [*frame.past(a.moments, k, a.tilt[k]), *frame.past(b.moments, k, b.tilt[k])]
-        coef[k] = frame.back(minimize([*terms, frame.penalty], frame.to(coef[k])))
-        tilt[k] += _gradient(a.moments, coef[k]) + _gradient(b.moments, coef[k])
-        tilt[k] -= _gradient(both, coef[k])
-    return _mirror(LogisticState(both, tilt, coef))
+    return _refit(a.moments.merge(b.moments), [a, b], a.coef, penalty, intercept)
 
 
 def forget_logistic(
@@ -266,15 +250,44 @@ def forget_logistic(
     after = state.moments.subtract(rows.update(X, one_hot(codes, len(state.tilt)), weight))
     if not after.weight:
         return LogisticState.empty(X.shape[1], len(state.tilt))
-    coef, tilt = state.coef.copy(), state.tilt.copy()
+    tilt = state.tilt.copy()
     for k in _problems(after):
-        row_term = RowTerm(X, (codes == k).astype(np.float64), weight)
-        lost = _gradient(state.moments, coef[k]) - _gradient(after, coef[k])
-        tilt[k] -= _slopes(row_term, coef[k]) - lost
-        frame = _Frame.of(after, penalty, intercept)
-        terms = [*frame.past(after, k, tilt[k]), frame.penalty]
-        coef[k] = frame.back(minimize(terms, frame.to(coef[k])))
-    return _mirror(LogisticState(after, tilt, coef))
+        b = state.coef[k]
+        lost = _gradient(state.moments, b) - _gradient(after, b)
+        tilt[k] -= _slopes(_rows_of_class(X, codes, weight, k), b) - lost
+    left = LogisticState(after, tilt, state.coef)
+    return _refit(after, [left], state.coef, penalty, intercept)
+
+
+def _refit(
+    moments: Moments,
+    pasts: Sequence[LogisticState],
+    start: Floats,
+    penalty: float,
+    intercept: bool,
+    rows: Callable[[int], RowTerm] | None = None,
+) -> LogisticState:
+    """Return the state of all of some pasts and rows, fitted to their sum.
+
+    The tilt takes up the gradient of each part there, less that of the Gaussian past of all.
+    """
+    coef, tilt = start.copy(), np.sum([past.tilt for past in pasts], axis=0)
+    for k in _problems(moments):
+        frame = _Frame.of(moments, penalty, intercept)
+        terms = [term for past in pasts for term in frame.past(past.moments, k, past.tilt[k])]
+        new = [] if rows is None else [rows(k)]
+        terms += [*map(frame.rows, new), frame.penalty]
+        coef[k] = b = frame.back(minimize(terms, frame.to(coef[k])))
+        gradients = [_gradient(past.moments, b) for past in pasts] + [_slopes(r, b) for r in new]
+        tilt[k] += np.sum(gradients, axis=0) - _gradient(moments, b)
+    if len(tilt) == 2:  # the first of two classes is the opposite of the second
+        tilt[0], coef[0] = -tilt[1], -coef[1]
+    return LogisticState(moments, tilt, coef)
+
+
+def _rows_of_class(X: Floats, codes: NDArray[np.integer[Any]], weight: Floats, k: int) -> RowTerm:
+    """Return rows with class k against the rest."""
+    return RowTerm(X, (codes == k).astype(np.float64), weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,7 +358,7 @@ def fit_kept_rows(
     """Fit a model to weighted rows that stand for all rows of the moments, and correct it.
 
     The gradient of all rows at b is g(b) = sum w (A'(x'b) - y) (x, 1). The kept rows' own is an
-    estimate of it. Sums over all rows improve it: of each row's A' - y a
+    estimate of it. It becomes a better one by what is known of all rows: of each row's A' - y a
     part is predicted, by functions whose sums times (x, 1) over all rows are known, and only the
     rest is estimated (a difference estimator, as for totals). The predictions are
 
@@ -402,13 +415,6 @@ def _problems(moments: Moments) -> Sequence[int]:
     if moments.targets == 2:
         return [1]
     return [] if moments.targets < 2 else range(moments.targets)
-
-
-def _mirror(state: LogisticState) -> LogisticState:
-    """Return the state with the first of two classes as the opposite of the second."""
-    if len(state.tilt) == 2:
-        state.tilt[0], state.coef[0] = -state.tilt[1], -state.coef[1]
-    return state
 
 
 def _slopes(rows: RowTerm, b: Floats) -> Floats:

@@ -9,7 +9,7 @@ filled, strings as indicators.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -221,25 +221,9 @@ class LinearModel:
         return _to_sklearn(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the model as JSON can hold it."""
-        return {
-            "kind": self.kind,
-            "target": self.target,
-            "classes": None if self.classes is None else list(self.classes),
-            "columns": list(self.columns),
-            "coef": self.coef.T.tolist(),
-            "intercept": self.intercept.tolist(),
-            "coef_error": None if self.coef_error is None else _finite(self.coef_error.T),
-            "intercept_error": None
-            if self.intercept_error is None
-            else _finite(self.intercept_error),
-            "ridge": self.ridge,
-            "r2": self.r2,
-            "deviance": self.deviance,
-            "rows": self.rows,
-            "exact": self.exact,
-            "note": self.note,
-        }
+        """Return the model as JSON can hold it; of coefficients, a list for each class."""
+        public = [entry.name for entry in fields(self) if not entry.name.startswith("_")]
+        return {name: _to_json(getattr(self, name)) for name in public}
 
     def __str__(self) -> str:
         lines = [f"{self._title}, {self.note}"]
@@ -764,6 +748,10 @@ def _join_names(owners: list[str]) -> str:
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
-def _finite(values: Floats) -> Any:
-    """Return numbers as lists, None for those that are not finite."""
-    return [_finite(v) if v.ndim else (float(v) if np.isfinite(v) else None) for v in values]
+def _to_json(value: Any) -> Any:
+    """Return arrays, transposed, and tuples as lists; None for numbers that are not finite."""
+    if isinstance(value, np.ndarray):
+        found = value.T.astype(object)
+        found[~np.isfinite(value.T)] = None
+        return found.tolist()
+    return list(value) if isinstance(value, tuple) else value
