@@ -8,14 +8,13 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression, PoissonRegressor
 from sklearn.metrics import log_loss
 
+from olss.core.corrected_glm import Followed, fit_kept_rows
 from olss.core.glm import (
-    Followed,
     GaussianTerm,
     LinearTerm,
     LogisticState,
     QuadraticTerm,
     RowTerm,
-    fit_kept_rows,
     forget_logistic,
     merge_logistic,
     minimize,

@@ -11,7 +11,7 @@ the stream, so nothing is stored with the rows.
 The part of that difference that is linear in b is known too, from the curvature of the new rows,
 which is added up as well: renewable estimation (Luo & Song 2020), which keeps no rows, takes it for
 the whole and fails on ordered streams. Here the kept rows estimate the rest, and how much of the
-linear part to take (`olss.core.glm.Followed`).
+linear part to take (`olss.core.corrected_glm`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.glm import Family, Followed, RowTerm, fit_beside_past, link
+from olss.core.corrected_glm import Followed, fit_beside_past
+from olss.core.glm import Family, RowTerm, link
 from olss.core.moments import Moments
 from olss.util.threads import call_with_one_blas_thread
 
