@@ -2,7 +2,7 @@
 
 Least squares, ridge, discriminant and ridge classifier are functions of the moments: they equal the
 fit to all rows, and need none (`olss.core.linear_fit`). Logistic and Poisson regression are not;
-they are fitted to the kept rows, weighted, and corrected by what is known of all rows
+they are fitted to the kept rows, weighted, and corrected by sums over all rows
 (`olss.core.corrected_glm`). Both speak of the scored columns as they are encoded: numbers with
 missing values filled, strings as indicators.
 """
@@ -36,7 +36,7 @@ from olss.memory.rows import length_of, take
 from olss.memory.state import State
 from olss.tables.columns import Number, OneHot
 from olss.util import checks, special
-from olss.util.text import escape_html
+from olss.util.text import html_environment
 from olss.util.threads import call_with_one_blas_thread
 
 __all__ = ["KINDS", "LinearModel", "MomentsView", "fit_linear_model"]
@@ -53,6 +53,12 @@ KINDS = (
 )
 NUMERIC = ("ridge", "least-squares", "poisson")
 SHOWN = 12  # coefficients of a printed model
+TEMPLATE = """\
+<div><div><b>{{ title }}</b>, {{ note }}</div>
+<table><tr>{% for cell in head %}<th>{{ cell }}</th>{% endfor %}</tr>
+{% for line in body %}<tr>{% for cell in line %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}
+</table></div>
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,13 +242,8 @@ class LinearModel:
 
     def _repr_html_(self) -> str:
         head, *body = self._table()
-        top = "".join(f"<th>{escape_html(cell)}</th>" for cell in head)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{escape_html(cell)}</td>" for cell in line) + "</tr>"
-            for line in body
-        )
-        title = f"<div><b>{escape_html(self._title)}</b>, {escape_html(self.note)}</div>"
-        return f"<div>{title}<table><tr>{top}</tr>{rows}</table></div>"
+        template = html_environment().from_string(TEMPLATE)
+        return template.render(title=self._title, note=self.note, head=head, body=body)
 
     @property
     def _title(self) -> str:
@@ -330,14 +331,16 @@ def describe_design(
     everything = np.arange(d)
     name = "y" if state.table is None else state.table.target
     if not own:
-        moments = seen.with_target(None).centred().select(everything, [])
-        return ModelDesign(_moved(moments, offset), encoder, labels, everything, scale, offset)
+        moments = seen.with_target(None).centre().select(everything, [])
+        return ModelDesign(
+            _shift_moments(moments, offset), encoder, labels, everything, scale, offset
+        )
     if target is None or (name is not None and target == name):
         if seen.target is None:
             what = "it came without one" if "y" not in state.rows else "its products are not kept"
             raise InputError(
                 f"target must name a scored column, for the sketch has no target of its own to "
-                f"model ({what}); found {target!r}. Choose one of: {_listed(owners)}."
+                f"model ({what}); found {target!r}. Choose one of: {_join_names(owners)}."
             )
         known = seen
         if numeric and seen.target.classes is not None:
@@ -345,10 +348,10 @@ def describe_design(
             if numbers is not None:
                 known = seen.with_target(numbers)
         assert known.target is not None
-        moments = known.centred()
+        moments = known.centre()
         moments = moments.select(everything, seen.columns + np.arange(moments.targets))
         return ModelDesign(
-            _moved(moments, offset),
+            _shift_moments(moments, offset),
             encoder,
             labels,
             everything,
@@ -375,7 +378,7 @@ def _design_of_column(
     if name not in owners:
         raise InputError(
             f"target must be the sketch's own or a scored column, found {target!r}. Choose one of: "
-            f"{_listed(owners)}."
+            f"{_join_names(owners)}."
         )
     mine = np.flatnonzero([owner == name for owner in owners])
     others = np.flatnonzero([owner != name for owner in owners])
@@ -387,9 +390,9 @@ def _design_of_column(
         mine = mine[:1]
     else:
         raise InputError(
-            f"target {name!r} is scored as {column.use}, which is no number and no class."
+            f"target {name!r} is scored as {column.use}, which is neither a number nor a class."
         )
-    moments = state.moments.with_target(None).centred().select(others, mine)
+    moments = state.moments.with_target(None).centre().select(others, mine)
     if classes is not None:
         there = np.flatnonzero(moments.target_mean > 1e-12)
         moments = moments.arrange_targets(there) if len(there) else moments
@@ -403,7 +406,7 @@ def _design_of_column(
             target_scatter=moments.target_scatter * unit**2,
         )
     return ModelDesign(
-        _moved(moments, offset[others]),
+        _shift_moments(moments, offset[others]),
         state.encoder,
         tuple(labels[j] for j in others),
         others,
@@ -429,7 +432,7 @@ def _labels(state: State, columns: int) -> tuple[tuple[str, ...], Floats, Floats
     return tuple(names), np.ones(columns), np.zeros(columns), owners
 
 
-def _moved(moments: Moments, offset: Floats) -> Moments:
+def _shift_moments(moments: Moments, offset: Floats) -> Moments:
     """Return moments of columns in their own origin: with it, intercepts are those users expect."""
     return replace(moments, mean=moments.mean + offset)
 
@@ -470,7 +473,7 @@ def _fit_exactly(
 def _fit_glm(
     config: Config, state: State, design: ModelDesign, kind: str, ridge: float
 ) -> LinearModel:
-    """Fit a logistic or Poisson model to the kept rows, corrected by what is known of all."""
+    """Fit a logistic or Poisson model to the kept rows, corrected by sums over all."""
     if not config.policy.mergeable:
         raise InputError(
             f"kind={kind!r} needs rows that record how many rows each stands for, which policy "
@@ -619,7 +622,7 @@ def _probabilities(scores: Floats, kind: str) -> Floats:
 
 
 def _deviance(scores: Floats, y: Floats, weight: Floats, kind: str) -> float:
-    """Return twice the weighted mean log loss; of counts, against a model of each row by itself."""
+    """Return twice the weighted mean log loss; of counts, relative to a saturated model."""
     if kind == "poisson":
         count, rate = y[:, 0], np.exp(scores[:, 0])
         loss = special.xlogy(count, count) - special.xlogy(count, rate) - count + rate
@@ -741,7 +744,7 @@ def view_moments(state: State) -> MomentsView:
     return MomentsView(design.names, state.moments.rows, state.moments.weight, own)
 
 
-def _listed(owners: list[str]) -> str:
+def _join_names(owners: list[str]) -> str:
     names = list(dict.fromkeys(owners))
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
