@@ -22,15 +22,15 @@ from .tables import TABLES, Table
 UPDATES = 10
 SEEDS = range(20)
 UNWEIGHTED = ("paper",)
-HALF = Weighted(uniform_share=0.5)
+LEVERAGE, HALF = Weighted(spread=False), Weighted(uniform_share=0.5, spread=False)
 POLICIES: dict[str, tuple[Any, str]] = {  # with the scores they go by
     "uniform": ("reservoir", "auto"),
-    "weighted": ("weighted", "auto"),
+    "weighted": (LEVERAGE, "auto"),
     "half uniform": (HALF, "auto"),
     "balanced": ("balanced", "auto"),
     "paper": ("paper", "auto"),
-    "target number": ("weighted", "target-number"),
-    "target class": ("weighted", "target"),
+    "target number": (LEVERAGE, "target-number"),
+    "target class": (LEVERAGE, "target"),
     "target number, half uniform": (HALF, "target-number"),
     "target class, half uniform": (HALF, "target"),
 }

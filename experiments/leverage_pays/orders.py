@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from olss import Sketch
+from olss.memory.policies import Weighted
 
 from .models import COMPONENTS, LEAST, RIDGE, fitted_losses, logistic, variance_outside
 from .records import read, rows_of, split, write
@@ -36,8 +37,8 @@ HEAD = [
 ]  # fmt: skip
 ROWS = {  # what rows are kept by, with the scores for a number and for a class
     "uniform": ("reservoir", "auto", "auto"),
-    "leverage": ("weighted", "auto", "auto"),
-    "target": ("weighted", "target-number", "target"),
+    "leverage": (Weighted(spread=False), "auto", "auto"),
+    "target": (Weighted(spread=False), "target-number", "target"),
 }
 
 
