@@ -124,7 +124,8 @@ class LinearModel:
         logistic model has one, for the second.
     coef_error, intercept_error : arrays of these shapes, or None
         Standard errors; None for a discriminant and a ridge classifier. Of a model that is not
-        exact, they include the error of sampling.
+        exact, they include the error of sampling, as if the sample were not spread; of a spread one
+        it is smaller.
     classes : tuple or None
     ridge : float
         The penalty, on encoded columns: those of a table are divided by their spread.
