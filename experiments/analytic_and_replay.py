@@ -4,7 +4,7 @@ Both learn nine tenths of the training rows of incremental CIFAR-100, 20 x 5 cla
 probabilities are multiplied, those of replay to a power that is the best of a few on the other
 tenth; all are then scored on the test rows, with which nothing was chosen.
 
-    python experiments/analytic_and_replay.py --centres 200 472 639 800 909
+    python experiments/analytic_and_replay.py --centres 200 472 639 800
 
 Writes a line for each number of centres into experiments/results/analytic/with-replay.csv. Replay
 takes a quarter of an hour on one core and is kept in runs/analytic-and-replay; 800 centres take
