@@ -67,6 +67,18 @@ def test_rows_are_those_of_the_files_with_their_origin(folder, policy):
     assert not kept.duplicated(["olss_source", "olss_row"]).any()
 
 
+@pytest.mark.parametrize("size", [9, 10, 19, 20])
+@pytest.mark.parametrize("policy", ["reservoir", "weighted"])
+def test_rows_carry_their_own_index_where_hardly_any_is_left_out(tmp_path, policy, size):
+    # By a threshold just above one all rows of a chunk may stay, in another order.
+    path = tmp_path / "out.parquet"
+    for rows in range(size + 1, 2 * size + 3):
+        pq.write_table(pa.table({"i": np.arange(rows)}), tmp_path / "in.parquet")
+        compress(tmp_path / "in.parquet", into=path, size=size, policy=policy, fresh=True)
+        kept = pq.read_table(path)
+        assert kept["i"].to_pylist() == kept["olss_index"].to_pylist()
+
+
 @pytest.mark.parametrize("policy", ["weighted", "reservoir", "balanced"])
 def test_weights_stand_for_everything_also_after_going_on(folder, policy):
     for day in range(3):

@@ -249,10 +249,12 @@ def to_store(
 
     Where no column holds the task, it is the file for now.
     """
-    chosen = np.arange(len(chunk.rows)) if chosen is None else chosen
-    n, table = len(chosen), chunk.table
-    if n < len(chunk.rows):
+    table = chunk.table
+    if chosen is None:
+        chosen = np.arange(len(chunk.rows))
+    else:  # in an order of their own, even if they are all rows
         table = take(table, chosen)
+    n = len(chosen)
     X, y = context.split_target(table)
     columns = {"X": X} if y is None else {"X": X, "y": y}
     source = np.full(n, chunk.piece.source.number, dtype=np.int64)
