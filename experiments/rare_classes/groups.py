@@ -19,7 +19,7 @@ from scipy.stats import t as student
 from olss import Sketch
 
 from .records import add, done
-from .samples import UPDATES
+from .samples import NOT_SPREAD, UPDATES
 from .tables import census_frame
 
 SIZES = (1_000, 3_000)
@@ -88,7 +88,8 @@ def _sketched(
 ) -> Iterator[tuple[str, Answer]]:
     """Yield the answers of a sketch that saw the rows in ten updates."""
     kind, settings = SAMPLES[policy]
-    sketch = Sketch(size, kind, seed=seed, exclude=[value, "group"], **settings)
+    policy = NOT_SPREAD if kind == "weighted" else kind
+    sketch = Sketch(size, policy, seed=seed, exclude=[value, "group"], **settings)
     for part in np.array_split(np.arange(len(frame)), UPDATES):
         sketch.update(frame.iloc[part[0] : part[-1] + 1])
     for group, found in sketch.estimate(value, by="group"):

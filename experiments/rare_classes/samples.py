@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from olss import Sketch
+from olss.memory import Weighted
 
 from .models import correct, fit, measure, predict
 from .records import Line, add, done, progress
@@ -17,6 +18,7 @@ from .tables import Rows, Table
 UPDATES = 10
 SIZES = (3_000, 1_000, 10_000)
 SEEDS = 10
+NOT_SPREAD = Weighted(spread=False)  # as all records were made; spreading came later
 KEY = ("policy", "weights", "rows", "seed", "model")
 
 
@@ -31,7 +33,8 @@ class Sample:
     def start(self, size: int, seed: int) -> Sketch:
         """Return an empty sketch."""
         kind = self.policy.partition(", ")[0]
-        return Sketch(size, kind, seed=seed, intercept=True, **dict(self.settings))
+        policy = NOT_SPREAD if kind == "weighted" else kind
+        return Sketch(size, policy, seed=seed, intercept=True, **dict(self.settings))
 
     def stream(self, rows: Rows, size: int, seed: int) -> Sketch:
         """Return a sketch of rows that came in ten updates, in the order of the file."""
