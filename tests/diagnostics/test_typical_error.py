@@ -9,6 +9,7 @@ import pytest
 import olss
 from olss.files import inspect
 from olss.files.page import write_page
+from olss.memory.policies import Weighted
 
 ROWS, SIZE, REPEATS = 12_000, 600, 200
 
@@ -45,31 +46,40 @@ def errors_made(X, repeats, **options):
     return expected, float(np.median(rms)), float(np.sqrt(np.mean(np.square(counts))))
 
 
+SPREAD = {"totals": (0.9, 1.45), "halved": (0.5, 1.25)}
+SHUFFLED = {"totals": (0.9, 1.1), "halved": (0.75, 1.25)}
+
+
 @pytest.mark.parametrize(
-    "options",
+    ("options", "bounds"),
     [
-        {},
-        pytest.param({"policy": "reservoir", "moments": True}, marks=pytest.mark.slow),
-        pytest.param({"strata": "kind"}, marks=pytest.mark.slow),
+        ({}, SPREAD),
+        pytest.param({"strata": "kind"}, SPREAD, marks=pytest.mark.slow),
+        pytest.param({"policy": Weighted(spread=False)}, SHUFFLED, marks=pytest.mark.slow),
+        pytest.param({"policy": "reservoir", "moments": True}, SHUFFLED, marks=pytest.mark.slow),
     ],
     ids=str,
 )
-def test_expected_errors_are_those_made(options):
-    """Within a tenth on average over 200 sketches, and those of each sketch within 40%.
+def test_expected_errors_are_those_made(options, bounds):
+    """On average over 200 sketches, and those of each sketch.
 
     The rms of 200 errors of a total has a standard error of 5%, that of 1,600 of groups of 2%.
-    At the size that should halve them, the errors of 40 sketches are half within a quarter.
+    Totals of spread samples are better than their variance formula knows, by 14% and, with strata,
+    29% here. At the size that should halve them, the errors of 40 sketches are half, or less.
     """
     X = lognormal()
     expected, totals, groups = errors_made(X, REPEATS, **options)
-    for found, made in (
-        ([e.totals for e in expected], totals),
-        ([e.groups for e in expected], groups),
+    for found, made, (low, high) in (
+        ([e.totals for e in expected], totals, bounds["totals"]),
+        ([e.groups for e in expected], groups, SHUFFLED["totals"]),
     ):
-        assert np.mean(found) == pytest.approx(made, rel=0.1)
-        assert 0.6 * made < min(found) <= max(found) < 1.4 * made
+        assert low < np.mean(found) / made < high
+        assert 0.6 * made < min(found) <= max(found) < (high + 0.3) * made
     _, *halved = errors_made(X, 40, **options, size=expected[0].rows_to_halve)
-    assert halved == pytest.approx([totals / 2, groups / 2], rel=0.25)
+    for found, made, (low, high) in zip(
+        halved, (totals, groups), (bounds["halved"], SHUFFLED["halved"]), strict=True
+    ):
+        assert low < 2 * found / made < high
 
 
 def test_uniform_rows_have_the_errors_of_the_textbook():

@@ -275,7 +275,9 @@ def test_a_signal_handler_that_raises_leaves_blas_as_it_was(work):
     raised = 0
     try:
         with threadpool_limits(2, user_api="blas"):
-            for trial in range(2_000):
+            for trial in range(20_000):
+                if trial >= 2_000 and raised > 100:  # on a busy machine signals often come late
+                    break
                 try:
                     armed = True
                     signal.setitimer(signal.ITIMER_REAL, 1e-6 + rng.random() * length)
