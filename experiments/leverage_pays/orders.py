@@ -107,7 +107,7 @@ def arrange(table: Table, order: str, label: Any) -> Any:
     return np.argsort(centred[:, related.argmax()], kind="stable")
 
 
-def arranged(train: Table, order: str, label: Any) -> tuple[Table, Any]:
+def reorder_table(train: Table, order: str, label: Any) -> tuple[Table, Any]:
     """Return the table in an order, with other labels if given, and its columns."""
     table = train if label is None else replace(train, label=label)
     table = rows_of(table, arrange(train, order, label))
@@ -158,7 +158,7 @@ def measure(
 ) -> Iterator[Any]:
     """Yield where a model came from, its name, its loss and measure, and seconds of the updates."""
     if order != "class" and missing("target rows", "pca"):
-        table, X = arranged(train, order, None)
+        table, X = reorder_table(train, order, None)
         for source, (policy, scores, _) in ROWS.items():
             empty = Sketch(size, policy, scores=scores, **KEPT, seed=seed)
             sketch, seconds = stream(X, table.y, empty)
@@ -171,7 +171,7 @@ def measure(
     for model, label in labels(train, train).items():
         if not missing("followed", model):
             continue
-        table, X = arranged(train, order, label)
+        table, X = reorder_table(train, order, label)
         new = replace(test, label=truth[model])
         for source, (policy, _, scores) in ROWS.items():
             for glm in (None, "logistic"):

@@ -227,6 +227,7 @@ def why_unknown(sketch: Sketch) -> str:
 
 
 def _held_out(sketch: Sketch) -> int:
+    """Return how many rows are set aside, if any are."""
     return 0 if config_of(sketch).holdout is None else len(sketch.holdout)
 
 
@@ -238,7 +239,8 @@ def _lines(found: Inspection) -> list[str]:
     target = f", target {table.target}" if table is not None and table.target else ""
     columns = config_of(sketch).strata
     strata = f", strata {', '.join(columns)}" if columns else ""
-    held_out = f", {_held_out(sketch):,} more held out" if _held_out(sketch) else ""
+    held = _held_out(sketch)
+    held_out = f", {held:,} more held out" if held else ""
     lines = [
         f"{found.path}: {d.rows:,} rows of {d.seen:,} seen{held_out}",
         f"policy {sketch.policy.name}, size {sketch.size}{target}{strata}",
