@@ -58,8 +58,8 @@ def test_the_curve_visits_every_cell_once_and_goes_to_a_neighbour(k):
 
 def test_places_are_defined_for_any_number():
     odd = np.array([[0.0, 1.0], [np.nan, np.inf], [-np.inf, 1e300], [1e-300, -1e30]])
-    assert hilbert_places(odd).shape == (4,)
-    assert hilbert_places(np.zeros((0, 3))).shape == (0,)
+    assert hilbert_places(odd.T).shape == (4,)
+    assert hilbert_places(np.zeros((3, 0))).shape == (0,)
     line = sort_line(
         np.array([3, 1, 0, 2]), np.array([1, 0, 1, 0]), np.array([700, 5, 4, 701], dtype=np.uint16)
     )
@@ -89,7 +89,7 @@ def test_every_row_keeps_its_probability(repetitions):
     X = rng.standard_normal((n, 3))
     q = rng.lognormal(size=n)
     pi = inclusion_probabilities(q, size)
-    places, strata = hilbert_places(X), np.arange(n) % 2
+    places, strata = hilbert_places(X.T), np.arange(n) % 2
     counts, total = np.zeros(n), np.zeros(n)
     threshold = np.sort(q)[-5]
     for _ in range(repetitions):

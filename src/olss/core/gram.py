@@ -301,15 +301,15 @@ class Factor:
         return self.score_and_multiply(rows, np.zeros((len(self.W), 0)))[0]
 
     def score_and_multiply(self, rows: Any, V: Floats) -> tuple[Floats, Floats]:
-        """Score rows (n, ...), and return their products with a few columns V, (n, k)."""
+        """Score rows (n, ...), and return their products with a few columns V, (k, n)."""
         blocks = Blocks(rows, name="rows")
         if blocks.columns != len(self.W):
             raise DataError(f"rows must have {len(self.W)} columns, found {blocks.columns}.")
         dtype = self.work_dtype(blocks.dtype)
-        scores, products = np.empty(blocks.rows), np.empty((blocks.rows, V.shape[1]))
+        scores, products = np.empty(blocks.rows), np.empty((V.shape[1], blocks.rows))
 
         def use(part: slice, XW: NDArray[Any], XV: NDArray[Any]) -> None:
-            scores[part], products[part] = np.einsum("ij,ij->i", XW, XW), XV
+            scores[part], products[:, part] = np.einsum("ij,ij->i", XW, XW), XV.T
 
         ordered_map(blocks.pieces(dtype), multiply_blocks(blocks, dtype, self.W, V, use))
         if not np.isfinite(scores).all():

@@ -9,6 +9,7 @@ of `hilbert_places` rows that are alike compete, so that a sample is spread over
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -20,6 +21,8 @@ from olss.errors import InputError
 from olss.util import checks
 
 __all__ = ["inclusion_probabilities", "pivotal_sample", "successive_sample", "threshold_sample"]
+
+Floats = NDArray[np.float64]
 
 HILBERT_BITS = 3  # of each coordinate
 HILBERT_EDGES = [s / np.sqrt(1 - s * s) for s in np.linspace(-0.75, 0.75, 7)]
@@ -230,12 +233,14 @@ def threshold_sample(
     length = np.append(np.ones(int(full)), rest)
     length = length[length > 0]
     picked = np.searchsorted(ends, np.arange(len(length)) + rng.random() * length, side="right")
-    rows, which = np.unique(line[np.minimum(picked, len(line) - 1)], return_inverse=True)
-    growth = threshold * np.bincount(which, length) / weights[rows]
+    picked = np.minimum(picked, len(line) - 1)
+    first = np.flatnonzero(np.diff(picked, prepend=-1))  # a row may be picked twice
+    rows = line[picked[first]]
+    growth = threshold * np.add.reduceat(length, first) / weights[rows]
     return np.concatenate([large, rows]), np.concatenate([np.ones(len(large)), growth])
 
 
-def hilbert_places(coordinates: NDArray[Any]) -> NDArray[np.uint16]:
+def hilbert_places(coordinates: Sequence[Floats] | Floats) -> NDArray[np.uint16]:
     """Return where points stand on a Hilbert curve: points near each other on it are alike.
 
     Each coordinate is cut into 8 intervals, equal ones of x / sqrt(1 + x^2). A draw by
@@ -244,22 +249,22 @@ def hilbert_places(coordinates: NDArray[Any]) -> NDArray[np.uint16]:
 
     Parameters
     ----------
-    coordinates : (n, k) array, k <= 5
-        Centred, the first directions with a spread of about one.
+    coordinates : up to five (n,) arrays
+        One for each direction; centred, the first with a spread of about one.
 
     Examples
     --------
-    >>> hilbert_places(np.linspace(-2, 2, 6)[:, None]).tolist()
+    >>> hilbert_places([np.linspace(-2, 2, 6)]).tolist()
     [0, 0, 2, 5, 7, 7]
     """
-    n, k = coordinates.shape
-    codes = np.zeros(n, dtype=np.uint16)
-    for column in np.ascontiguousarray(coordinates.T):
-        cell = np.zeros(n, dtype=np.uint8)
+    codes = np.zeros(len(coordinates[0]), dtype=np.uint16)
+    for along in coordinates:
+        cell = np.zeros(len(codes), dtype=np.uint8)
         for edge in HILBERT_EDGES:
-            cell += column > edge
-        codes = (codes << np.uint16(HILBERT_BITS)) | cell
-    return _hilbert_curve(k)[codes]
+            cell += (along > edge).view(np.uint8)
+        codes <<= HILBERT_BITS
+        codes |= cell
+    return _hilbert_curve(len(coordinates))[codes]
 
 
 @lru_cache(maxsize=8)

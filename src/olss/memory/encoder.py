@@ -284,13 +284,13 @@ class Encoder:
         )
 
     def project(self, X: Array, directions: Directions) -> Floats:
-        """Return the coordinates of rows along directions, (n, k)."""
+        """Return the coordinates of rows along directions, (k, n)."""
         blocks = self.rows(X)
-        found = np.empty((blocks.rows, directions.matrix.shape[1]))
+        found = np.empty((directions.matrix.shape[1], blocks.rows))
         with np.errstate(over="ignore", invalid="ignore"):
             for part, block in blocks.read(np.dtype(np.float64)):
-                found[part] = to_numpy(matmul(block, directions.matrix))
-        return found - directions.mean
+                found[:, part] = to_numpy(matmul(block, directions.matrix)).T
+        return found - directions.mean[:, None]
 
     def varying(self, moments: SeenMoments) -> NDArray[np.bool_]:
         """(width,) which encoded columns of a table vary over everything seen."""
@@ -345,13 +345,13 @@ class SeenScorer:
             if isinstance(self.factor, Factor):
                 V = np.zeros((len(self.factor.W), 0)) if known is None else known.matrix
                 scores, products = self.factor.score_and_multiply(encoded, V)
-                return scores, None if known is None else products - known.mean
+                return scores, None if known is None else products - known.mean[:, None]
             places = None if known is None else self.encoder.project(rows, known)
             return self.factor(encoded), places
         plan, directions = self.encoder.plan, None if known is None else known.matrix
         assert plan is not None
         scores, products = leverage_and_products(plan, rows, self.factor, directions, place, start)
-        return scores, None if known is None else products - known.mean
+        return scores, None if known is None else products - known.mean[:, None]
 
 
 def read_target(y: Array | None, *, is_class: bool) -> Target | None:

@@ -362,7 +362,7 @@ def curve_places(relative_priority: Floats, coordinates: Floats) -> NDArray[np.u
     Rows of a like priority get a like weight; so the sum of weights varies less, too.
     """
     first = np.log(np.maximum(relative_priority, np.finfo(np.float64).tiny))
-    return hilbert_places(np.column_stack([first, coordinates]))
+    return hilbert_places([first, *coordinates])
 
 
 class SmallestKeys(ThresholdPolicy):

@@ -101,7 +101,7 @@ class Candidates(Protocol):
 
     @property
     def coordinates(self) -> Floats | None:
-        """(n, k) coordinates along a few principal directions of everything, if known."""
+        """(k, n) coordinates along a few principal directions of everything, if known."""
 
     def __len__(self) -> int: ...
 
@@ -241,10 +241,10 @@ class Pool:
 
     @property
     def coordinates(self) -> Floats | None:
-        """(n, k) coordinates along a few principal directions of everything, if known."""
+        """(k, n) coordinates along a few principal directions of everything, if known."""
         self.scores()
         found = [coordinates for _, coordinates in self._scored if coordinates is not None]
-        return np.concatenate(found) if found else None
+        return np.concatenate(found, axis=1) if found else None
 
     @cached_property
     def _own_leverage(self) -> Floats:

@@ -144,7 +144,7 @@ class SplitRows:
         table = np.hstack([table, V])
         own = np.hstack([square[np.ix_(at, at)], V[at]])
         n = len(self.places)
-        scores, products = np.empty(n), np.empty((n, V.shape[1]))
+        scores, products = np.empty(n), np.empty((V.shape[1], n))
 
         def work(parts: Iterator[slice]) -> Iterator[None]:
             for part, Z, S in self.read(parts, np.empty((n, 0))):
@@ -154,7 +154,7 @@ class SplitRows:
                 for one, two, pair in self.pairs(part):
                     some += 2 * square[one, two].ravel().take(pair)
                 scores[part] = np.maximum(some, 0)
-                products[part] = found[:, p:]
+                products[:, part] = found[:, p:].T
                 yield
 
         ordered_map(self.pieces(), work)
@@ -310,7 +310,7 @@ def leverage_and_products(
     place: str = "rows",
     start: int = 0,
 ) -> tuple[Floats, Floats]:
-    """Return the leverage score of each row z of a table, and z V for a few columns V.
+    """Return the leverage score of each row z of a table, and z V for a few columns V, (k, n).
 
     Blocks are multiplied as they are encoded; the whole matrix is never formed.
 
@@ -347,7 +347,7 @@ def _leverage(
     ends = np.linspace(0, len(left), 5 if isinstance(factor, Factor) else 2).astype(int)
     scores = np.empty(pieces[-1].stop if pieces else 0)
     more = np.zeros((0, left.shape[1]), dtype=dtype) if V is None else V.T.astype(dtype)
-    products = np.empty((len(scores), len(more)))
+    products = np.empty((len(more), len(scores)))
 
     def work(mine: Iterator[slice]) -> Iterator[None]:
         product = np.empty((len(left), 0), dtype=dtype)
@@ -359,7 +359,7 @@ def _leverage(
                 np.matmul(left[low:high, :known], Z[:known], out=product[low:high])
             scores[part] = np.einsum("ij,ij->j", product, product)
             if len(more):
-                products[part] = (more @ Z).T
+                products[:, part] = more @ Z
             yield
 
     ordered_map(pieces, work)
