@@ -8,7 +8,7 @@ by subtraction. For images, see `olss.adapters.analytic`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -20,6 +20,7 @@ from olss.core.kernels import RandomFeatures, same_map
 from olss.core.linear_fit import choose_ridge, fit_discriminant, solve_ridge
 from olss.core.moments import Moments, fade, one_hot, place_classes
 from olss.errors import InputError, MissingExtraError
+from olss.util.threads import cached_property
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin

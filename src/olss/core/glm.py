@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from olss.core.moments import Moments, one_hot
 from olss.util import linalg, special
+from olss.util.threads import cached_property
 
 Floats = NDArray[np.float64]
 Family = Literal["logistic", "poisson"]

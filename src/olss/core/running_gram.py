@@ -20,7 +20,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,7 @@ from olss.core.gram import (
 from olss.core.leverage import TOLERANCE, are_dependent, product_defect
 from olss.core.qr import factor_rows, independent_rows, stacked_qr
 from olss.errors import DataError, OlssWarning
+from olss.util.threads import cached_property
 
 Floats = NDArray[np.float64]
 

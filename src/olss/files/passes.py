@@ -7,7 +7,6 @@ merged into one. A single pass samples by what it has read so far, and returns b
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,6 +41,7 @@ from olss.memory.strata import (
 from olss.memory.totals import accumulate
 from olss.tables.class_labels import check_no_missing
 from olss.tables.schema import dictionary_codes, is_number, value_type
+from olss.util.threads import cached_property
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 
 import numpy as np
 
 from olss.memory.moments import SeenMoments
 from olss.memory.rows import Floats, RowStore
+from olss.util.threads import cached_property
 
 BUCKETS = 16
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -17,6 +16,7 @@ from olss.errors import InputError
 from olss.memory.rows import EXTRA, Array, Floats, Indices, RowStore, length_of, take
 from olss.memory.strata import StratumShares
 from olss.tables.class_labels import class_codes, class_labels, target_numbers
+from olss.util.threads import cached_property
 
 TABLE_BLOCK = 16_384  # rows of a table encoded at a time
 

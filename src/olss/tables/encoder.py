@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
@@ -46,6 +45,7 @@ from olss.tables.columns import (
 )
 from olss.tables.schema import value_type
 from olss.util import checks
+from olss.util.threads import cached_property
 
 LARGEST = 1e100  # beyond it, squares of values in units of a small scale may overflow
 Encoded: TypeAlias = "list[tuple[Column | NumberBlock, Any]]"

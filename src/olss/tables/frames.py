@@ -20,7 +20,6 @@ import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -36,6 +35,7 @@ from olss.tables.schema import (
     plain_type,
     value_type,
 )
+from olss.util.threads import cached_property
 
 OBJECT_NAN = "object[nan]"  # pandas' objects whose missing values are NaN, not None
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import copy_context
@@ -23,7 +24,7 @@ from importlib import import_module
 from itertools import count, product, repeat
 from operator import call
 from queue import SimpleQueue
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
@@ -35,6 +36,26 @@ MAX_THREADS = 8
 MAX_BYTES = 256_000_000
 # Matrices of more columns are worth several BLAS threads, and their spinning afterwards.
 WIDE = 1024
+
+
+if sys.version_info >= (3, 12) or TYPE_CHECKING:
+    from functools import cached_property as cached_property
+else:  # functools' takes a lock that all objects of a class share: threads compute in turn
+
+    class cached_property:  # noqa: N801
+        """An attribute computed when it is first asked for."""
+
+        def __init__(self, function: Callable[[Any], Any]) -> None:
+            self.function, self.__doc__ = function, function.__doc__
+
+        def __set_name__(self, owner: type, name: str) -> None:
+            self.name = name
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            if instance is None:
+                return self
+            found = vars(instance)[self.name] = self.function(instance)
+            return found
 
 
 def ordered_map(
