@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import timeit
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import numpy as np
@@ -16,7 +17,12 @@ from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limi
 
 import olss
 from olss.util import threads
-from olss.util.threads import call_with_blas_threads, call_with_one_blas_thread, ordered_map
+from olss.util.threads import (
+    cached_property,
+    call_with_blas_threads,
+    call_with_one_blas_thread,
+    ordered_map,
+)
 
 PARTS = list(range(40))
 
@@ -373,3 +379,20 @@ def test_scores_are_to_be_had(then):
     assert done.returncode == 0, done.stderr
     assert all(abs(float(line) - 20) < 1e-6 for line in done.stdout.split())
     assert done.stdout
+
+
+def test_threads_compute_attributes_of_different_objects_at_the_same_time():
+    together = threading.Barrier(2)
+
+    class Slow:
+        @cached_property
+        def answer(self):
+            """Wait for the other."""
+            together.wait(timeout=20)
+            return object()
+
+    pair = Slow(), Slow()
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda slow: slow.answer, pair))
+    assert [slow.answer for slow in pair] == answers  # computed once
+    assert Slow.answer.__doc__ == "Wait for the other."

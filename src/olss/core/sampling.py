@@ -363,18 +363,23 @@ def principal_directions(
     d = len(gram)
     count = min(count, d)
     mean = np.zeros(d) if total is None else total / weight
-    covariance = gram / weight - np.outer(mean, mean)
-    variance = np.maximum(covariance.diagonal(), 0)
-    is_live = variance > 1e-12 * np.maximum(gram.diagonal() / weight, 1e-300)
+    square = gram.diagonal() / weight
+    variance = np.maximum(square - mean**2, 0)
+    is_live = variance > 1e-12 * np.maximum(square, 1e-300)
     scale = np.where(is_live, 1 / np.sqrt(np.where(is_live, variance, 1)), 0)
-    correlation = covariance * scale * scale[:, None]
+
+    def correlate(some: Floats) -> Floats:  # the matrix itself would cost more than its products
+        scaled = scale[:, None] * some
+        centred: Floats = gram @ scaled / weight - mean[:, None] * (mean @ scaled)
+        return scale[:, None] * centred
+
     basis = np.eye(d)
     if d > count + 4:
         basis = np.random.default_rng(0).standard_normal((d, count + 4))
         for _ in range(SUBSPACE_ROUNDS):
-            basis = correlation @ basis
+            basis = correlate(basis)
         basis = np.linalg.qr(basis)[0]
-    values, turn = np.linalg.eigh(basis.T @ correlation @ basis)
+    values, turn = np.linalg.eigh(basis.T @ correlate(basis))
     leading = (basis @ turn)[:, ::-1][:, :count]
     directions = scale[:, None] * leading / np.sqrt(max(float(values[-1]), 1e-300))
     return directions, mean @ directions
