@@ -373,8 +373,7 @@ class SeenMoments:
         """
         if self.total is None or not isinstance(self.sum, DenseGram):
             return 0.0
-        factor = self.sum.exact
-        return float(np.sum((factor.W[:, factor.kept].T @ self.total) ** 2)) / self.weight
+        return float(np.sum((self.total @ self.sum.exact.W) ** 2)) / self.weight
 
     def merge(self, other: SeenMoments) -> SeenMoments:
         """Return the moments of what both have seen."""
