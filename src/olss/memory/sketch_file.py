@@ -56,6 +56,7 @@ from olss.util.serialize import DECODE_ERRORS, damage_error, from_json, to_json
 FORMAT = 5
 KEY = b"olss"
 GROUP_BYTES = 16_000_000
+WRITE_BYTES = 2**20  # at a time: columns of few rows come in many small pieces
 
 # What a column of an array may be; a file with anything else was not written by a sketch.
 INTEGERS = tuple(f"{unsigned}int{bits}" for unsigned in ("", "u") for bits in (8, 16, 32, 64))
@@ -135,21 +136,27 @@ def write(path: str | os.PathLike[str], config: Config, view: State, state: Stat
         _describe_waiting(view, state) if state.waiting else None,
     )
     table = table.replace_schema_metadata({KEY: json.dumps(to_json(content))})
-    repetitive = ["y", FILE_NAMES["task"], FILE_NAMES["source"]]
+    repetitive = {"y", FILE_NAMES["task"], FILE_NAMES["source"]}
+    if view.table:  # floats seldom repeat: a dictionary of them takes more room, and time
+        floating = pa.types.is_floating
+        repetitive |= {field.name for field in table.schema if not floating(field.type)}
     try:
         for name, kind in zip(table.schema.names, table.schema.types, strict=True):
             if pa.types.is_fixed_size_list(kind) and not kind.list_size:  # written, but not read
                 raise pa.ArrowNotImplementedError(f"column {name!r}: {kind}")
         with open_atomic(Path(path)) as file:
             checksummed = ChecksumWriter(file)
-            with pq.ParquetWriter(
-                pa.PythonFile(checksummed, mode="w"),
-                table.schema,
-                compression="zstd",
-                use_dictionary=[n for n in table.schema.names if n in repetitive or view.table],
-                write_page_checksum=True,
-                use_compliant_nested_type=False,  # names inside lists come back as they were
-            ) as writer:
+            with (
+                pa.output_stream(checksummed, buffer_size=WRITE_BYTES) as stream,
+                pq.ParquetWriter(
+                    stream,
+                    table.schema,
+                    compression="zstd",
+                    use_dictionary=[name for name in table.schema.names if name in repetitive],
+                    write_page_checksum=True,
+                    use_compliant_nested_type=False,  # names inside lists come back as they were
+                ) as writer,
+            ):
                 group = max(1, GROUP_BYTES * len(rows) // max(1, table.nbytes))
                 writer.write_table(table, row_group_size=group)
                 writer.add_key_value_metadata({CHECKSUM_KEY: CHECKSUM_BLANK})

@@ -294,6 +294,9 @@ class ChecksumWriter:
     def flush(self) -> None:
         """Do nothing: `open_atomic` flushes the complete file."""
 
+    def close(self) -> None:
+        """Do nothing: `open_atomic` closes the complete file."""
+
     def finish(self) -> None:
         """Put the checksum in its place."""
         if self._position is None:
