@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.core.blocks import dense_array, to_numpy
+from olss.core.blocks import dense_array, is_masked, to_numpy
 from olss.diagnostics.certificate import Certificate, certify, certify_target
 from olss.diagnostics.describe import Description, UnusualRow, find_unusual_rows, render_html
 from olss.diagnostics.drift import Drift, drift_of
@@ -582,7 +582,7 @@ class Sketch(KeptRows):
 
     def _buffer_few(self, rows: Any, y: Any) -> bool:
         """Buffer a few rows that are just like those pending, at little cost, if they are."""
-        if type(rows) is not np.ndarray or isinstance(y, np.ma.MaskedArray):
+        if type(rows) is not np.ndarray or is_masked(y):
             return False
         with self._lock:
             state, few = self._now

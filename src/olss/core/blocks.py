@@ -68,6 +68,12 @@ def is_sparse(array: object) -> bool:
     return loaded is not None and bool(loaded.issparse(array))
 
 
+def is_masked(array: object) -> bool:
+    """Return whether an array is one of NumPy's masked ones, without importing them."""
+    loaded = sys.modules.get("numpy.ma")
+    return loaded is not None and bool(loaded.isMaskedArray(array))
+
+
 def dense_array(values: Any, name: str) -> Any:
     """Return an array of its own library, or else NumPy's, or raise `DataError`.
 
@@ -82,7 +88,7 @@ def dense_array(values: Any, name: str) -> Any:
         raise DataError(f"{name} must be dense, found a sparse {kind}; make it dense first.")
     if str(getattr(values, "device", "")) == "meta":
         raise DataError(f"{name} must hold numbers, found a tensor on the meta device.")
-    if np.ma.isMaskedArray(values):
+    if is_masked(values):
         if np.ma.getmaskarray(values).any():
             raise DataError(f"{name} has masked values; fill or drop them first.")
         return np.ma.getdata(values)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from olss.errors import InputError
 from olss.util import checks
-from olss.util.threads import cached_property
 
 if TYPE_CHECKING:  # the command line reads the settings, and must start quickly
     from olss.memory.policies import Policy
