@@ -13,11 +13,11 @@ from torch.nn.functional import normalize
 from olss.core.moments import Moments, one_hot
 from olss.errors import InputError
 from olss.learn import recipe
-from olss.learn.heads import Discriminant, Product, Transported, nearest_mean, transport
+from olss.learn.heads import RIDGE, Discriminant, Product, nearest_mean, transport
 
 from .tasks import class_stream, learned
 
-FITTED = ["nearest-mean", "discriminant", "product", "transported"]
+FITTED = ["nearest-mean", "discriminant", "product", "transported", "ensemble"]
 
 
 @pytest.mark.parametrize("head", FITTED)
@@ -223,7 +223,7 @@ def test_moments_are_transported_exactly_through_a_linear_change():
 
 def transported(**changes):
     settings = {"net": "mlp-16", "batch": 20, "lr": 0.05, "epochs": 5, "size": 30} | changes
-    return recipe("er", head="transported", **settings).start(range(6))
+    return recipe("er", **{"head": "transported"} | settings).start(range(6))
 
 
 def test_a_net_that_does_not_change_is_answered_by_all_rows_not_the_remembered():
@@ -239,23 +239,53 @@ def test_a_net_that_does_not_change_is_answered_by_all_rows_not_the_remembered()
     assert (ours.argmax(1).numpy() == whole.predict(unit)).mean() > 0.98
 
 
-def test_what_a_head_has_seen_goes_on_from_a_checkpoint_and_survives_a_failure(tmp_path):
+@pytest.mark.parametrize("head", ["transported", "ensemble"])
+def test_what_a_head_has_seen_goes_on_from_a_checkpoint_and_survives_a_failure(head, tmp_path):
     tasks = class_stream()
-    learner = transported()
+    learner = transported(head=head)
     for task in tasks[:2]:
         learner.fit_task(task)
-    held = sum(value.nbytes for value in learner.parts.head.state.values())
-    assert held == learner.parts.head.moments.nbytes
+    moments, state = learner.parts.head.moments, learner.parts.head.state
+    held = sum(value.nbytes for value in state.values())
+    assert held >= moments.nbytes
     assert learner.stored_bytes == learner.buffer.held.nbytes + held
     learner.save(tmp_path / "state")
-    resumed = transported().load(tmp_path / "state")
+    resumed = transported(head=head).load(tmp_path / "state")
     before = resumed.parts.head.state
-    cut_off = patch.object(Transported, "fit", side_effect=KeyboardInterrupt)
+    cut_off = patch.object(type(learner.parts.head), "fit", side_effect=KeyboardInterrupt)
     with cut_off, pytest.raises(KeyboardInterrupt):
         resumed.fit_task(tasks[2])
     assert all(torch.equal(value, before[k]) for k, value in resumed.parts.head.state.items())
     for each in (learner, resumed):
         each.fit_task(tasks[2])
+    np.testing.assert_array_equal(*(each.predict(tasks[0].X) for each in (learner, resumed)))
     for name, value in learner.parts.head.state.items():
         assert torch.equal(value, resumed.parts.head.state[name]), name
     assert resumed.start(range(6)).parts.head.state == {}
+
+
+def test_an_ensemble_multiplies_the_answers_of_replay_and_of_the_analytic_learner():
+    shared = {"net": "resnet18-4", "batch": 20, "lr": 0.05, "size": 40, "mirrored": True}
+    made = {
+        "both": recipe(["analytic", "olss-replay"], centres=20, net_weight=0.5, **shared),
+        "replay": recipe("olss-replay", **shared),
+        "frozen": recipe("analytic", centres=20, ridge=RIDGE, mirrored=True),
+    }
+    tasks = list(images())
+    for learner in made.values():
+        learner.start(range(4))
+        for task in tasks:
+            learner.fit_task(task)
+    X = np.concatenate([task.X for task in tasks])
+    replay = made["replay"]._answers(X, None).double().log_softmax(1)
+    frozen = torch.from_numpy(made["frozen"].decide(X)).double().log_softmax(1)
+    both = made["both"]._answers(X, None)
+    torch.testing.assert_close(both, frozen + 0.5 * replay, rtol=1e-3, atol=1e-2)
+    assert made["both"].stored_bytes == sum(made[k].stored_bytes for k in ("replay", "frozen"))
+
+
+def test_an_ensemble_needs_rows_to_replay():
+    with pytest.raises(InputError, match="add olss-replay"):
+        recipe(["analytic", "ewc"])
+    with pytest.raises(InputError, match="buffer"):
+        recipe("ewc", head="ensemble")

@@ -17,15 +17,19 @@ from torch.nn import functional
 
 from olss.core.linear_fit import fit_discriminant
 from olss.core.moments import Moments, one_hot
-from olss.learn.model import COMPETING, Model
+from olss.learn.features import FeatureMap, make_features
+from olss.learn.model import COMPETING, Model, strip_prefix
 from olss.learn.training import Batch
 from olss.util import checks
 
 __all__ = [
-    "HEADS", "Discriminant", "FittedHead", "Head", "NearestMean", "Product", "Transported",
+    "HEADS", "Discriminant", "Ensemble", "FittedHead", "Head", "NearestMean", "Product",
+    "Transported",
 ]  # fmt: skip
 
+BLOCK = 1_000  # rows whose frozen features are held at a time
 FOLDS = 5
+RIDGE = 1e-3  # of frozen features, as a share of the mean of the diagonal: the optimum is flat
 
 
 class Head:
@@ -323,6 +327,101 @@ class Product(Discriminant):
         return outputs + self.sharpness * super().scores(hidden, outputs)
 
 
+class Ensemble(Product):
+    """The product of a net that replays and a discriminant of frozen features.
+
+    The discriminant is that of ``recipe("analytic")``: its features are a dictionary of patches
+    learned from the images of the first task (of vectors, random features), and it is solved from
+    the moments of all rows seen. The two err on different rows. Its probabilities are multiplied
+    by those of `Product`, raised to the power `net_weight`.
+
+    Parameters
+    ----------
+    shrinkage, head_layers :
+        As of `Product`.
+    centres : int
+        Patches in the dictionary: 8 x centres features.
+    net_weight : float
+        The power of the net's probabilities; 0 leaves the net out.
+    """
+
+    answered_by = f"{Product.answered_by}, times the discriminant of all rows in frozen features"
+
+    def __init__(
+        self,
+        shrinkage: float = 0.1,
+        head_layers: str = "last",
+        centres: int = 200,
+        net_weight: float = 0.7,
+    ) -> None:
+        super().__init__(shrinkage, head_layers)
+        self.centres = checks.integer("centres", centres)
+        self.net_weight = checks.number("net_weight", net_weight, minimum=0)
+        self.start()
+
+    def start(self) -> None:
+        self.moments: Moments | None = None
+        self._map_state: dict[str, Tensor] = {}
+
+    def end_task(self, model: Model, current: Batch, held: Batch | None) -> None:
+        """Add the rows of the task to the moments of frozen features, fixed by the first."""
+        features = self._make_map(model)
+        if self.moments is None:
+            features.fit(current.X.float(), model.seeds.number("features"))
+            self._map_state = features.state
+        for X, y in zip(*(torch.split(v, BLOCK) for v in (current.X, current.y)), strict=True):
+            rows = _view_mean(model, X, features).cpu().numpy()
+            if self.moments is None:
+                self.moments = Moments.empty(rows.shape[1], model.out, np.float32)
+            self.moments = self.moments.update(rows, one_hot(y.cpu().numpy(), model.out))
+
+    def _make_map(self, model: Model) -> FeatureMap:
+        """Return the feature map, with what it has learned if it was fitted."""
+        assert model.shape is not None
+        settings, precision = {"centres": self.centres}, model.training.precision
+        features = make_features("auto", model.shape, settings, precision)
+        if self._map_state:
+            features.state = self._map_state
+        return features
+
+    def fit(self, model: Model, held: Batch | None) -> None:
+        """Fit both discriminants."""
+        super().fit(model, held)
+        if self.moments is not None:
+            ridge = RIDGE * float(self.moments.scatter.diagonal().mean())
+            found = fit_discriminant(self.moments, ridge=ridge)
+            self.frozen = [model.tensor(values) for values in (found.coef, found.intercept)]
+
+    def __call__(self, model: Model, X: Tensor, task: int | None) -> Tensor:
+        net = super().__call__(model, X, task)
+        if self.moments is None:
+            return net
+        (coef, intercept), features = self.frozen, self._make_map(model)
+        blocks = [
+            _view_mean(model, rows, features).to(coef) @ coef for rows in torch.split(X, BLOCK)
+        ]
+        frozen = torch.cat(blocks) + intercept
+        return frozen.log_softmax(1) + self.net_weight * net.to(frozen).log_softmax(1)
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """The moments, and what the feature map learned."""
+        arrays = {} if self.moments is None else self.moments.to_arrays()
+        state = {f"moments.{name}": torch.from_numpy(values) for name, values in arrays.items()}
+        return state | {f"map.{name}": value for name, value in self._map_state.items()}
+
+    @state.setter
+    def state(self, values: dict[str, Tensor]) -> None:
+        arrays = {k: v.cpu().numpy() for k, v in strip_prefix("moments.", values).items()}
+        self.moments = Moments.from_arrays(arrays) if arrays else None
+        self._map_state = strip_prefix("map.", values)
+
+
+def _view_mean(model: Model, X: Tensor, features: FeatureMap) -> Tensor:
+    """Return the features of rows, averaged over their views."""
+    return _mean(features(view.float()) for view in model.views(X))
+
+
 def nearest_mean(features: Tensor, remembered: Tensor, labels: Tensor, classes: int) -> Tensor:
     """Return minus the squared distance to each class's mean, (n, classes); -inf without rows.
 
@@ -372,4 +471,5 @@ HEADS: dict[str, Callable[..., Head]] = {
     "discriminant": Discriminant,
     "product": Product,
     "transported": Transported,
+    "ensemble": Ensemble,
 }

@@ -94,7 +94,8 @@ METHODS = {
         | {"loss": "logit-adjusted", "batch": 10, "average_steps": 100}
         | {"head": "product", "head_layers": "stages"},
     ),
-    "analytic": Composition(),  # no net: see `_make_analytic`
+    # Alone it has no net: see `_make_analytic`.
+    "analytic": Composition(defaults={"head": "ensemble"}),
     "olss": Composition(
         buffer=PolicyBuffer, regime="sketch", defaults={"policy": "paper", "size": "task"}
     ),
@@ -138,6 +139,8 @@ def recipe(
         - ``analytic``: frozen features and a linear model solved from the moments of everything
           seen: no row is stored, nothing is forgotten (`features`, `classifier`, `ridge`,
           `half_life`, `mirrored`: see `AnalyticLearner`). Settings that train a net are ignored.
+        - ``["analytic", "olss-replay"]``: both at once, their probabilities multiplied
+          (`centres`, `net_weight`): the most accurate where tasks bring new classes of images.
         - ``olss``: the paper's Algorithm 1; `policy`, `size`, `scores`, `features`, and
           `regime` with `share` choose another buffer or training set.
         - ``["olss", "ewc"]`` or ``"olss+ewc"``: both. OLSS is a buffer, so methods that need one
@@ -167,10 +170,11 @@ def recipe(
     joined = "+".join(names)
     methods = [METHODS[method] for method in names]
     owner = _buffer_owner(methods)
-    # The defaults of the method whose buffer is used override those of the others.
+    # The defaults of the method whose buffer is used override those of the others, but for the
+    # head, which is all that the analytic learner brings.
     values: dict[str, Any] = {"loss": "cross-entropy", "head": "seen", "regularizer": None}
     values["regime"] = owner.regime if owner else "task"
-    for method in sorted(methods, key=lambda method: method is owner):
+    for method in sorted(methods, key=lambda m: (m is METHODS["analytic"], m is owner)):
         values |= method.defaults
     values |= settings
 
@@ -240,7 +244,6 @@ def _check_combination(names: list[str]) -> None:
     for alone, reason in (
         ("sgd", "sgd is the net alone, so there is nothing to add; leave it out."),
         ("joint", "joint trains on all data of all tasks, so there is nothing to protect."),
-        ("analytic", "analytic has no net, so there is nothing to add."),
         ("gdumb", "gdumb trains a new net for each task, so there is nothing to protect."),
     ):
         if alone in both:
@@ -256,6 +259,8 @@ def _check_combination(names: list[str]) -> None:
     ):
         if pair <= both:
             refuse(f"{what}; choose one.")
+    if "analytic" in both and not any(METHODS[n].buffer for n in names):
+        refuse("analytic multiplies its answers with those of replay; add olss-replay or er.")
     owners = [n for n in names if METHODS[n].buffer and not METHODS[n].lends]
     if len(owners) > 1:
         hint = " For replay from the sketch use olss with regime='replay'." if "er" in both else ""
