@@ -25,6 +25,7 @@ PASSES = 10_000  # of a task, for all methods; some were run with more besides
 SHOWN = {  # method: words, colour
     "olss-replay": ("OLSS replay, recommended", "#009E73"),
     "olss-replay-transported": ("OLSS replay, transported", "#8BC34A"),
+    "ensemble": ("analytic and OLSS replay together", "#C2185B"),
     "er": ("ER", "#8B4513"),
     "er-averaged": ("ER, mean weights", "#C49A6C"),
     "er-ace": ("ER-ACE", "#E69F00"),
@@ -284,9 +285,13 @@ def _frozen_table(frozen: dict[str, dict[int, Record]], found: Found) -> str:
     """Return what is stored, accuracy and time of frozen features, beside the best with a net."""
     columns = ["", "kept between tasks", "seeds", "average", "task 1", "newest task", "learning"]
     lines = {_frozen_words(label, by_seed): by_seed for label, by_seed in frozen.items()}
-    for method in ("olss-replay", "olss-replay-transported", "er"):
+    for method in ("olss-replay", "olss-replay-transported", "er", "ensemble"):
         for line in (line for line in found if line.method == method and line.passes <= PASSES):
-            words = f"*{SHOWN[method][0]}, {line.rows:,} rows and the net*"
+            kept = f"{line.rows:,} rows and the net"
+            words = f"*{SHOWN[method][0]}, {kept}*"
+            if method == "ensemble":
+                centres = next(iter(found[line].values())).config["learner"]["centres"]
+                words = f"`analytic`, {centres:,} centres, times OLSS replay, {kept}"
             lines[words] = found[line]
     shown = []
     for words, by_seed in sorted(lines.items(), key=lambda item: _bytes(item[1])):
