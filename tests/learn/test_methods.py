@@ -296,7 +296,10 @@ def test_ones_own_goes_on_after_it_was_saved(tmp_path):
         ({"loss": f"{HERE}:Halved", "facter": 1}, "no setting 'facter'. Did you mean"),
         ({"regularizer": "ewc"}, "regularizer: there is no 'ewc'"),
         ({"loss": torch.nn.CrossEntropyLoss}, "loss must be a subclass of olss.learn.losses.Loss"),
-        ({"loss": torch.nn.CrossEntropyLoss()}, "loss must be a subclass .* found CrossEntropyLoss"),
+        (
+            {"loss": torch.nn.CrossEntropyLoss()},
+            "loss must be .* found CrossEntropyLoss",
+        ),
         ({"loss": torch.nn.functional.cross_entropy}, "setting 'input'.* loss must be a subclass"),
         ({"loss": Loss()}, "loss must be a subclass .* found <olss.learn.losses.Loss object"),
         ({"loss": lambda: print}, "loss must be a subclass"),
