@@ -53,3 +53,8 @@ def small_experiment(tasks: int = 3, **changes: Any) -> Experiment:
 def small_spec(learner: str = "sketch", tasks: int = 3, seed: int = 0) -> RunSpec:
     experiment = small_experiment(tasks)
     return experiment.run_spec(experiment.learner(learner), seed)
+
+
+def unfinished(pool: Any, rng: Any) -> None:
+    """A policy that fails."""
+    raise ValueError("not written yet")

@@ -77,6 +77,7 @@ def test_the_whole_way_from_grid_to_a_written_file_and_again(tmp_path: Path) -> 
     written.write_text(format_tuned(experiment, {"sgd": found}), encoding="utf-8")
     assert load(written).learner("sgd").settings["lr"] == 0.1
     assert load(written).name == "tuned"
+    assert 'title = ""' not in written.read_text(encoding="utf-8")
 
     again = io.StringIO()
     assert tune(experiment, tmp_path, Console(file=again))["sgd"] == found

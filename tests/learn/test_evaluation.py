@@ -256,7 +256,8 @@ def test_a_killed_process_goes_on_to_the_same_record(tmp_path):
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     run(stream(2), make("sgd"), checkpoint=tmp_path)
     for learner, seed in ((make("sgd", lr=0.2), 0), (make("sgd"), 1)):
-        with pytest.raises(InputError, match="belongs to another run"):
+        differs = r"another run: (config\.training\.lr is 0\.05 .* 0\.2|seed is 0 there and 1) now"
+        with pytest.raises(InputError, match=differs):
             run(stream(2), learner, seed, checkpoint=tmp_path)
 
 
@@ -359,6 +360,27 @@ def test_any_iterable_of_tasks_is_a_stream():
     assert run(endless(), make("sgd")).accuracy.shape == (2, 2)
     with pytest.raises(InputError, match="no task"):
         run([], make("sgd"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (lambda tasks, learner: (learner, tasks), "learner must be .*found a list"),
+        (lambda tasks, learner: (tasks, "er"), r"recipe\('er'\); found 'er'"),
+        (lambda tasks, learner: (tasks, [learner]), "learner must be one learner"),
+        (lambda tasks, learner: ("permuted", learner), "stream must be .* found 'permuted'"),
+        (lambda tasks, learner: (3, learner), "stream must be .* found 3"),
+        (lambda tasks, learner: ([(t.X, t.y) for t in tasks], learner), "task must have X, y, X_t"),
+        (lambda tasks, learner: (tasks, learner, 0, "nowhere"), "device must be .* 'nowhere'"),
+    ],
+)
+def test_wrong_arguments_are_named_and_leave_the_learner_alone(arguments, message):
+    tasks, learner = stream(2), make("sgd")
+    run(tasks, learner)
+    given = arguments(tasks, learner)
+    with pytest.raises(InputError, match=message):
+        run(*given[:3], device=given[3]) if len(given) == 4 else run(*given)
+    assert learner.tasks == 2
 
 
 @pytest.mark.parametrize("kind", [iter, list])

@@ -283,6 +283,9 @@ def test_the_task_head_needs_the_task_and_answers_within_it():
     assert set(learner.predict(tasks[0].X_test, task=0)) <= {0, 1}
     with pytest.raises(InputError, match="task is required"):
         learner.predict(tasks[0].X_test)
+    for task in (2, -1, "a", 0.5):
+        with pytest.raises(InputError, match="task must be an integer from 0 to 1, found"):
+            learner.predict(tasks[0].X_test, task=task)
 
 
 @pytest.mark.parametrize("name", ["sgd", "olss", "ewc", "er", "icarl"])
@@ -396,6 +399,28 @@ def test_questions_that_do_not_fit_are_refused():
         learner.predict([["a"] * 8])
     with pytest.raises(DataError, match="X holds NaN or infinite values"):
         learner.predict(np.full((2, 8), np.nan))
+    with pytest.raises(DataError, match=r"X must hold rows of shape \(8,\).* found \(2, 4\)"):
+        learner.predict(np.zeros((2, 2, 4)))
+
+
+def test_what_is_not_a_task_is_refused():
+    task, learner = blobs(), make()
+    with pytest.raises(InputError, match=r"task must have X, y, .* found a tuple without X, y"):
+        learner.fit_task((task.X, task.y))
+    with pytest.raises(InputError, match="learned nothing yet"):
+        learner.predict(task.X)
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [(1.0, "found 1.0"), (torch.ones(3), r"found shape \(3,\)")]
+)
+def test_a_custom_loss_returns_one_number(value, found):
+    class Wrong(Loss):
+        def __call__(self, *args):
+            return value
+
+    with pytest.raises(InputError, match=f"loss must return a tensor with one number.*{found}"):
+        make(loss=Wrong).fit_task(blobs())
 
 
 @pytest.mark.parametrize(("name", "y"), [("cross-entropy", [1]), ("l2", [0.5]), ("l2", [0.5] * 50)])
@@ -476,8 +501,13 @@ def test_a_state_of_another_learner_or_a_damaged_one_is_refused(tmp_path):
     learner = make()
     learner.fit_task(blobs())
     learner.save(tmp_path / "state")
-    with pytest.raises(InputError, match="holds a different learner"):
+    differs = r"holds a different learner: training\.lr is 0\.1 there and 0\.2 now"
+    with pytest.raises(InputError, match=differs):
         make(lr=0.2).load(tmp_path / "state")
+    assert (
+        recipe("sgd", name="another", net="mlp-16", batch=20, lr=0.1).load(tmp_path / "state").name
+        == "another"
+    )
     with pytest.raises(FormatError, match=r"state\.json is missing"):
         make().load(tmp_path / "none")
     path = tmp_path / "state" / "net.safetensors"

@@ -274,7 +274,9 @@ def _print_results(progress: ExperimentProgress, folder: Path) -> None:
     out.print()
     out.print(progress.table(now=False))
     out.print()
-    out.print(f"Results are in {folder}; for a page of them: olss report {folder}", soft_wrap=True)
+    if progress.finished_records():
+        text = f"Results are in {folder}; for a page of them: olss report {folder}"
+        out.print(text, soft_wrap=True)
     if failed := len(progress.failed_runs()):
         echo(f"{failed} of the runs failed; the same command tries them again.", err=True)
 

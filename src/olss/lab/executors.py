@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import sysconfig
 import threading
 import traceback
 import warnings
@@ -276,12 +277,21 @@ def _try_run(connection: Connection, root: Path, spec: RunSpec, patient: bool) -
 
 def _save_traceback(folder: Path, error: Exception) -> str:
     """Keep the traceback of an unexpected error; return what it is and where."""
-    text = f"{type(error).__name__}: {error}"
+    text = f"{type(error).__name__}: {error}{_find_own_line(error)}"
     try:
         write_atomic(folder / "error.txt", traceback.format_exc().encode())
     except OSError:
         return text
     return f"{text} (see {folder / 'error.txt'})"
+
+
+def _find_own_line(error: Exception) -> str:
+    """Return the last line of the user's code that was reached, if any was."""
+    places = map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))
+    installed = (str(Path(__file__).parents[1]), *places, "<")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(installed)]
+    return f" in {own[-1].filename}, line {own[-1].lineno}" if own else ""
 
 
 def _end_with_parent() -> None:

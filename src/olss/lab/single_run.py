@@ -22,12 +22,12 @@ from olss.lab.experiment import Experiment, RunSpec, safe_name
 from olss.streams.record import Record, damaged_part
 from olss.util import package_version
 from olss.util.files import file_lock, open_atomic, read_json, write_json
+from olss.util.text import list_differences
 
 if TYPE_CHECKING:
     from olss.learn.analytic import AnyLearner
     from olss.streams import Stream, Task
 
-MOST_DIFFERENCES = 3  # listed in an error
 OnTask = Callable[[int, Record], None]
 Note = Callable[[str], None]
 Memory = NDArray[np.int64] | None  # task and row, within the task, of each row held
@@ -60,10 +60,8 @@ def finished_record(folder: Path, spec: RunSpec) -> Record | None:
     if not has_record and not any(folder.glob("checkpoint/after-*")):
         return None  # nothing was learned with those settings
     if settings != spec.content():
-        found = list(_find_differences(settings, spec.content()))
-        more = f" and {len(found) - MOST_DIFFERENCES} more" if len(found) > MOST_DIFFERENCES else ""
         raise InputError(
-            f"{folder} was made with other settings: {'; '.join(found[:MOST_DIFFERENCES])}{more}. "
+            f"{folder} was made with other settings: {list_differences(settings, spec.content())}. "
             "Nothing was changed. Choose another name (--set name=...) or delete that folder."
         )
     return Record.load(folder) if has_record and not damaged_part(folder) else None
@@ -101,17 +99,6 @@ def note_experiment(root: Path, experiment: Experiment) -> None:
     folder = root / safe_name(experiment.name)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "experiment.json", experiment.content())
-
-
-def _find_differences(there: Any, now: Any, name: str = "") -> Iterator[str]:
-    """Yield where two nested tables differ."""
-    if isinstance(there, dict) and isinstance(now, dict):
-        for key in sorted({*there, *now}):
-            path = f"{name}.{key}" if name else key
-            yield from _find_differences(there.get(key), now.get(key), path)
-    elif there != now:
-        before, after = ("not set" if v is None else json.dumps(v) for v in (there, now))
-        yield f"{name} is {before} there and {after} now"
 
 
 # ------------------------------------------------------------------ the run
@@ -171,15 +158,9 @@ def check(specs: Sequence[RunSpec]) -> int:
             create_learner(spec)
         except InputError as error:
             raise InputError(f"learner {spec.label!r}: {error}") from error
-    torch: Any = import_module("torch")
-    device = specs[0].device
-    try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        why = str(error).splitlines()[0]
-        raise InputError(
-            f"device must be one torch can use here, found {device!r}: {why}"
-        ) from error
+    from olss.learn.model import check_device
+
+    check_device(specs[0].device)
     return len(create_stream(specs[0]))
 
 

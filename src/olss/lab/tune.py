@@ -258,6 +258,7 @@ def format_tuned(experiment: Experiment, content: dict[str, Any]) -> str:
     )
     table = replace(experiment, learners=learners).content()
     del table["name"]
+    table = {key: value for key, value in table.items() if value != ""}
     text = import_module("tomli_w").dumps(table)
     share = f"{100 * experiment.tune.share:g} %"
     return f"# {experiment.name}, with settings chosen on {share} of the training rows.\n{text}"

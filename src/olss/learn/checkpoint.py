@@ -16,6 +16,7 @@ from torch import Tensor
 
 from olss.errors import DamagedCheckpointError, FormatError, InputError
 from olss.util.files import write_json
+from olss.util.text import list_differences
 
 FORMAT = "olss-learner"
 VERSION = 3
@@ -108,8 +109,15 @@ def read_state(
         raise FormatError(
             f"{folder} was written by another version of olss. Start again without it."
         )
-    if state["config"] != config:
+    if differences := list_differences(_drop_label(state["config"]), _drop_label(config)):
         raise InputError(
-            f"{folder} holds a different learner: {state['config']}, this one is {config}."
+            f"{folder} holds a different learner: {differences}. Make it with the settings it was "
+            "saved with."
         )
     return state, tensors
+
+
+def _drop_label(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration without the learner's name, which changes nothing it does."""
+    learner = {key: v for key, v in config.get("learner", {}).items() if key != "label"}
+    return json.loads(json.dumps({**config, "learner": learner}))  # type: ignore[no-any-return]

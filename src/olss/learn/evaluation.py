@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,18 +17,20 @@ import torch
 from numpy.typing import NDArray
 
 from olss.errors import DamagedCheckpointError, InputError, OlssWarning
-from olss.learn.analytic import AnyLearner
+from olss.learn.analytic import AnalyticLearner, AnyLearner
 from olss.learn.checkpoint import save_whole, verify
-from olss.learn.learner import TaskCost
-from olss.learn.model import labels_of
+from olss.learn.learner import Learner, TaskCost
+from olss.learn.model import check_device, check_task, labels_of
 from olss.streams.record import Record
 from olss.streams.stream import hash_arrays
 from olss.util import package_version
+from olss.util.text import list_differences
 from olss.util.threads import call_with_blas_threads
 
 __all__ = ["run"]
 
 R = TypeVar("R")
+TASK_FIELDS = ("X", "y", "X_test", "y_test")
 
 
 def run(
@@ -82,6 +84,8 @@ def run(
     >>> record.accuracy.shape
     (2, 2)
     """
+    _check_arguments(stream, learner)
+    check_device(device)
     folder = None if checkpoint is None else Path(checkpoint)
     threads = learner.threads or torch.get_num_threads()
     blank = _empty_record(stream, learner, seed, protocol, threads)
@@ -91,6 +95,7 @@ def run(
         record = _resume(folder, learner, blank, device, warn or _warn) if folder else blank
         tests, disturbed = [], []
         for i, task in enumerate(stream):
+            check_task(task, TASK_FIELDS)
             tests.append((task.X_test, task.y_test))
             disturbed.append(_disturbed_rows(task))
             if i < learner.tasks:
@@ -112,6 +117,28 @@ def run(
         return record
 
     return _with_threads(threads, learn_stream)
+
+
+def _check_arguments(stream: Any, learner: Any) -> None:
+    """Raise unless there is a learner and something that may hold tasks."""
+    if not isinstance(learner, Learner | AnalyticLearner):
+        hint = f": recipe({learner!r})" if isinstance(learner, str) else ""
+        raise InputError(
+            f"learner must be one learner, made by recipe(...){hint}; found {_name_type(learner)}. "
+            "The arguments are run(stream, learner)."
+        )
+    if isinstance(stream, str) or not isinstance(stream, Iterable):
+        raise InputError(
+            "stream must be a Stream, such as olss.streams.permuted('digits'), or another iterable "
+            f"of tasks, found {_name_type(stream)}."
+        )
+    if isinstance(stream, list | tuple):
+        for task in stream:
+            check_task(task, TASK_FIELDS)
+
+
+def _name_type(value: Any) -> str:
+    return repr(value) if isinstance(value, str | int) else f"a {type(value).__name__}"
 
 
 def _save(folder: Path, learner: AnyLearner, record: Record) -> None:
@@ -156,8 +183,9 @@ def _resume(
         ):
             if found != expected:
                 raise InputError(
-                    f"checkpoint {folder} belongs to another run: its {name} is {found}, this "
-                    f"run's is {expected}. Choose another directory or delete it."
+                    f"checkpoint {folder} belongs to another run: "
+                    f"{list_differences({name: found}, {name: expected})}. Choose another "
+                    "directory or delete it."
                 )
         learner.load(place / "learner", device)
         return record

@@ -23,9 +23,18 @@ from olss.learn.buffers import Buffer, ReplayStrategy, TrainingSet
 from olss.learn.checkpoint import read_state, save_learner, write_state
 from olss.learn.heads import Head
 from olss.learn.losses import Loss
-from olss.learn.model import Labels, Model, check_rows, labels_of, score_answers, strip_prefix
+from olss.learn.model import (
+    Labels,
+    Model,
+    check_rows,
+    check_task,
+    labels_of,
+    score_answers,
+    strip_prefix,
+)
 from olss.learn.regularizers import Projection, Regularizer
 from olss.learn.training import Augmentation, Batch, Training, step_length
+from olss.util import checks
 
 __all__ = ["Learner", "Parts", "TaskCost"]
 
@@ -130,6 +139,7 @@ class Learner:
 
         A failed call leaves the learner as it was before.
         """
+        check_task(task, ("X", "y"))
         if not self._started:
             self.start()
         parts, model, buffer = self.parts, self.model, self.buffer
@@ -202,6 +212,12 @@ class Learner:
             params.gradient.zero_()
             outputs = model.forward(model.inputs(batch.X))
             loss = parts.loss(model, outputs, batch, replayed)
+            if not isinstance(loss, Tensor) or loss.dim():
+                found = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
+                raise InputError(
+                    f"loss must return a tensor with one number, such as the mean over the rows of "
+                    f"a step, found {found}."
+                )
             weight = parts.loss.weight(replayed)
             for regularizer in parts.regularizers:
                 term = regularizer.loss(model, outputs, batch, replayed)
@@ -341,7 +357,16 @@ class Learner:
         if not self._head_is_fitted:
             self.parts.head.fit(self.model, self.buffer.held)
             self._head_is_fitted = True
-        return self.parts.head(self.model, check_rows(X, self.model.device), task)
+        rows = check_rows(X, self.model.device)
+        if tuple(rows.shape[1:]) != self.model.shape:
+            raise DataError(
+                f"X must hold rows of shape {self.model.shape}, as in training, found "
+                f"{tuple(rows.shape[1:])}."
+            )
+        if self.parts.head.compete == "task" and task is not None:
+            last = len(self.model.mask.table) - 1
+            task = checks.integer("task", task, minimum=0, maximum=last)
+        return self.parts.head(self.model, rows, task)
 
     # ------------------------------------------------------------------ what a run asks
 

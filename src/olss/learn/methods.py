@@ -25,9 +25,9 @@ from olss.learn.buffers import (
     RingBuffer,
 )
 from olss.learn.features import map_settings
-from olss.learn.heads import HEADS
+from olss.learn.heads import HEADS, Head
 from olss.learn.learner import Learner, Parts
-from olss.learn.losses import LOSSES, IcarlLoss
+from olss.learn.losses import LOSSES, IcarlLoss, Loss
 from olss.learn.nets import describe_net
 from olss.learn.regularizers import (
     AGem,
@@ -101,6 +101,20 @@ METHODS = {
     ),
 }
 
+# What a custom part is built on.
+BASES: dict[str, type] = {"loss": Loss, "head": Head, "regularizer": Regularizer}
+# What Avalanche, Mammoth and papers call recipes and settings, for error messages.
+ELSEWHERE = {
+    "naive": "sgd", "finetune": "sgd", "replay": "er", "experience-replay": "er",
+    "cumulative": "joint", "derpp": "der++", "slda": "analytic", "streaminglda": "analytic",
+    "learning_rate": "lr", "batch_size": "batch", "train_mb_size": "batch", "n_epochs": "epochs",
+    "train_epochs": "epochs", "mem_size": "size", "memory_size": "size", "buffer_size": "size",
+    "minibatch_size": "replay_rows", "batch_size_mem": "replay_rows", "storage_policy": "policy",
+    "ewc_lambda": "ewc_strength", "e_lambda": "ewc_strength", "si_lambda": "si_strength",
+    "patterns_per_exp": "gem_rows", "patterns_per_experience": "gem_rows",
+    "memory_strength": "gem_margin", "model": "net", "criterion": "loss",
+}  # fmt: skip
+
 
 def recipe_names() -> list[str]:
     """Return the names of the methods."""
@@ -163,6 +177,8 @@ def recipe(
     Traceback (most recent call last):
     olss.errors.InputError: There is no recipe 'icral'. Did you mean 'icarl'?
     """
+    if name is not None and not (isinstance(name, str) and name.isprintable() and name.strip()):
+        raise InputError(f"name must be a string of printable characters, found {name!r}.")
     names = _split_names(name if recipe is None else recipe, name)
     _check_combination(names)
     if names == ["analytic"]:
@@ -225,9 +241,15 @@ def _split_names(recipe: Any, name: str | None) -> list[str]:
         if not isinstance(method, str) or method not in METHODS:
             more = " With a name of your own, set recipe, too." if method == name else ""
             raise InputError(
-                f"There is no recipe {method!r}. {suggest(str(method), METHODS)}{more}"
+                f"There is no recipe {method!r}. {_suggest(str(method), METHODS)}{more}"
             )
     return list(names)
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
+    """Return which of the names is meant, where another library calls it otherwise."""
+    ours = ELSEWHERE.get(name.casefold())
+    return f"Did you mean {ours!r}?" if ours in set(known) else suggest(name, known)
 
 
 def _check_combination(names: list[str]) -> None:
@@ -282,11 +304,31 @@ def _check_settings(
             continue
         users = [name for name, method in METHODS.items() if key in _settings_brought(method)]
         if users:
-            raise InputError(f"recipe {joined!r} has no setting {key!r}; {', '.join(users)} do.")
-        raise InputError(f"recipe {joined!r} has no setting {key!r}. {suggest(key, known)}")
+            raise InputError(
+                f"recipe {joined!r} has no setting {key!r}; these recipes have it: "
+                f"{', '.join(users)}."
+            )
+        raise InputError(f"recipe {joined!r} has no setting {key!r}. {_suggest(key, known)}")
     for key, default in known.items():
         if default is inspect.Parameter.empty and key not in values:
-            raise InputError(f"recipe {joined!r} needs the setting {key!r}; it has no default.")
+            raise InputError(
+                f"recipe {joined!r} needs the setting {key!r}; it has no default."
+                + _describe_custom(values, key)
+            )
+
+
+def _describe_custom(values: Mapping[str, Any], key: str) -> str:
+    """Return what a custom part should be, if it is a function with a parameter of that name."""
+    for setting, base in BASES.items():
+        given = values.get(setting)
+        if inspect.isroutine(given) and key in _settings_of(given):
+            return f" {_what_part(setting, base)}, found {given!r}."
+    return ""
+
+
+def _what_part(setting: str, base: type) -> str:
+    name = f"{base.__module__}.{base.__name__}"
+    return f"{setting} must be a subclass of {name}, or a function that returns one"
 
 
 def _make_parts(
@@ -349,6 +391,12 @@ def _make_analytic(name: str | None, settings: dict[str, Any]) -> AnalyticLearne
 
 def _check_parts(joined: str, parts: Parts, values: Mapping[str, Any]) -> None:
     """Raise if the parts do not fit together."""
+    made = [("loss", parts.loss), ("head", parts.head)]
+    made += [("regularizer", regularizer) for regularizer in parts.regularizers]
+    for setting, part in made:
+        if not isinstance(part, BASES[setting]):
+            what = _what_part(setting, BASES[setting])
+            raise InputError(f"{what}, found {values[setting]!r}.")
     head, loss, regime = values["head"], values["loss"], parts.replay.regime
     if parts.head.needs_buffer and type(parts.buffer) is Buffer:
         raise InputError(f"head={head!r} needs a buffer, and recipe {joined!r} has none.")
@@ -382,8 +430,8 @@ def find_part(setting: str, value: Any, known: Mapping[str, Maker]) -> Maker:
 
     Examples
     --------
-    >>> find_part("loss", "fractions:Fraction", {"huber": float})
-    <class 'fractions.Fraction'>
+    >>> find_part("loss", "olss.learn.losses:IcarlLoss", LOSSES)
+    <class 'olss.learn.losses.IcarlLoss'>
     """
     if isinstance(value, str) and value in known:
         return known[value]
@@ -394,6 +442,10 @@ def find_part(setting: str, value: Any, known: Mapping[str, Maker]) -> Maker:
             f"{setting}: there is no {value!r}. {suggest(str(value), known)} "
             "A custom one is given as 'module:Name'."
         )
+    base = BASES[setting]
+    other_class = isinstance(value, type) and not issubclass(value, base)
+    if other_class or isinstance(value, base | Module):  # or an instance, not what makes one
+        raise InputError(f"{_what_part(setting, base)}, found {value!r}.")
     found: Maker = value
     return found
 

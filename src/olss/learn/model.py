@@ -66,7 +66,7 @@ class Labels:
             raise DataError(
                 f"{name} holds the label {y[unknown].tolist()[0]!r}, which is none of the "
                 f"{len(self)} classes the learner was started with. Pass all of them to "
-                "learner.start(classes=...)."
+                "learner.start(classes=...), or a Stream or a list of tasks to run."
             )
         return np.asarray(place, np.int64)
 
@@ -321,6 +321,27 @@ class Model:
 def strip_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors whose names begin with `prefix`, without it."""
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def check_device(device: str) -> None:
+    """Raise unless torch can compute on the device."""
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).splitlines()[0]
+        raise InputError(
+            f"device must be one torch can use here, found {device!r}: {why}"
+        ) from error
+
+
+def check_task(task: Any, fields: Sequence[str]) -> None:
+    """Raise unless a task has what is asked of it."""
+    if missing := [name for name in fields if not hasattr(task, name)]:
+        raise InputError(
+            f"task must have {', '.join(fields)}, like olss.streams.Task; found a "
+            f"{type(task).__name__} without {', '.join(missing)}. olss.streams.from_arrays makes "
+            "tasks of a list of (X, y)."
+        )
 
 
 def check_rows(X: Any, device: torch.device | str, suffix: str = "") -> Tensor:

@@ -123,8 +123,17 @@ def _split_list(data: Any) -> tuple[list[TaskRows], list[str]]:
 
 
 def _split_by(data: Any, y: Any, by: Any) -> tuple[list[TaskRows], list[str]]:
+    for name, value in (("y", y), ("by", by)):
+        if isinstance(value, str):
+            raise InputError(
+                f"{name} must hold a value for each row, found {value!r}. For a column of a data "
+                f"frame pass frame[{value!r}], and as data the columns to learn from."
+            )
     if by is None:
-        raise InputError("by must hold the task of each row when X and y are given, found None.")
+        raise InputError(
+            "by must hold the task of each row when X and y are given, found None. If the data "
+            "are divided into tasks already, pass a list of (X, y)."
+        )
     X, y, by = _to_array(data, "X"), _to_array(y, "y"), _to_array(by, "by")
     if len({array.shape[:1] for array in (X, y, by)}) != 1 or by.ndim != 1:
         raise DataError(
@@ -159,7 +168,10 @@ def _to_array(values: Any, name: str) -> Array:
             except OverflowError as error:
                 raise DataError(f"{name} holds integers of more than 64 bits: {error}.") from error
     found = sorted({type(entry).__name__ for entry in entries})
-    raise DataError(f"{name} must hold numbers or strings, found {', '.join(found)}.")
+    raise DataError(
+        f"{name} must hold only numbers or only strings, found {', '.join(found)}. Encode strings "
+        "as numbers, or leave their columns out."
+    )
 
 
 @dataclass(frozen=True)

@@ -193,13 +193,16 @@ def suggest(name: str, known: Iterable[str]) -> str:
     --------
     >>> suggest("ecw", ["sgd", "ewc", "si"])
     "Did you mean 'ewc'?"
+    >>> suggest("EWC", ["sgd", "ewc", "si"])
+    "Did you mean 'ewc'?"
     >>> suggest("completely", ["sgd", "ewc"])
     'Choose one of: ewc, sgd.'
     """
     names = sorted(known)
-    close = get_close_matches(name[:100], names, n=3, cutoff=0.5)
+    folded = {other.casefold(): other for other in names}
+    close = get_close_matches(name[:100].casefold(), folded, n=3, cutoff=0.6)
     if close:
-        return f"Did you mean {' or '.join(repr(other) for other in close)}?"
+        return f"Did you mean {' or '.join(repr(folded[other]) for other in close)}?"
     more = f" and {len(names) - SUGGESTIONS:,} more" if len(names) > SUGGESTIONS else ""
     return f"Choose one of: {', '.join(names[:SUGGESTIONS])}{more}."
 

@@ -6,10 +6,11 @@ None stands for an unknown mean.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 MISSING = "—"
 MINUS = "−"
 FEW = 4  # an interval from fewer seeds is so wide that their range says more
+MOST_DIFFERENCES = 3  # listed in an error
 INVISIBLE = ("Cc", "Cf", "Cs", "Co", "Cn")  # Unicode categories of characters without a glyph
 
 Value = Mapping[str, Any]
@@ -215,6 +217,29 @@ def align_columns(table: Sequence[Sequence[str]], left: int = 0) -> list[str]:
         "  ".join(side(cell, width) for side, cell, width in zip(sides, line, widths, strict=True))
         for line in table
     ]
+
+
+def list_differences(there: Any, now: Any) -> str:
+    """Return where two nested tables differ, the first three places in full.
+
+    Examples
+    --------
+    >>> list_differences({"learner": {"size": 100}, "seed": 0}, {"learner": {"size": 50}})
+    'learner.size is 100 there and 50 now; seed is 0 there and not set now'
+    """
+    found = list(_find_differences(there, now, ""))
+    more = f" and {len(found) - MOST_DIFFERENCES} more" if len(found) > MOST_DIFFERENCES else ""
+    return f"{'; '.join(found[:MOST_DIFFERENCES])}{more}"
+
+
+def _find_differences(there: Any, now: Any, name: str) -> Iterator[str]:
+    if isinstance(there, dict) and isinstance(now, dict):
+        for key in sorted({*there, *now}):
+            path = f"{name}.{key}" if name else key
+            yield from _find_differences(there.get(key), now.get(key), path)
+    elif there != now:
+        before, after = ("not set" if v is None else json.dumps(v) for v in (there, now))
+        yield f"{name} is {before} there and {after} now"
 
 
 def escape_controls(text: str) -> str:

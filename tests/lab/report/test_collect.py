@@ -196,6 +196,15 @@ def test_the_same_run_twice_counts_once(tmp_path):
     ]
 
 
+def test_a_run_under_its_recipes_name_is_the_run_without_a_name(tmp_path):
+    record = made("sgd")
+    record.save(tmp_path / "a")
+    record.config["learner"]["label"] = "sgd"
+    record.save(tmp_path / "b")
+    (problem,) = collect([tmp_path]).problems
+    assert problem.what.startswith("the same run again")
+
+
 def test_stream_seeds_do_not_part_but_pair(tmp_path):
     for seed in (0, 1):
         record = made("sgd", seed)
@@ -300,3 +309,38 @@ def test_a_stream_has_the_title_its_experiment_gives_it(tmp_path):
     record.config["stream"]["title"] = "Customers by region"
     record.save(tmp_path)
     assert collect([tmp_path]).groups[0].title == "Customers by region"
+
+
+def test_runs_in_python_join_the_same_stream_of_an_experiment_with_a_title(tmp_path):
+    titled = made("sgd")
+    titled.config["stream"]["title"] = "Customers by region"
+    titled.save(tmp_path / "lab")
+    made("er").save(tmp_path / "python")
+    (group,) = collect([tmp_path]).groups
+    assert group.title == "Customers by region"
+    assert [method.label for method in group.methods] == ["sgd", "er"]
+    titled.config["stream"]["title"] = "another question"
+    titled.save(tmp_path / "other")  # two titles keep two experiments apart
+    assert len(collect([tmp_path]).groups) == 3
+
+
+def test_titles_have_a_number_only_where_no_words_tell_streams_apart(tmp_path):
+    for rows in (None, 100):
+        record = made("sgd")
+        record.config["stream"]["train_rows"] = rows
+        record.save(tmp_path / str(rows))
+    titles = [group.title for group in collect([tmp_path]).groups]
+    assert titles == ["Permuted digits, 8 tasks", "Permuted digits, 8 tasks (train rows 100)"]
+
+
+def test_learners_of_one_name_and_other_recipes_are_told_apart_by_the_recipe(tmp_path):
+    for number, (method, size) in enumerate([("sgd", None), ("er", 200), ("er", 500)]):
+        record = made(method)
+        record.config["learner"] |= {"label": "mine"} | ({"size": size} if size else {})
+        record.save(tmp_path / str(number))
+    labels = [method.label for method in collect([tmp_path]).groups[0].methods]
+    assert labels == [
+        "mine (recipe sgd)",
+        "mine (recipe er, size 200)",
+        "mine (recipe er, size 500)",
+    ]

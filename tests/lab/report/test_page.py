@@ -82,6 +82,25 @@ def test_files_beside_the_page_exist(page, report):
     assert all((report / link).is_file() for link in links)
 
 
+def test_a_report_deletes_the_files_of_the_one_it_replaces_and_no_others(tmp_path):
+    out = tmp_path / "report"
+    saved(tmp_path / "first", "sgd", 0)
+    saved(tmp_path / "second", "sgd", 0, stream="rotated")
+    write_report([tmp_path / "first"], out)
+    (out / "tables" / "permuted-of-my-own.csv").write_text("mine")
+    (tmp_path / "outside.csv").write_text("mine")
+    path = out / "report.json"
+    path.write_text(
+        path.read_text().replace('"files":', '"files": ["tables/../../outside.csv"],"x":')
+    )
+    write_report([tmp_path / "second"], out)
+    assert any(out.rglob("permuted-*.svg"))  # of an unreadable list nothing is deleted
+    write_report([tmp_path / "first"], out)
+    assert not any(out.rglob("rotated-*"))
+    assert (out / "tables" / "permuted-of-my-own.csv").exists()
+    assert (tmp_path / "outside.csv").exists()
+
+
 def test_strange_names_cannot_break_the_page(tmp_path):
     label = "--></script><script>alert(1)</script>&\"'"
     record = made("balanced", tasks=2)

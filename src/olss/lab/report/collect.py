@@ -12,7 +12,7 @@ import logging
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,7 @@ def collect(folders: Sequence[Path]) -> Collection:
         If a folder does not exist, or no record in all of them can be used.
     """
     problems: list[Problem] = []
-    runs = _drop_unusable(list(_find_runs(folders, problems)), problems)
+    runs = _drop_unusable(_share_titles(list(_find_runs(folders, problems))), problems)
     by_group: dict[str, list[FoundRun]] = defaultdict(list)
     for run in runs:
         by_group[_group_key(run.record)].append(run)
@@ -172,6 +172,27 @@ def _find_never_run(folder: Path) -> Iterator[Problem]:
                 yield Problem(f"{path.parent.name}/{name}", "not run")
 
 
+def _share_titles(runs: list[FoundRun]) -> list[FoundRun]:
+    """Give a stream without a title, as made in Python, that of the same stream in experiments."""
+    keys = [_group_key(_set_title(run.record, None)) for run in runs]
+    titles = defaultdict(set)
+    for key, run in zip(keys, runs, strict=True):
+        titles[key].add(run.record.config.get("stream", {}).get("title"))
+    shared = {key: found - {None} for key, found in titles.items() if None in found}
+    return [
+        replace(run, record=_set_title(run.record, *shared[key]))
+        if len(shared.get(key, ())) == 1
+        else run
+        for key, run in zip(keys, runs, strict=True)
+    ]
+
+
+def _set_title(record: Record, title: str | None) -> Record:
+    stream = {k: v for k, v in record.config.get("stream", {}).items() if k != "title"}
+    stream |= {"title": title} if title else {}
+    return replace(record, config={**record.config, "stream": stream})
+
+
 def _drop_unusable(runs: list[FoundRun], problems: list[Problem]) -> list[FoundRun]:
     """Leave out empty, half-finished and repeated records."""
     kept: dict[str, FoundRun] = {}
@@ -191,12 +212,17 @@ def _drop_unusable(runs: list[FoundRun], problems: list[Problem]) -> list[FoundR
             continue
         other = kept.setdefault(_to_key([key, _method_key(run.record), run.seed]), run)
         if other is not run:
-            same = other.record.content() == run.record.content()
+            same = _outcome(other.record) == _outcome(run.record)
             what = "the same run again" if same else "another outcome of the same configuration"
             problems.append(
                 Problem(_shorten(run.folder), f"{what}: {_shorten(other.folder)} is used")
             )
     return list(kept.values())
+
+
+def _outcome(record: Record) -> dict[str, Any]:
+    """Return what was measured, and with which versions; names and words are no part of it."""
+    return {k: v for k, v in record.content().items() if k not in ("config", "protocol")}
 
 
 def _describe_nothing(folders: Sequence[Path], problems: list[Problem]) -> str:
@@ -259,7 +285,9 @@ def _make_titles_unique(groups: list[Group]) -> None:
                 ]
             )
         for number, (group, words) in enumerate(zip(same, apart, strict=True), start=1):
-            group.title = f"{title} ({words})" if words else f"{title} ({number})"
+            if apart.count(words) > 1:
+                words = f"{words}, {number}" if words else str(number)
+            group.title = f"{title} ({words})" if words else title
             group.slug = f"{slug(title)}-{number}"
 
 
@@ -372,6 +400,9 @@ def label_methods(configs: Sequence[dict[str, Any]]) -> list[str]:
     >>> label_methods([{"learner": {"recipe": "sgd"}},
     ...             {"learner": {"recipe": "sgd"}, "training": {"precision": "bfloat16"}}])
     ['sgd', 'sgd (precision bfloat16)']
+    >>> label_methods([{"learner": {"recipe": "sgd", "label": "mine"}},
+    ...             {"learner": {"recipe": "er", "size": 200, "label": "mine"}}])
+    ['mine (recipe sgd)', 'mine (recipe er)']
     """
     learners = [config.get("learner", {}) for config in configs]
     names = [str(one.get("label") or one.get("recipe") or "learner") for one in learners]
@@ -385,12 +416,26 @@ def label_methods(configs: Sequence[dict[str, Any]]) -> list[str]:
             | {"net": configs[i].get("net"), "code": _describe_code(configs[i])}
             for i in places
         ]
-        apart = describe_differences(flat)
+        apart = _describe_by_recipe(flat)
         for number, (i, words) in enumerate(zip(places, apart, strict=True), start=1):
             if apart.count(words) > 1:
                 words = f"{words}, {number}" if words else str(number)
             labels[i] = f"{name} ({words})" if words else name  # with every setting as it is
     return labels
+
+
+def _describe_by_recipe(settings: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the recipe where it differs, and what differs among methods of the same recipe."""
+    recipes = [str(one.get("recipe", "")) for one in settings]
+    words = [""] * len(settings)
+    for recipe in set(recipes):
+        places = [i for i, other in enumerate(recipes) if other == recipe]
+        own = f"recipe {recipe}" if len(places) < len(settings) and recipe else ""
+        for i, apart in zip(
+            places, describe_differences([settings[i] for i in places]), strict=True
+        ):
+            words[i] = ", ".join(part for part in (own, apart) if part)
+    return words
 
 
 def describe_differences(configs: Sequence[dict[str, Any]]) -> list[str]:

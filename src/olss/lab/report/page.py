@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olss.errors import InputError, MissingExtraError, OlssError
+from olss.errors import FormatError, InputError, MissingExtraError, OlssError
 from olss.lab.report.claims import NOT_RUN
 from olss.lab.report.collect import Group, Method, collect
 from olss.lab.report.figures import GRID, INK, draw_figures
@@ -34,7 +34,7 @@ from olss.lab.report.summary import (
     to_markdown,
 )
 from olss.streams import Dataset, Stream, from_config, permuted
-from olss.util.files import ARRAY_FILE_ERRORS, write_atomic, write_json
+from olss.util.files import ARRAY_FILE_ERRORS, read_json, write_atomic, write_json
 from olss.util.text import FEW, explain_spread, html_environment
 
 if TYPE_CHECKING:
@@ -88,7 +88,6 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
     for folder in ("figures", "tables"):
         (out / folder).mkdir(parents=True, exist_ok=True)
     content = summarize(collection)
-    write_json(out / "report.json", content)
     written = ["report.json"]
     tables, figures, pictures = {}, {}, {}
     for group, stream in zip(collection.groups, content["streams"], strict=True):
@@ -105,9 +104,25 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
         written += [f"figures/{picture['file']}" for picture in pictures[group.slug]]
     if content["claims"]:
         written += _save(claim_table(content), "claims", out)
+    _delete_outdated(out, written)
+    write_json(out / "report.json", {**content, "files": written})
     page = out / "index.html"
     write_atomic(page, render(content, tables, figures, pictures, written).encode())
     return page
+
+
+def _delete_outdated(out: Path, written: Sequence[str]) -> None:
+    """Delete the figures and tables of an earlier report in the folder, and no other file."""
+    try:
+        earlier = read_json(out / "report.json")["files"]
+    except (OSError, FormatError, KeyError, TypeError):
+        return
+    for name in earlier if isinstance(earlier, list) else []:
+        ours = isinstance(name, str) and re.fullmatch(
+            r"(figures|tables)/[\w-]+\.(csv|md|tex|svg|png)", name
+        )
+        if ours and name not in written:
+            (out / name).unlink(missing_ok=True)
 
 
 def _save(table: ReportTable, name: str, out: Path) -> list[str]:
