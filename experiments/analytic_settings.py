@@ -28,7 +28,7 @@ from olss.streams import incremental, load_dataset
 
 CLASSES, BLOCK = 100, 2_500
 RIDGES = (1e-4, 3e-4, 1e-3, 3e-3)  # in parts of the mean of the diagonal
-SETTINGS = ("centres", "cells", "patch", "threshold", "power", "precision")
+SETTINGS = ("centres", "layers", "cells", "patch", "threshold", "power", "precision")
 
 
 def main() -> None:
@@ -113,6 +113,7 @@ def _solve(moments: Moments, only: float | None) -> dict[str, tuple[NDArray[Any]
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--centres", type=int, default=200)
+    parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--cells", type=int, default=2)
     parser.add_argument("--patch", type=int, default=6)
     parser.add_argument("--threshold", type=float, default=0.25)

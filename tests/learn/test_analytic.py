@@ -272,9 +272,10 @@ def gratings(n, shape, seed=0):
 
 
 @pytest.mark.parametrize("shape", [(28, 28), (1, 28, 28), (3, 40, 64), (3, 96, 96), (4, 20, 20)])
-def test_images_of_any_size_and_channels_do_with_the_defaults(shape):
+@pytest.mark.parametrize("layers", [1, 2])
+def test_images_of_any_size_and_channels_do_with_the_defaults(shape, layers):
     X, y = gratings(240, shape)
-    learner = recipe("analytic", centres=16, threads=1)
+    learner = recipe("analytic", centres=16, layers=layers, threads=1)
     for k in range(4):
         learner.fit_task(
             Task("a direction", X[:160][y[:160] == k], y[:160][y[:160] == k], X, y, None)

@@ -22,14 +22,40 @@ def by_loops(map_, image):
     """Return the features of an image (height, width, channels), patch by patch."""
     state = {name: value.double().numpy() for name, value in map_.state.items()}
     size, softening = int(state["settings"][0]), state["settings"][1]
-    filters, offset = state["filters"][:-1], state["filters"][-1]
-    rows, columns = image.shape[0] - size + 1, image.shape[1] - size + 1
-    z = np.empty((rows, columns, len(offset)))
-    for i in range(rows):
-        for j in range(columns):
-            patch = image[i : i + size, j : j + size].ravel().astype(float)
-            patch = (patch - patch.mean()) / np.sqrt(patch.var() + softening)
-            z[i, j] = patch @ filters + offset
+
+    def respond(patch):
+        patch = (patch - patch.mean()) / np.sqrt(patch.var() + softening)
+        return patch @ state["filters"][:-1] + state["filters"][-1]
+
+    z = each_patch(image.astype(float), size, respond)
+    layers = [z]
+    if map_.layers == 2:
+        seen = z[..., :50]
+        maps = np.concatenate([np.maximum(sign * seen - map_.threshold, 0) for sign in (1, -1)], -1)
+        rows, columns = (3 * (places // 3) for places in maps.shape[:2])
+        maps = maps[:rows, :columns].reshape(rows // 3, 3, columns // 3, 3, -1).mean(axis=(1, 3))
+
+        def respond_again(patch):
+            offset = patch - state["second_mean"]
+            return offset / (np.linalg.norm(offset) + 1e-3) @ state["second"]
+
+        layers.append(each_patch(np.sqrt(maps), 3, respond_again))
+    return np.concatenate([pool_by_loops(map_, z) for z in layers])
+
+
+def each_patch(image, size, respond):
+    rows, columns = (places - size + 1 for places in image.shape[:2])
+    return np.array(
+        [
+            [respond(image[i : i + size, j : j + size].ravel()) for j in range(columns)]
+            for i in range(rows)
+        ]
+    )
+
+
+def pool_by_loops(map_, z):
+    """Return the roots of rectified responses averaged over cells."""
+    rows, columns = z.shape[:2]
     found = []
     for sign in (1, -1):
         rectified = np.maximum(sign * z - map_.threshold, 0)
@@ -61,6 +87,28 @@ def test_patches_are_what_loops_find(shape, cells):
         assert_allclose(found[k], by_loops(map_, image.transpose(1, 2, 0)), rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize("shape", [(3, 32, 32), (28, 28)])
+def test_two_layers_of_patches_are_what_loops_find(shape):
+    X = images(shape=shape)
+    map_ = Patches(centres=60, layers=2)
+    map_.fit(X, seed=1)
+    found = map_(X)
+    assert found.shape == (30, 2 * 60 * 4 * 2)
+    single = Patches(centres=60)
+    single.fit(X, seed=1)
+    assert found[:, : found.shape[1] // 2].equal(single(X))
+    for k in (0, 29):
+        image = X[k].numpy()
+        image = image[None] if image.ndim == 2 else image
+        assert_allclose(found[k], by_loops(map_, image.transpose(1, 2, 0)), rtol=1e-3, atol=1e-4)
+
+
+def test_images_too_small_for_two_layers_are_refused_with_a_remedy():
+    with pytest.raises(DataError, match=r"17 pixels.*layers=1"):
+        Patches(centres=5, layers=2, patch=6).fit(images(shape=(3, 16, 20)), 0)
+    Patches(centres=5, layers=2, patch=6).fit(images(shape=(3, 17, 17)), 0)
+
+
 def test_half_precision_is_within_a_percent():
     X = images(shape=(3, 32, 32))
     single, half = Patches(centres=50), Patches(centres=50, precision="bfloat16")
@@ -70,9 +118,10 @@ def test_half_precision_is_within_a_percent():
     assert (a - b).norm() < 0.01 * a.norm()
 
 
-def test_blocks_do_not_matter(monkeypatch):
-    X = images()
-    map_ = Patches(centres=20)
+@pytest.mark.parametrize("layers", [1, 2])
+def test_blocks_do_not_matter(layers, monkeypatch):
+    X = images(shape=(3, 20, 20))
+    map_ = Patches(centres=20, layers=layers)
     map_.fit(X, 0)
     whole = map_(X)
     monkeypatch.setattr("olss.learn.features.BUFFER_BYTES", 20_000)
@@ -105,9 +154,10 @@ def test_large_images_are_reduced():
 
 
 @pytest.mark.parametrize("rows", [1, 5])
-def test_few_images_do(rows):
-    X = images(rows)
-    map_ = Patches(centres=50)
+@pytest.mark.parametrize("layers", [1, 2])
+def test_few_images_do(rows, layers):
+    X = images(rows, (3, 20, 20))
+    map_ = Patches(centres=50, layers=layers)
     map_.fit(X, 0)
     assert map_(X).isfinite().all()
 
@@ -121,14 +171,20 @@ def test_given_images_make_the_dictionary():
 
 
 def test_a_seed_and_a_state_make_the_same_map():
-    X = images()
-    for kind in (Patches(centres=9), Random(12), Random(12, "cosine")):
+    X = images(shape=(3, 20, 20))
+    makers = (
+        lambda: Patches(centres=9),
+        lambda: Patches(centres=9, layers=2),
+        lambda: Random(12),
+        lambda: Random(12, "cosine"),
+    )
+    for make in makers:
+        kind, again = make(), make()
         kind.fit(X, 3)
         first = kind(X)
-        again = type(kind)(9) if isinstance(kind, Patches) else Random(12, kind.kind)
         again.fit(X, 3)
         assert again(X).equal(first)
-        again.fit(images(seed=8), 4)
+        again.fit(images(shape=(3, 20, 20), seed=8), 4)
         assert not again(X).equal(first)
         again.state = kind.state
         assert again(X).equal(first)
@@ -181,6 +237,7 @@ def test_auto_goes_by_the_shape():
         (lambda: make_features("patches", (8, 8), {"centers": 3}), "centres"),
         (lambda: make_features(torch.nn.Flatten(), (8, 8), {"centres": 3}), "centres"),
         (lambda: Patches(centres=0), "centres"),
+        (lambda: Patches(layers=3), "layers"),
         (lambda: Patches(precision="half"), "precision"),
         (lambda: Random(kind="tanh"), "kind"),
     ],

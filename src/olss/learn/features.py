@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from olss.util import checks
 __all__ = ["FeatureMap", "Given", "Patches", "Random", "make_features", "map_settings"]
 
 SMALL_IMAGE = 6  # pixels below which rows are no images
+# Of the second layer: centres of the first that it sees, places averaged, patch, directions kept.
+SEEN, AVERAGED, SECOND_PATCH, DIRECTIONS = 50, 3, 3, 200
 BUFFER_BYTES = 4_000_000  # responses worked on at a time: they stay in the processor's cache
 BLOCK = 1_000  # rows a net or function is asked for at a time
 
@@ -57,7 +59,7 @@ class Patches(FeatureMap):
     Parameters
     ----------
     centres : int
-        Patches in the dictionary; there are 2 x centres x cells^2 features.
+        Patches in the dictionary; there are 2 x centres x cells^2 features of each layer.
     cells : int
         Cells along each side of an image.
     patch : int, optional
@@ -71,6 +73,9 @@ class Patches(FeatureMap):
         those of the first task.
     precision : "float32" or "bfloat16"
         Of the responses.
+    layers : 1 or 2
+        With 2, a second dictionary, of as many patches of the first one's responses: more accurate
+        at equal numbers of features, in twice the time.
 
     Notes
     -----
@@ -87,8 +92,10 @@ class Patches(FeatureMap):
         power: float = 2 / 3,
         images: Any = None,
         precision: str = "float32",
+        layers: int = 1,
     ) -> None:
         self.centres = checks.integer("centres", centres)
+        self.layers = checks.integer("layers", layers, maximum=2)
         self.cells = checks.integer("cells", cells)
         self.patch = None if patch is None else checks.integer("patch", patch, minimum=2)
         self.threshold = checks.number("threshold", threshold, minimum=0)
@@ -127,23 +134,51 @@ class Patches(FeatureMap):
         dictionary = _spherical_kmeans(patches @ whiten, self.centres, generator)
         filters = dictionary @ whiten
         self._filters = torch.cat([filters, -(filters @ mean)[:, None]], 1).T.contiguous()
+        if self.layers == 2:
+            self._fit_second(images, generator)
+
+    def _fit_second(self, images: Tensor, generator: torch.Generator) -> None:
+        """Learn the dictionary of patches of maps."""
+        seen = self._filters[:, :SEEN]
+        maps = torch.cat([_to_maps(z) for _, z in self._responses(images, seen)])
+        least = SECOND_PATCH + self.cells - 1
+        if min(maps.shape[1:3]) < least:
+            side = AVERAGED * least + self.size - 1
+            raise DataError(
+                f"X must hold images of at least {side} pixels a side for layers=2, found "
+                f"{min(images.shape[1:3])}; layers=1 takes smaller ones."
+            )
+        patches = _sample(maps, SECOND_PATCH, max(50 * self.centres, 20_000), generator)
+        self._second_mean = patches.mean(0)
+        patches = _unit(patches - self._second_mean)
+        s, Q = torch.linalg.eigh((patches.T @ patches).double() / len(patches))
+        s, Q = s[-DIRECTIONS:], Q[:, -DIRECTIONS:]
+        whiten = (Q * (s + 0.1 * s.mean()).rsqrt()).to(patches)
+        self._second = whiten @ _spherical_kmeans(patches @ whiten, self.centres, generator).T
 
     def __call__(self, X: Tensor) -> Tensor:
-        """Return float32 features (n, 2 x centres x cells^2) of images."""
+        """Return float32 features (n, 2 x centres x cells^2 x layers) of images."""
         images = _images(X)
+        found = images.new_empty((len(images), self.layers, 2 * self.cells**2 * self.centres))
+        for part, z in self._responses(images, self._filters):
+            if self.layers == 2:
+                found[part, 1] = self._pool_rectified(self._second_responses(z))
+            found[part, 0] = self._pool_rectified(z)
+        return found.clamp_(min=0).div_(2).pow_(self.power).flatten(1)
+
+    def _responses(self, images: Tensor, filters: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Yield responses (m, rows, columns, k) of some images, those below the threshold zero."""
         n, height, width, channels = images.shape
-        size, k, cells = self.size, self.centres, self.cells
+        size, limit = self.size, self.threshold
         rows, columns = height - size + 1, width - size + 1
-        filters = self._filters.to(images.device, self.precision)
+        filters = filters.to(images.device, self.precision)
         if len(filters) != size * size * channels + 1:
-            raise DataError(f"X must hold images as in the first task, found {tuple(X.shape[1:])}.")
+            raise DataError(
+                f"X must hold images as in the first task, found {tuple(images.shape)}."
+            )
+        k = filters.shape[1]
         each = max(1, BUFFER_BYTES // (rows * columns * k * filters.element_size()))
-        found = images.new_empty((n, 2, cells, cells, k))
         inputs = images.new_ones((each, rows, columns, size * size * channels + 1))
-        limit = self.threshold
-        across, along = (
-            _cell_weights(places, cells).to(images.device) for places in (rows, columns)
-        )
         for start in range(0, n, each):
             block = images[start : start + each]
             m = len(block)
@@ -154,24 +189,39 @@ class Patches(FeatureMap):
             inner *= (variance + self.softening).rsqrt()
             z = x.view(-1, x.shape[-1]).to(self.precision) @ filters
             z -= z.clamp(-limit, limit)
-            z = z.view(m, rows, columns, k)
-            total = _pool(z, across, along)
-            size_of = _pool(z.abs_(), across, along)
-            found[start : start + m, 0] = size_of + total
-            found[start : start + m, 1] = size_of - total
-        return found.clamp_(min=0).div_(2).pow_(self.power).flatten(1)
+            yield slice(start, start + m), z.view(m, rows, columns, k)
+
+    def _second_responses(self, z: Tensor) -> Tensor:
+        """Return the responses of the second dictionary to those of the first."""
+        patches = _patches(_to_maps(z[..., :SEEN]), SECOND_PATCH)
+        m, rows, columns = patches.shape[:3]
+        x = _unit(patches.reshape(m * rows * columns, -1) - self._second_mean.to(z.device))
+        found: Tensor = x.to(z.dtype) @ self._second.to(z)
+        found -= found.clamp(-self.threshold, self.threshold)
+        return found.view(m, rows, columns, self.centres)
+
+    def _pool_rectified(self, z: Tensor) -> Tensor:
+        """Return twice the means of positive and of negative responses over cells; z is lost."""
+        weights = [_cell_weights(places, self.cells).to(z.device) for places in z.shape[1:3]]
+        total, size = _pool(z, *weights), _pool(z.abs_(), *weights)
+        return torch.stack([size + total, size - total], 1).flatten(1)
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """The dictionary, whitened, and the softening of contrast."""
-        return {
+        """The dictionaries, whitened, and the softening of contrast."""
+        state = {
             "filters": self._filters,
             "settings": torch.tensor([self.size, self.softening], dtype=torch.float64),
         }
+        if self.layers == 2:
+            state |= {"second": self._second, "second_mean": self._second_mean}
+        return state
 
     @state.setter
     def state(self, values: Mapping[str, Tensor]) -> None:
         self._filters = values["filters"]
+        if self.layers == 2:
+            self._second, self._second_mean = values["second"], values["second_mean"]
         self.size, self.softening = int(values["settings"][0]), float(values["settings"][1])
 
 
@@ -386,6 +436,19 @@ def _spherical_kmeans(X: Tensor, k: int, generator: torch.Generator, rounds: int
         D = D + sums
         D /= D.norm(dim=1, keepdim=True).clamp(min=1e-12)
     return D
+
+
+def _to_maps(z: Tensor) -> Tensor:
+    """Return roots of rectified responses averaged over squares, (m, rows, columns, 2k)."""
+    both = torch.cat([z.clamp(min=0), (-z).clamp(min=0)], -1).permute(0, 3, 1, 2).float()
+    means: Tensor = torch.nn.functional.avg_pool2d(both, AVERAGED)
+    return means.sqrt_().permute(0, 2, 3, 1).contiguous()
+
+
+def _unit(rows: Tensor) -> Tensor:
+    """Return rows of about length one; those near zero stay there."""
+    length: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / (length + 1e-3)
 
 
 def _pool(z: Tensor, across: Tensor, along: Tensor) -> Tensor:

@@ -339,8 +339,8 @@ class Ensemble(Product):
     ----------
     shrinkage, head_layers :
         As of `Product`.
-    centres : int
-        Patches in the dictionary: 8 x centres features.
+    centres, layers : int
+        Of the dictionary of patches, see `olss.learn.features.Patches`.
     net_weight : float
         The power of the net's probabilities; 0 leaves the net out.
     """
@@ -352,10 +352,12 @@ class Ensemble(Product):
         shrinkage: float = 0.1,
         head_layers: str = "last",
         centres: int = 200,
+        layers: int = 1,
         net_weight: float = 0.7,
     ) -> None:
         super().__init__(shrinkage, head_layers)
-        self.centres = checks.integer("centres", centres)
+        self.settings = {"centres": centres, "layers": layers}
+        make_features("auto", (32, 32), self.settings)  # says what is wrong with them
         self.net_weight = checks.number("net_weight", net_weight, minimum=0)
         self.start()
 
@@ -378,8 +380,8 @@ class Ensemble(Product):
     def _make_map(self, model: Model) -> FeatureMap:
         """Return the feature map, with what it has learned if it was fitted."""
         assert model.shape is not None
-        settings, precision = {"centres": self.centres}, model.training.precision
-        features = make_features("auto", model.shape, settings, precision)
+        precision = model.training.precision
+        features = make_features("auto", model.shape, self.settings, precision)
         if self._map_state:
             features.state = self._map_state
         return features
