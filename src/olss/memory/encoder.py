@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from olss.core.blocks import Blocks, is_arrow, is_sparse, matmul, to_numpy
 from olss.core.frequent_directions import SketchedGram
 from olss.core.gradient_trace import GlmRows
-from olss.core.gram import Factor
 from olss.core.sampling import principal_directions
 from olss.errors import DataError, InputError, OlssWarning
 from olss.memory.intake import is_missing
@@ -342,12 +341,10 @@ class SeenScorer:
         known = self.directions
         if not is_arrow(rows):
             encoded = self.encoder.encode(rows)
-            if isinstance(self.factor, Factor):
-                V = np.zeros((len(self.factor.W), 0)) if known is None else known.matrix
-                scores, products = self.factor.score_and_multiply(encoded, V)
-                return scores, None if known is None else products - known.mean[:, None]
-            places = None if known is None else self.encoder.project(rows, known)
-            return self.factor(encoded), places
+            if known is None:
+                return self.factor(encoded), None
+            scores, products = self.factor.score_and_multiply(encoded, known.matrix)
+            return scores, products - known.mean[:, None]
         plan, directions = self.encoder.plan, None if known is None else known.matrix
         assert plan is not None
         scores, products = leverage_and_products(plan, rows, self.factor, directions, place, start)
