@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 
 # Rows that are encoded and multiplied at a time: 65 columns of float32 stay in a core's cache.
 STEP = 8192
-SPLIT_BYTES = 2_000_000  # of the numbers of split rows at a time
+SPLIT_BYTES = 1_000_000  # of the numbers of split rows at a time
 # A look-up takes as long as so many multiplications.
 LOOKUP = 20
 # Beyond it, squares of scores as sums of products would lose more digits than scores may.
@@ -247,7 +247,7 @@ class TableRows(Blocks):
         find_nan: bool = False,
     ) -> None:
         self._batch = one_batch(table)
-        self._encoder, self._start = encoder, start
+        self._encoder, self._start, self._find_nan = encoder, start, find_nan
         self._encoded = encoder.encode(self._batch, find_nan=find_nan)
         self.name, self.rows, self.columns = place, self._batch.num_rows, encoder.width + 1
         self.dtype, self.weights = np.dtype(np.float64), weight
@@ -301,37 +301,29 @@ class TableRows(Blocks):
                 return
         raise self._encoder.explain_not_finite(self._batch, self.name, self._start)
 
+    def leverage_and_products(
+        self, factor: Factor | Projected, V: Floats | None
+    ) -> tuple[Floats, Floats]:
+        """Return the leverage score of each row z, and z V for a few columns V, (k, n).
 
-def leverage_and_products(
-    encoder: TableEncoder,
-    table: Any,
-    factor: Factor | Projected,
-    V: Floats | None,
-    place: str = "rows",
-    start: int = 0,
-) -> tuple[Floats, Floats]:
-    """Return the leverage score of each row z of a table, and z V for a few columns V, (k, n).
+        Blocks are multiplied as they are encoded; the whole matrix is never formed.
 
-    Blocks are multiplied as they are encoded; the whole matrix is never formed.
-
-    Raises `DataError` with the first infinite value.
-    """
-    batch = one_batch(table)
-    for find_nan in (False, True):
-        encoded = encoder.encode(batch, find_nan=find_nan)
-        split = None
-        if _growth_of(factor) <= LARGEST_GROWTH:
-            split = SplitRows.of(encoder, encoded, batch.num_rows)
+        Raises `DataError` with the first infinite value.
+        """
+        encoder, split = self._encoder, self._split
         with np.errstate(over="ignore", invalid="ignore"):
-            if split is None:
-                pieces = _cut_pieces(encoder, batch)
-                scores, products = _leverage(encoder, encoded, pieces, factor, V)
+            if split is None or _growth_of(factor) > LARGEST_GROWTH:
+                pieces = _cut_pieces(encoder, self._batch)
+                scores, products = _leverage(encoder, self._encoded, pieces, factor, V)
             else:
                 nothing = np.zeros((encoder.width + 1, 0))
                 scores, products = split.leverage(factor.right, nothing if V is None else V)
         if np.isfinite(scores).all():
             return scores, products
-    raise encoder.explain_not_finite(batch, place, start)
+        if self._find_nan:
+            raise encoder.explain_not_finite(self._batch, self.name, self._start)
+        again = TableRows(encoder, self._batch, None, self.name, self._start, find_nan=True)
+        return again.leverage_and_products(factor, V)
 
 
 def _leverage(
