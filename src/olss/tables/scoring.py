@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -50,29 +50,31 @@ class SplitRows:
         The encoded columns that are not text.
     at : (p,) int array
         Where numbers, and the constant, stand in z.
-    texts : list of (slice, (n,) int array)
-        Of each text column: where its indicators stand in z, and which of them is 1.
+    texts : list of slice
+        Where the indicators of each text column stand in z.
     places : (n, c) int array
-        The same as places in z.
+        Which of them are 1, as places in z.
     """
 
     encoder: TableEncoder
     numbers: Encoded
     at: NDArray[np.intp]
-    texts: list[tuple[slice, NDArray[np.intp]]]
+    texts: list[slice]
     places: NDArray[np.int32]
 
     @classmethod
     def of(cls, encoder: TableEncoder, encoded: Encoded, rows: int) -> Self | None:
         """Return encoded rows split, or None if to multiply all of z takes no longer."""
         numbers: Encoded = []
-        texts: list[tuple[slice, NDArray[np.intp]]] = []
+        texts: list[slice] = []
+        codes: list[NDArray[np.intp]] = []
         at: list[int] = []
         start = 0
         for column, values in encoded:
             stop = start + column.width
             if isinstance(column, Text):
-                texts.append((slice(start, stop), values))
+                texts.append(slice(start, stop))
+                codes.append(values)
             else:
                 numbers.append((column, values))
                 at.extend(range(start, stop))
@@ -81,8 +83,8 @@ class SplitRows:
         if rows < d or 2 * (p * p + LOOKUP * c * (p + 2 * c)) > d * d:
             return None
         places = np.empty((rows, c), dtype=np.int32)
-        for k, (where, codes) in enumerate(texts):
-            places[:, k] = codes + where.start
+        for k, where in enumerate(texts):
+            np.add(codes[k], where.start, out=places[:, k], casting="unsafe")
         return cls(encoder, numbers, np.array([*at, start]), texts, places)
 
     def pieces(self) -> list[slice]:
@@ -105,10 +107,15 @@ class SplitRows:
             X[:, :p], X[:, p:] = Z.T, beside[part]
             yield part, X, sp.csr_array((ones[: rows * c], places, ends), shape=(rows, d))
 
-    def pairs(self, part: slice) -> Iterator[tuple[slice, slice, NDArray[np.intp]]]:
-        """Yield of each two text columns (where they are, pair of indicators that are 1)."""
-        for (one, i), (two, j) in combinations(self.texts, 2):
-            yield one, two, i[part] * (two.stop - two.start) + j[part]
+    def pairs(self, part: slice) -> Iterator[tuple[slice, NDArray[np.intp]]]:
+        """Yield (where a text column is, cells) for all of its pairs with later ones.
+
+        Of each row, cells (k, rows) are those of the pairs of indicators that are 1, counted along
+        the rows of a (d, d) matrix in which the column is.
+        """
+        d, places = self.encoder.width + 1, self.places[part].T.astype(np.intp, order="C")
+        for k, where in enumerate(self.texts[:-1], 1):
+            yield where, (places[k - 1] - where.start) * d + places[k:]
 
     def products(
         self, weights: Floats | None, beside: Floats, parts: Iterable[slice]
@@ -123,13 +130,14 @@ class SplitRows:
             sums: Floats = S.T @ right
             sums[at, :p], sums[at, p:] = Z.T @ Z, X[:, :p].T @ right[:, p:]
             product = np.zeros((d, d))
+            for where, cells in self.pairs(part):
+                some = None if w is None else np.tile(w, len(cells))
+                counts = np.bincount(cells.ravel(), some, product[where].size)
+                product[where] = counts.reshape(-1, d)
+            product += product.T
             product[:, at] = sums[:, :p]
             product[at] = sums[:, :p].T
             product[indicators, indicators] = sums[indicators, p - 1]
-            for one, two, pair in self.pairs(part):
-                shape = (one.stop - one.start, two.stop - two.start)
-                counts = np.bincount(pair, w, shape[0] * shape[1]).reshape(shape)
-                product[one, two], product[two, one] = counts, counts.T
             yield product, sums[:, p:]
 
     def leverage(self, right: Floats, V: Floats) -> tuple[Floats, Floats]:
@@ -139,7 +147,8 @@ class SplitRows:
         """
         p, at = len(self.at), self.at
         square = right @ right.T
-        table = 2 * square[:, at]
+        twice = 2 * square
+        table = twice[:, at]
         table[:, p - 1] += square.diagonal()  # of indicators beside the constant 1
         table = np.hstack([table, V])
         own = np.hstack([square[np.ix_(at, at)], V[at]])
@@ -151,8 +160,8 @@ class SplitRows:
                 found = Z @ own
                 found += S @ table
                 some = np.einsum("ij,ij->i", Z, found[:, :p])
-                for one, two, pair in self.pairs(part):
-                    some += 2 * square[one, two].ravel().take(pair)
+                for where, cells in self.pairs(part):
+                    some += twice[where].ravel().take(cells).sum(axis=0)
                 scores[part] = np.maximum(some, 0)
                 products[:, part] = found[:, p:].T
                 yield
