@@ -92,7 +92,7 @@ class Target:
         codes = np.where(gone, 0, self.values[:, 0] + 1).astype(np.int64)
         if len(self.classes) > DENSE_CLASSES:
             return one_hot(codes, 1 + len(self.classes))
-        return np.eye(1 + len(self.classes))[codes]
+        return np.eye(1 + len(self.classes), dtype=np.float32).take(codes, axis=0)
 
 
 @dataclass(frozen=True, eq=False)
