@@ -26,7 +26,7 @@ from olss.errors import DataError
 from olss.tables.columns import Text
 from olss.tables.encoder import LARGEST, Encoded, TableEncoder
 from olss.util import sparse as sp
-from olss.util.threads import ordered_map
+from olss.util.threads import call_with_one_blas_thread, ordered_map
 
 Floats = NDArray[np.float64]
 
@@ -94,16 +94,21 @@ class SplitRows:
         return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
 
     def read(self, parts: Iterable[slice], beside: Floats) -> Iterator[tuple[slice, Floats, Any]]:
-        """Yield (rows, their numbers, the constant, and those beside, indicators as CSR)."""
+        """Yield (rows, their numbers, the constant, and those beside, indicators as CSR).
+
+        The numbers are overwritten by the next.
+        """
         p, c, d = len(self.at), len(self.texts), self.encoder.width + 1
-        ones = np.ones(0)
+        ones, numbers = np.ones(0), np.empty((0, p + beside.shape[1]))
         for part, Z in _fill_blocks(self.encoder, self.numbers, parts, np.float64):
             rows = Z.shape[1]
             if len(ones) < rows * c:
                 ones = np.ones(rows * c)
             ends = np.arange(0, rows * c + 1, c, dtype=np.int32)
             places = self.places[part].ravel()
-            X = np.empty((rows, p + beside.shape[1]))
+            if len(numbers) < rows:
+                numbers = np.empty((rows, p + beside.shape[1]))
+            X = numbers[:rows]
             X[:, :p], X[:, p:] = Z.T, beside[part]
             yield part, X, sp.csr_array((ones[: rows * c], places, ends), shape=(rows, d))
 
@@ -146,7 +151,7 @@ class SplitRows:
         z M M' z' is the sum of the numbers of M M' at any two places of z.
         """
         p, at = len(self.at), self.at
-        square = right @ right.T
+        square = call_with_one_blas_thread(lambda: right @ right.T, columns=len(right))
         twice = 2 * square
         table = twice[:, at]
         table[:, p - 1] += square.diagonal()  # of indicators beside the constant 1
