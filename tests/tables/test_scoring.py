@@ -49,7 +49,7 @@ def test_scores_are_those_of_the_rows_put_together(
     rows = scoring.matrix(plan, table)
     factor = SeenMoments().update(scoring.TableRows(plan, table)).factor()
     scorer = Projected.of(factor, np.random.default_rng(1)) if projected else factor
-    scores = scoring.leverage_and_products(plan, table, scorer, None)[0]
+    scores = scoring.TableRows(plan, table).leverage_and_products(scorer, None)[0]
     expected = np.sum((rows.astype(np.float64) @ scorer.right) ** 2, axis=1)
     # float32 rounds a sum of ten products to about 1e-6 of it.
     assert np.allclose(scores, expected, rtol=1e-5)
@@ -91,7 +91,7 @@ def test_nearly_dependent_numbers_are_multiplied_out() -> None:
     plan = fit_encoder(table)
     assert is_split(plan, table)
     factor = SeenMoments().update(scoring.TableRows(plan, table)).factor()
-    scores, _ = scoring.leverage_and_products(plan, table, factor, None)
+    scores, _ = scoring.TableRows(plan, table).leverage_and_products(factor, None)
     U = np.linalg.svd(scoring.matrix(plan, table), full_matrices=False)[0]
     U = U[:, : round(factor.dimension)]
     assert np.allclose(scores, (U**2).sum(axis=1), rtol=1e-3)
@@ -105,9 +105,10 @@ def test_nan_is_a_gap_and_an_infinite_value_is_named(texts: tuple[int, ...]) -> 
     x = table["x1"].to_numpy().copy()
     x[7] = np.nan
     with_gap = table.set_column(1, "x1", pa.array(x))
-    scores = scoring.leverage_and_products(plan, with_gap, factor, None)[0]
+    scores = scoring.TableRows(plan, with_gap).leverage_and_products(factor, None)[0]
     assert np.allclose(scores, factor(scoring.matrix(plan, with_gap)), rtol=1e-9)
     x[11] = np.inf
     infinite = table.set_column(1, "x1", pa.array(x))
+    rows = scoring.TableRows(plan, infinite, None, "today", 100)
     with pytest.raises(DataError, match=r"today: column 'x1' holds an infinite value in row 111"):
-        scoring.leverage_and_products(plan, infinite, factor, None, "today", 100)
+        rows.leverage_and_products(factor, None)

@@ -381,7 +381,7 @@ def _score_sketched(parts: list[Blocks], rule: RidgeRule, rng: np.random.Generat
     projected = Projected.of(factor, rng)
     all_scores, total = [], 0.0
     for blocks in parts:
-        scores = projected.of_blocks(blocks)
+        scores, _ = projected.of_blocks(blocks)
         total += float(scores.sum() if blocks.weights is None else blocks.weights @ scores)
         all_scores.append(scores)
     right = factor.dimension / total if total else 1.0
@@ -444,13 +444,19 @@ class Projected:
 
     def __call__(self, rows: Any) -> Floats:
         """Score rows of shape (n, ...)."""
-        return self.of_blocks(Blocks(rows, name="rows"))
+        return self.of_blocks(Blocks(rows, name="rows"))[0]
 
-    def of_blocks(self, blocks: Blocks) -> Floats:
-        """Score the rows of blocks."""
-        scores = np.empty(blocks.rows)
+    def score_and_multiply(self, rows: Any, V: Floats) -> tuple[Floats, Floats]:
+        """Score rows (n, ...), and return their products with a few columns V, (k, n)."""
+        return self.of_blocks(Blocks(rows, name="rows"), V)
+
+    def of_blocks(self, blocks: Blocks, V: Floats | None = None) -> tuple[Floats, Floats]:
+        """Score the rows of blocks, and return their products with a few columns V, (k, n)."""
+        k, scores = self.V.shape[1], np.empty(blocks.rows)
+        right = self.V if V is None else np.hstack([self.V, V])
+        products = np.empty((right.shape[1] - k, blocks.rows))
         dtype = self.work_dtype(blocks.dtype)
-        right = self.V.astype(dtype)
+        right = right.astype(dtype)
         left = np.ascontiguousarray(right.T)
 
         def work(pieces: Iterator[slice]) -> Iterator[None]:
@@ -462,13 +468,14 @@ class Projected:
                     product = np.matmul(left, block.T, out=room[:, : len(block)])
                 else:
                     product = to_numpy(matmul(block, right)).T
-                scores[part] = np.einsum("ij,ij->j", product, product)
+                scores[part] = np.einsum("ij,ij->j", product[:k], product[:k])
+                products[:, part] = product[k:]
                 yield
 
         ordered_map(blocks.pieces(dtype), work)
         if not np.isfinite(scores).all():
             blocks.check_finite()
-        return scores
+        return scores, products
 
 
 def _bless(

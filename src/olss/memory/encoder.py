@@ -7,6 +7,7 @@ or the user's feature map.
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 from olss.core.blocks import Blocks, is_arrow, is_sparse, matmul, to_numpy
 from olss.core.frequent_directions import SketchedGram
 from olss.core.gradient_trace import GlmRows
-from olss.core.gram import Factor
 from olss.core.sampling import principal_directions
 from olss.errors import DataError, InputError, OlssWarning
 from olss.memory.intake import is_missing
@@ -31,7 +31,6 @@ from olss.tables.schema import as_numbers
 from olss.tables.scoring import (
     TableRows,
     check_squares,
-    leverage_and_products,
     matrix,
     row_map,
     variable,
@@ -48,6 +47,35 @@ NOTHING_TO_SCORE = (
     "No column can be scored: none holds numbers, dates, or strings of few distinct values. Use "
     "policy='reservoir' or 'balanced-random', which need no scores, or name columns= to score."
 )
+
+
+class LastTable:
+    """The table accumulated last, encoded: an update then scores the same rows.
+
+    It is kept until it is scored, and no longer than the table itself.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[weakref.ref[Any], TableRows] | None = None
+
+    def put(self, table: Any, rows: TableRows) -> None:
+        """Remember the rows of a table."""
+        self._known = weakref.ref(table, self._forget), rows
+
+    def pop(self, table: Any) -> TableRows | None:
+        """Return the rows of this table, which are then forgotten, if they are known."""
+        known = self._known
+        if known is None or known[0]() is not table:
+            return None
+        self._known = None
+        return known[1]
+
+    def _forget(self, gone: weakref.ref[Any]) -> None:
+        if self._known is not None and self._known[0] is gone:
+            self._known = None
+
+    def __reduce__(self) -> tuple[type[LastTable], tuple[()]]:
+        return LastTable, ()
 
 
 @dataclass(frozen=True)
@@ -70,6 +98,9 @@ class Encoder:
     plan: TableEncoder | None = None
     missing: MissingIndicator | None = None
     intercept: bool = False
+    _last: LastTable = field(
+        default_factory=LastTable, repr=False, compare=False, metadata={"saved": False}
+    )
 
     @property
     def has_no_features(self) -> bool:
@@ -201,15 +232,18 @@ class Encoder:
         """Return the moments with rows of a table or an array added, and their targets."""
         some = None if (weight == 1).all() else weight
         without = self._without_target(X, weight, target)
+        rows = self.rows(X, some, place, start)
         try:
-            return moments.update(self.rows(X, some, place, start), None, target, without)
+            moments = moments.update(rows, None, target, without)
         except DataError:
             if not is_arrow(X):
                 raise
-        # A missing number may be NaN; what is wrong even so is named.
-        return moments.update(
-            self.rows(X, some, place, start, find_nan=True), None, target, without
-        )
+            # A missing number may be NaN; what is wrong even so is named.
+            rows = self.rows(X, some, place, start, find_nan=True)
+            moments = moments.update(rows, None, target, without)
+        if isinstance(rows, TableRows):
+            self._last.put(X, rows)
+        return moments
 
     def subtract(
         self, moments: SeenMoments, X: Array, weight: Floats, target: Target | None
@@ -238,6 +272,10 @@ class Encoder:
         if is_arrow(X):
             return TableRows(self._plan(), X, weight, place, start, find_nan=find_nan)
         return Blocks(self.encode(X), weight, name="X")
+
+    def table_rows(self, X: Array, place: str = "rows", start: int = 0) -> TableRows:
+        """Return the encoded rows of a table, those that were accumulated last as they are."""
+        return self._last.pop(X) or TableRows(self._plan(), X, None, place, start)
 
     def columns(self, X: Array) -> Iterator[tuple[slice, Floats]]:
         """Yield (slice of rows, encoded columns but the constant), dense, in float64."""
@@ -340,18 +378,18 @@ class SeenScorer:
     ) -> tuple[Floats, Floats | None]:
         """Return the leverage of each row, and its coordinates along `directions`, if any."""
         known = self.directions
-        if not is_arrow(rows):
-            encoded = self.encoder.encode(rows)
-            if isinstance(self.factor, Factor):
-                V = np.zeros((len(self.factor.W), 0)) if known is None else known.matrix
-                scores, products = self.factor.score_and_multiply(encoded, V)
-                return scores, None if known is None else products - known.mean[:, None]
-            places = None if known is None else self.encoder.project(rows, known)
-            return self.factor(encoded), places
-        plan, directions = self.encoder.plan, None if known is None else known.matrix
-        assert plan is not None
-        scores, products = leverage_and_products(plan, rows, self.factor, directions, place, start)
-        return scores, None if known is None else products - known.mean[:, None]
+        V = None if known is None else known.matrix
+        if is_arrow(rows):
+            encoded = self.encoder.table_rows(rows, place, start)
+            scores, products = encoded.leverage_and_products(self.factor, V)
+        elif V is None:
+            return self.factor(self.encoder.encode(rows)), None
+        else:
+            scores, products = self.factor.score_and_multiply(self.encoder.encode(rows), V)
+        if known is None:
+            return scores, None
+        products -= known.mean[:, None]
+        return scores, products
 
 
 def read_target(y: Array | None, *, is_class: bool) -> Target | None:

@@ -92,7 +92,7 @@ class Target:
         codes = np.where(gone, 0, self.values[:, 0] + 1).astype(np.int64)
         if len(self.classes) > DENSE_CLASSES:
             return one_hot(codes, 1 + len(self.classes))
-        return np.eye(1 + len(self.classes))[codes]
+        return np.eye(1 + len(self.classes), dtype=np.float32).take(codes, axis=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -371,9 +371,11 @@ class SeenMoments:
 
         Near 1 centred sums are small differences of large ones.
         """
-        if self.total is None or not isinstance(self.sum, DenseGram):
+        total, known = self.total, self.sum
+        if total is None or not isinstance(known, DenseGram):
             return 0.0
-        return float(np.sum((self.total @ self.sum.exact.W) ** 2)) / self.weight
+        scaled = call_with_one_blas_thread(lambda: total @ known.exact.W, columns=self.columns)
+        return float(np.sum(scaled**2)) / self.weight
 
     def merge(self, other: SeenMoments) -> SeenMoments:
         """Return the moments of what both have seen."""

@@ -42,11 +42,14 @@ class Choice:
 
     def check(self, total: int, size: int) -> Choice:
         """Return the choice by ascending row, or raise if it is not one of a pool of `total`."""
-        rows, first = np.unique(np.asarray(self.rows, dtype=np.int64), return_index=True)
-        if len(rows) != len(self.rows) or len(rows) > size:
+        chosen = np.asarray(self.rows, dtype=np.int64)
+        order = np.argsort(chosen)
+        rows = chosen[order]
+        repeated = int((rows[1:] == rows[:-1]).sum())
+        if repeated or len(rows) > size:
             raise InputError(
-                f"policy must choose at most {size} different rows, found {len(self.rows)} of "
-                f"which {len(rows)} differ."
+                f"policy must choose at most {size} different rows, found {len(rows)} of "
+                f"which {len(rows) - repeated} differ."
             )
         if len(rows) and (rows[0] < 0 or rows[-1] >= total):
             raise InputError(f"policy must choose rows from 0 to {total - 1}, found {rows}.")
@@ -57,7 +60,7 @@ class Choice:
             finite = name != "weight" or np.isfinite(values).all()
             if np.shape(values) != rows.shape or not finite:
                 raise InputError(f"policy must give a finite {name} for each row it chooses.")
-            aligned[name] = np.asarray(values, dtype=np.float64)[first]
+            aligned[name] = np.asarray(values, dtype=np.float64)[order]
         return Choice(rows, **aligned)
 
 

@@ -18,7 +18,7 @@ encoded in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Literal, TypeAlias
@@ -45,8 +45,9 @@ from olss.tables.columns import (
 )
 from olss.tables.schema import value_type
 from olss.util import checks
-from olss.util.threads import cached_property
+from olss.util.threads import cached_property, ordered_map
 
+MANY_ROWS = 32_768  # whose columns are encoded in several threads
 LARGEST = 1e100  # beyond it, squares of values in units of a small scale may overflow
 Encoded: TypeAlias = "list[tuple[Column | NumberBlock, Any]]"
 
@@ -129,15 +130,25 @@ class TableEncoder:
         NaN is looked for only if `find_nan`: it takes time, and clean data do not need it.
         """
         place = {name: i for i, name in enumerate(batch.schema.names)}
-        encoded: Encoded = []
+        parts: Encoded = []
         for block, columns in self._groups:
             arrays = [batch.column(place[column.name]) for column in columns]
             together = None if block is None or find_nan else block.encode(arrays)
             if block is not None and together is not None:
-                encoded.append((block, together))
-                continue
-            for column, array in zip(columns, arrays, strict=True):
-                encoded.append((column, column.encode(array, find_nan)))
+                parts.append((block, together))
+            else:
+                parts.extend(zip(columns, arrays, strict=True))
+
+        def work(some: Iterator[tuple[Column | NumberBlock, Any]]) -> Iterator[Any]:
+            for column, values in some:
+                if isinstance(column, Column):
+                    values = column.encode(values, find_nan)
+                yield column, values
+
+        if batch.num_rows < MANY_ROWS:  # starting threads would take longer
+            return list(work(iter(parts)))
+        encoded: Encoded = []
+        ordered_map(parts, work, encoded.append)
         return encoded
 
     def fill(self, encoded: Encoded, part: slice, out: NDArray[Any]) -> None:

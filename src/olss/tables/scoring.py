@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -26,13 +26,13 @@ from olss.errors import DataError
 from olss.tables.columns import Text
 from olss.tables.encoder import LARGEST, Encoded, TableEncoder
 from olss.util import sparse as sp
-from olss.util.threads import ordered_map
+from olss.util.threads import call_with_one_blas_thread, ordered_map
 
 Floats = NDArray[np.float64]
 
 # Rows that are encoded and multiplied at a time: 65 columns of float32 stay in a core's cache.
 STEP = 8192
-SPLIT_BYTES = 2_000_000  # of the numbers of split rows at a time
+SPLIT_BYTES = 1_000_000  # of the numbers of split rows at a time
 # A look-up takes as long as so many multiplications.
 LOOKUP = 20
 # Beyond it, squares of scores as sums of products would lose more digits than scores may.
@@ -50,29 +50,31 @@ class SplitRows:
         The encoded columns that are not text.
     at : (p,) int array
         Where numbers, and the constant, stand in z.
-    texts : list of (slice, (n,) int array)
-        Of each text column: where its indicators stand in z, and which of them is 1.
+    texts : list of slice
+        Where the indicators of each text column stand in z.
     places : (n, c) int array
-        The same as places in z.
+        Which of them are 1, as places in z.
     """
 
     encoder: TableEncoder
     numbers: Encoded
     at: NDArray[np.intp]
-    texts: list[tuple[slice, NDArray[np.intp]]]
+    texts: list[slice]
     places: NDArray[np.int32]
 
     @classmethod
     def of(cls, encoder: TableEncoder, encoded: Encoded, rows: int) -> Self | None:
         """Return encoded rows split, or None if to multiply all of z takes no longer."""
         numbers: Encoded = []
-        texts: list[tuple[slice, NDArray[np.intp]]] = []
+        texts: list[slice] = []
+        codes: list[NDArray[np.intp]] = []
         at: list[int] = []
         start = 0
         for column, values in encoded:
             stop = start + column.width
             if isinstance(column, Text):
-                texts.append((slice(start, stop), values))
+                texts.append(slice(start, stop))
+                codes.append(values)
             else:
                 numbers.append((column, values))
                 at.extend(range(start, stop))
@@ -81,8 +83,8 @@ class SplitRows:
         if rows < d or 2 * (p * p + LOOKUP * c * (p + 2 * c)) > d * d:
             return None
         places = np.empty((rows, c), dtype=np.int32)
-        for k, (where, codes) in enumerate(texts):
-            places[:, k] = codes + where.start
+        for k, where in enumerate(texts):
+            np.add(codes[k], where.start, out=places[:, k], casting="unsafe")
         return cls(encoder, numbers, np.array([*at, start]), texts, places)
 
     def pieces(self) -> list[slice]:
@@ -92,23 +94,33 @@ class SplitRows:
         return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
 
     def read(self, parts: Iterable[slice], beside: Floats) -> Iterator[tuple[slice, Floats, Any]]:
-        """Yield (rows, their numbers, the constant, and those beside, indicators as CSR)."""
+        """Yield (rows, their numbers, the constant, and those beside, indicators as CSR).
+
+        The numbers are overwritten by the next.
+        """
         p, c, d = len(self.at), len(self.texts), self.encoder.width + 1
-        ones = np.ones(0)
+        ones, numbers = np.ones(0), np.empty((0, p + beside.shape[1]))
         for part, Z in _fill_blocks(self.encoder, self.numbers, parts, np.float64):
             rows = Z.shape[1]
             if len(ones) < rows * c:
                 ones = np.ones(rows * c)
             ends = np.arange(0, rows * c + 1, c, dtype=np.int32)
             places = self.places[part].ravel()
-            X = np.empty((rows, p + beside.shape[1]))
+            if len(numbers) < rows:
+                numbers = np.empty((rows, p + beside.shape[1]))
+            X = numbers[:rows]
             X[:, :p], X[:, p:] = Z.T, beside[part]
             yield part, X, sp.csr_array((ones[: rows * c], places, ends), shape=(rows, d))
 
-    def pairs(self, part: slice) -> Iterator[tuple[slice, slice, NDArray[np.intp]]]:
-        """Yield of each two text columns (where they are, pair of indicators that are 1)."""
-        for (one, i), (two, j) in combinations(self.texts, 2):
-            yield one, two, i[part] * (two.stop - two.start) + j[part]
+    def pairs(self, part: slice) -> Iterator[tuple[slice, NDArray[np.intp]]]:
+        """Yield (where a text column is, cells) for all of its pairs with later ones.
+
+        Of each row, cells (k, rows) are those of the pairs of indicators that are 1, counted along
+        the rows of a (d, d) matrix in which the column is.
+        """
+        d, places = self.encoder.width + 1, self.places[part].T.astype(np.intp, order="C")
+        for k, where in enumerate(self.texts[:-1], 1):
+            yield where, (places[k - 1] - where.start) * d + places[k:]
 
     def products(
         self, weights: Floats | None, beside: Floats, parts: Iterable[slice]
@@ -123,13 +135,14 @@ class SplitRows:
             sums: Floats = S.T @ right
             sums[at, :p], sums[at, p:] = Z.T @ Z, X[:, :p].T @ right[:, p:]
             product = np.zeros((d, d))
+            for where, cells in self.pairs(part):
+                some = None if w is None else np.tile(w, len(cells))
+                counts = np.bincount(cells.ravel(), some, product[where].size)
+                product[where] = counts.reshape(-1, d)
+            product += product.T
             product[:, at] = sums[:, :p]
             product[at] = sums[:, :p].T
             product[indicators, indicators] = sums[indicators, p - 1]
-            for one, two, pair in self.pairs(part):
-                shape = (one.stop - one.start, two.stop - two.start)
-                counts = np.bincount(pair, w, shape[0] * shape[1]).reshape(shape)
-                product[one, two], product[two, one] = counts, counts.T
             yield product, sums[:, p:]
 
     def leverage(self, right: Floats, V: Floats) -> tuple[Floats, Floats]:
@@ -138,8 +151,9 @@ class SplitRows:
         z M M' z' is the sum of the numbers of M M' at any two places of z.
         """
         p, at = len(self.at), self.at
-        square = right @ right.T
-        table = 2 * square[:, at]
+        square = call_with_one_blas_thread(lambda: right @ right.T, columns=len(right))
+        twice = 2 * square
+        table = twice[:, at]
         table[:, p - 1] += square.diagonal()  # of indicators beside the constant 1
         table = np.hstack([table, V])
         own = np.hstack([square[np.ix_(at, at)], V[at]])
@@ -151,8 +165,8 @@ class SplitRows:
                 found = Z @ own
                 found += S @ table
                 some = np.einsum("ij,ij->i", Z, found[:, :p])
-                for one, two, pair in self.pairs(part):
-                    some += 2 * square[one, two].ravel().take(pair)
+                for where, cells in self.pairs(part):
+                    some += twice[where].ravel().take(cells).sum(axis=0)
                 scores[part] = np.maximum(some, 0)
                 products[:, part] = found[:, p:].T
                 yield
@@ -247,7 +261,7 @@ class TableRows(Blocks):
         find_nan: bool = False,
     ) -> None:
         self._batch = one_batch(table)
-        self._encoder, self._start = encoder, start
+        self._encoder, self._start, self._find_nan = encoder, start, find_nan
         self._encoded = encoder.encode(self._batch, find_nan=find_nan)
         self.name, self.rows, self.columns = place, self._batch.num_rows, encoder.width + 1
         self.dtype, self.weights = np.dtype(np.float64), weight
@@ -301,37 +315,29 @@ class TableRows(Blocks):
                 return
         raise self._encoder.explain_not_finite(self._batch, self.name, self._start)
 
+    def leverage_and_products(
+        self, factor: Factor | Projected, V: Floats | None
+    ) -> tuple[Floats, Floats]:
+        """Return the leverage score of each row z, and z V for a few columns V, (k, n).
 
-def leverage_and_products(
-    encoder: TableEncoder,
-    table: Any,
-    factor: Factor | Projected,
-    V: Floats | None,
-    place: str = "rows",
-    start: int = 0,
-) -> tuple[Floats, Floats]:
-    """Return the leverage score of each row z of a table, and z V for a few columns V, (k, n).
+        Blocks are multiplied as they are encoded; the whole matrix is never formed.
 
-    Blocks are multiplied as they are encoded; the whole matrix is never formed.
-
-    Raises `DataError` with the first infinite value.
-    """
-    batch = one_batch(table)
-    for find_nan in (False, True):
-        encoded = encoder.encode(batch, find_nan=find_nan)
-        split = None
-        if _growth_of(factor) <= LARGEST_GROWTH:
-            split = SplitRows.of(encoder, encoded, batch.num_rows)
+        Raises `DataError` with the first infinite value.
+        """
+        encoder, split = self._encoder, self._split
         with np.errstate(over="ignore", invalid="ignore"):
-            if split is None:
-                pieces = _cut_pieces(encoder, batch)
-                scores, products = _leverage(encoder, encoded, pieces, factor, V)
+            if split is None or _growth_of(factor) > LARGEST_GROWTH:
+                pieces = _cut_pieces(encoder, self._batch)
+                scores, products = _leverage(encoder, self._encoded, pieces, factor, V)
             else:
                 nothing = np.zeros((encoder.width + 1, 0))
                 scores, products = split.leverage(factor.right, nothing if V is None else V)
         if np.isfinite(scores).all():
             return scores, products
-    raise encoder.explain_not_finite(batch, place, start)
+        if self._find_nan:
+            raise encoder.explain_not_finite(self._batch, self.name, self._start)
+        again = TableRows(encoder, self._batch, None, self.name, self._start, find_nan=True)
+        return again.leverage_and_products(factor, V)
 
 
 def _leverage(
