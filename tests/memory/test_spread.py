@@ -82,6 +82,17 @@ def test_directions_are_those_of_the_correlation_matrix(d):
     assert np.abs(found * signs - expected).max() < 1e-3
 
 
+def test_rounding_does_not_turn_directions_of_equal_spread():
+    rng = np.random.default_rng(0)
+    X = np.hstack([np.kron(np.eye(6), np.ones((20, 1))), rng.standard_normal((120, 1))])
+    gram, total = X.T @ X, X.sum(axis=0)
+    noise = 1 + 1e-12 * rng.standard_normal((7, 7))
+    for count in (2, 4):
+        before, _ = principal_directions(gram, total, 120, count)
+        after, _ = principal_directions(gram * (noise + noise.T) / 2, total, 120, count)
+        np.testing.assert_allclose(before, after, atol=1e-6)
+
+
 @repeated(3_000, 30_000)
 def test_every_row_keeps_its_probability(repetitions):
     rng = np.random.default_rng(0)

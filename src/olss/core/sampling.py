@@ -358,7 +358,9 @@ def principal_directions(
 
     They are about the leading eigenvectors of the correlation matrix, by subspace iteration, for
     columns scaled to a variance of 1; all are divided by the spread along the first, so that the
-    largest variance of (x - mean) P is 1.
+    largest variance of (x - mean) P is 1. Later columns count very slightly more, and signs are
+    fixed: indicators of equally frequent values have equal eigenvalues, whose eigenvectors would be
+    a matter of rounding.
     """
     d = len(gram)
     count = min(count, d)
@@ -367,6 +369,8 @@ def principal_directions(
     variance = np.maximum(square - mean**2, 0)
     is_live = variance > 1e-12 * np.maximum(square, 1e-300)
     scale = np.where(is_live, 1 / np.sqrt(np.where(is_live, variance, 1)), 0)
+    scale *= np.linspace(1, 1.0001, d)
+    rng = np.random.default_rng(0)
 
     def correlate(some: Floats) -> Floats:  # the matrix itself would cost more than its products
         scaled = scale[:, None] * some
@@ -375,12 +379,13 @@ def principal_directions(
 
     basis = np.eye(d)
     if d > count + 4:
-        basis = np.random.default_rng(0).standard_normal((d, count + 4))
+        basis = rng.standard_normal((d, count + 4))
         for _ in range(SUBSPACE_ROUNDS):
             basis = correlate(basis)
         basis = np.linalg.qr(basis)[0]
     values, turn = np.linalg.eigh(basis.T @ correlate(basis))
     leading = (basis @ turn)[:, ::-1][:, :count]
+    leading = leading * np.where(rng.standard_normal(d) @ leading < 0, -1, 1)
     directions = scale[:, None] * leading / np.sqrt(max(float(values[-1]), 1e-300))
     return directions, mean @ directions
 
