@@ -385,7 +385,8 @@ def principal_directions(
         basis = np.linalg.qr(basis)[0]
     values, turn = np.linalg.eigh(basis.T @ correlate(basis))
     leading = (basis @ turn)[:, ::-1][:, :count]
-    leading = leading * np.where(rng.standard_normal(d) @ leading < 0, -1, 1)
+    leading[:, values[::-1][:count] <= 1e-9 * values[-1]] = 0  # where rows differ by rounding alone
+    leading *= np.where(rng.standard_normal(d) @ leading < 0, -1, 1)
     directions = scale[:, None] * leading / np.sqrt(max(float(values[-1]), 1e-300))
     return directions, mean @ directions
 
