@@ -255,7 +255,7 @@ class _ChunkSampler:
 
     def _enqueue(self, store: RowStore) -> None:
         self._pending.append(store)
-        if sum(map(len, self._pending)) >= self._context.size:
+        if len(self._held) + sum(map(len, self._pending)) >= 2 * self._context.size:
             self._flush()
 
     def _flush(self) -> None:
