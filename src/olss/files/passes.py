@@ -240,9 +240,10 @@ class _ChunkSampler:
             self._enqueue(store)
 
     def finish(self) -> RowStore:
-        """Return the rows kept."""
-        self._flush()
-        return self._held
+        """Return the rows held; if there was no draw yet, a merge or the last one draws."""
+        if len(self._held) or not isinstance(self._context.config.policy, ThresholdPolicy):
+            self._flush()
+        return RowStore.concat([self._held, *self._pending])
 
     def _samples_chunks(self) -> bool:
         """Return whether rows are scored, and sampled, before they are held."""
@@ -290,7 +291,7 @@ class _OnePassSampler(_ChunkSampler):
             self._score_waiting()
 
     def finish(self) -> RowStore:
-        """Return the rows kept."""
+        """Return the rows held; see `_ChunkSampler.finish`."""
         self._score_waiting()
         return super().finish()
 
