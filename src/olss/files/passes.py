@@ -240,10 +240,9 @@ class _ChunkSampler:
             self._enqueue(store)
 
     def finish(self) -> RowStore:
-        """Return the rows held; if there was no draw yet, a merge or the last one draws."""
-        if len(self._held) or not isinstance(self._context.config.policy, ThresholdPolicy):
-            self._flush()
-        return RowStore.concat([self._held, *self._pending])
+        """Return the rows kept."""
+        self._flush()
+        return self._held
 
     def _samples_chunks(self) -> bool:
         """Return whether rows are scored, and sampled, before they are held."""
@@ -256,7 +255,7 @@ class _ChunkSampler:
 
     def _enqueue(self, store: RowStore) -> None:
         self._pending.append(store)
-        if len(self._held) + sum(map(len, self._pending)) >= 2 * self._context.size:
+        if sum(map(len, self._pending)) >= self._context.size:
             self._flush()
 
     def _flush(self) -> None:
@@ -291,7 +290,7 @@ class _OnePassSampler(_ChunkSampler):
             self._score_waiting()
 
     def finish(self) -> RowStore:
-        """Return the rows held; see `_ChunkSampler.finish`."""
+        """Return the rows kept."""
         self._score_waiting()
         return super().finish()
 
