@@ -85,15 +85,16 @@ def test_rows_stay_as_often_from_files_as_from_memory(
             assert (np.abs(mean - 1) <= 5 * error).all()
 
 
+@pytest.mark.parametrize("size", [SIZE, 4])  # 4 of so many are sampled from the first chunk on
 @repeated(100, 1_000)
-def test_rows_stand_for_all_after_a_single_pass(table, tmp_path, small_parts, repetitions):
+def test_rows_stand_for_all_after_a_single_pass(table, tmp_path, small_parts, size, repetitions):
     """Whatever rows were scored against, weights are one over the probability of staying."""
     pq.write_table(table.slice(0, 40), tmp_path / "a.parquet", row_group_size=13)
     pq.write_table(table.slice(40), tmp_path / "b.parquet", row_group_size=7)
     out, totals = tmp_path / "out.parquet", []
     for seed in range(repetitions):
         for name in ("a", "b"):  # in two runs
-            options = {"size": SIZE, "fresh": True, "seed": seed} if name == "a" else {}
+            options = {"size": size, "fresh": True, "seed": seed} if name == "a" else {}
             compress(tmp_path / f"{name}.parquet", into=out, target="label", passes=1, **options)
         sketch = Sketch.load(out, frame="arrow")
         a, w = sketch.X["a"].to_numpy(), sketch.weight
@@ -104,12 +105,17 @@ def test_rows_stand_for_all_after_a_single_pass(table, tmp_path, small_parts, re
     assert (np.abs(np.mean(totals, axis=0) - truth) < 4.5 * error).all()
 
 
-def test_a_single_pass_certifies_about_as_well_as_two(tmp_path):
+@pytest.mark.parametrize("kind", ["npy", "parquet"])  # rows of Parquet are counted before
+def test_a_single_pass_certifies_about_as_well_as_two(tmp_path, kind):
     rng = np.random.default_rng(0)
     (tmp_path / "in").mkdir()
     for number in range(4):  # files that differ
         X = rng.standard_normal((20_000, 8)) @ rng.standard_normal((8, 8))
-        np.save(tmp_path / "in" / f"{number}.npy", X)
+        path = tmp_path / "in" / f"{number}.{kind}"
+        if kind == "npy":
+            np.save(path, X)
+        else:
+            pq.write_table(pa.table({f"x{j}": X[:, j] for j in range(8)}), path)
     errors = {1: [], 2: []}
     for passes in errors:
         for seed in range(5):

@@ -146,8 +146,8 @@ class ChunkContext:
         new: RowStore,
         rng: np.random.Generator,
         buckets: MomentBuckets | None = None,
-    ) -> RowStore:
-        """Return what the policy keeps of rows sampled so far and new ones.
+    ) -> State:
+        """Return the state with what the policy keeps of rows sampled so far and new ones.
 
         Priorities stay what they are in this run, where all were computed from the same moments;
         in a single pass they are computed anew, from the moments of what has been read.
@@ -160,7 +160,15 @@ class ChunkContext:
             scorer=self.scorer,
             rng=rng,
             keep_priorities=buckets is None,
-        ).rows
+        )
+
+    def score_seen(self, buckets: MomentBuckets, rng: np.random.Generator) -> SeenScorer | None:
+        """Return scores in what a single pass has seen so far, if any number varies there."""
+        config, known = self.config, self.create_state(RowStore(), buckets).moments
+        if known is None or not self.encoder.can_score(known):
+            return None
+        spread = engine.spreads(config)
+        return self.encoder.scorer(known, config.scores, self.size, rng, spread=spread)
 
     def create_state(self, rows: RowStore, buckets: MomentBuckets | None = None) -> State:
         """Return the state of a sketch that holds rows of this run.

@@ -295,6 +295,9 @@ def sample_inputs(
     ticker.expect(found.bytes, passes=2 if two_passes else 1)
     log.info("%d pieces of input, %s bytes", len(found.pieces), f"{found.bytes:,}")
     if context.one_pass:
+        if _is_counted(context, found):
+            rows = sum(piece.rows or 0 for piece in found.pieces)
+            context = replace(context, threshold=_least_threshold(context, rows))
         sample = runner.reduce(sample_partition, merge_samples, context, partitions)
         job, known = _use_stats(job, context, found, sample.stats)
         context = replace(context, scorer=known.scorer)

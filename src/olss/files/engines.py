@@ -18,6 +18,8 @@ from threading import Lock
 from typing import Any, Protocol, TypeAlias, TypeVar
 from warnings import warn
 
+import numpy as np
+
 from olss.errors import OlssWarning
 from olss.files.chunks import ChunkContext, Partition, Tick
 from olss.util.dask import ClusterWatch, connect, import_distributed
@@ -27,6 +29,7 @@ R = TypeVar("R")
 Merge: TypeAlias = Callable[[ChunkContext, tuple[int, ...], R, R], R]
 
 THREADS = 4
+FREED_BYTES = 31 << 20
 
 
 class Engine(Protocol):
@@ -64,6 +67,7 @@ class ThreadEngine:
     """
 
     def __init__(self, threads: int, tick: Tick) -> None:
+        keep_freed_memory()
         self._threads = threads
         self._report = tick
         self._lock = Lock()
@@ -177,7 +181,18 @@ class DaskEngine:
 
 def _load() -> None:
     """Load what partitions are read with; to run this, a worker loads this module."""
+    keep_freed_memory()
     import_module("pyarrow.parquet")
+
+
+def keep_freed_memory() -> None:
+    """Let the memory of freed arrays be used for the next ones, by an idiom of glibc.
+
+    It gives arrays beyond a limit back to the system, which clears the same pages again for each
+    chunk of rows. The limit rises, to 32 MB at most, to the size of a block that is freed; pages
+    of a block that nobody writes to take no memory.
+    """
+    np.empty(FREED_BYTES, dtype=np.uint8)
 
 
 def _itself(value: Any) -> Any:

@@ -21,11 +21,10 @@ from olss.files.chunks import (
     read_chunks,
     to_store,
 )
-from olss.memory import engine
 from olss.memory.buckets import MomentBuckets
 from olss.memory.config import Config
 from olss.memory.encoder import SeenScorer
-from olss.memory.policies import ThresholdPolicy
+from olss.memory.policies import ThresholdPolicy, VarOptPolicy
 from olss.memory.rows import Floats, Indices, RowStore
 from olss.memory.state import decay_new, times_of
 from olss.memory.strata import (
@@ -196,14 +195,14 @@ def merge_samples(
         buckets = a.buckets.merge(b.buckets)
     if a.kept is None or b.kept is None:
         return ChunkSample(rows, a.kept or b.kept, classes, buckets)
-    kept = context.resample(a.kept, b.kept, context.rng(*place), buckets)
+    kept = context.resample(a.kept, b.kept, context.rng(*place), buckets).rows
     return ChunkSample(rows, kept, classes, buckets)
 
 
 class _ChunkSampler:
     """Samples from chunks as they come, holding at most about twice as many rows as stay."""
 
-    buckets: MomentBuckets | None = None
+    buckets: MomentBuckets | None = None  # of a single pass
 
     def __init__(self, context: ChunkContext, rng: np.random.Generator) -> None:
         self._context, self._rng = context, rng
@@ -215,8 +214,7 @@ class _ChunkSampler:
     def offer(self, chunk: Chunk) -> None:
         """Ingest a chunk."""
         context, policy, n = self._context, self._context.config.policy, len(chunk.rows)
-        needs_rows = context.config.forgets or context.config.holdout is not None
-        if not isinstance(policy, ThresholdPolicy) or needs_rows:
+        if not isinstance(policy, ThresholdPolicy) or not self._samples_chunks():
             store = decay_new(context.config, to_store(context, chunk), context.now)
             self._count_classes(store.get("y"), store["initial_weight"])
             self._enqueue(store)
@@ -237,12 +235,19 @@ class _ChunkSampler:
             )
         if len(chosen):
             store = to_store(context, chunk, chosen, weight)
-            self._enqueue(store.with_columns({"priority": priority[chosen]}))
+            if not context.one_pass:  # else they are computed anew in each draw
+                store = store.with_columns({"priority": priority[chosen]})
+            self._enqueue(store)
 
     def finish(self) -> RowStore:
         """Return the rows kept."""
         self._flush()
         return self._held
+
+    def _samples_chunks(self) -> bool:
+        """Return whether rows are scored, and sampled, before they are held."""
+        config = self._context.config
+        return not config.forgets and config.holdout is None
 
     def _count_classes(self, y: Any, weight: Floats) -> None:
         if self.classes is not None and y is not None and len(weight):
@@ -256,19 +261,18 @@ class _ChunkSampler:
     def _flush(self) -> None:
         if not self._pending:
             return
-        context, policy = self._context, self._context.config.policy
         new, self._pending = RowStore.concat(self._pending), []
-        overflows = len(self._held) + len(new) > context.size
-        self._held = kept = context.resample(self._held, new, self._rng)
-        if overflows and isinstance(policy, ThresholdPolicy):
-            self._threshold = policy.threshold(kept["weight"], kept["priority"])
+        state = self._context.resample(self._held, new, self._rng, self.buckets)
+        self._held = state.rows
+        if state.threshold is not None:
+            self._threshold = state.threshold
 
 
 class _OnePassSampler(_ChunkSampler):
     """Samples from chunks as they come, scored against what has been seen so far.
 
-    It is what updates of a sketch with the same chunks would do. Scores need a factor of the Gram
-    matrix, so chunks of wide rows are gathered until that is worth it.
+    Whatever the scores, a weight is one over the probability by which a row was kept. Scores need a
+    factor of the Gram matrix, so chunks of wide rows are gathered until that is worth it.
     """
 
     buckets: MomentBuckets
@@ -276,29 +280,31 @@ class _OnePassSampler(_ChunkSampler):
     def __init__(self, context: ChunkContext, rng: np.random.Generator) -> None:
         super().__init__(context, rng)
         self.buckets = MomentBuckets()
-        generator = dict(rng.bit_generator.state)
-        self._state = context.create_state(RowStore()).replace(generator=generator)
+        self._waiting: list[Chunk] = []
 
     def offer(self, chunk: Chunk) -> None:
         """Ingest a chunk."""
         self.buckets = _add_moments(self._context, chunk, self.buckets)
-        self._count_classes(self._context.split_target(chunk.table)[1], np.ones(len(chunk.rows)))
-        self._pending.append(to_store(self._context, chunk))
-        if sum(map(len, self._pending)) >= self.buckets.total.columns:
-            self._flush()
+        self._waiting.append(chunk)
+        if sum(len(chunk.rows) for chunk in self._waiting) >= self.buckets.total.columns:
+            self._score_waiting()
 
     def finish(self) -> RowStore:
         """Return the rows kept."""
-        self._flush()
-        return engine.flush(self._context.config, self._state).rows
+        self._score_waiting()
+        return super().finish()
 
-    def _flush(self) -> None:
-        if not self._pending:
-            return
-        context, new = self._context, RowStore.concat(self._pending)
-        known = context.create_state(RowStore(), self.buckets).buckets
-        state = self._state.replace(buckets=known)
-        self._state, self._pending = engine.offer(context.config, state, new, context.size, 1.0), []
+    def _score_waiting(self) -> None:
+        context, waiting, self._waiting = self._context, self._waiting, []
+        scorer = None if self._threshold is None else context.score_seen(self.buckets, self._rng)
+        self._context = replace(context, scorer=scorer)
+        for chunk in waiting:
+            super().offer(chunk)
+
+    def _samples_chunks(self) -> bool:
+        # Other policies than VarOpt cannot compare priorities by different moments.
+        is_varopt = isinstance(self._context.config.policy, VarOptPolicy)
+        return is_varopt and self._context.scorer is not None and super()._samples_chunks()
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class MomentBuckets:
         """
         found = list[tuple[int, Bucket, RowStore]]()
         cells = np.ceil(times / self._length)
-        for cell in np.unique(cells).tolist():
+        for cell in [0.0] if self.window is None else np.unique(cells).tolist():
             at = np.flatnonzero(cells == cell)
             some = rows if len(at) == len(rows) else rows.take(at)
             bucket = Bucket(float(times[at].min()), float(times[at].max()), SeenMoments())

@@ -471,20 +471,14 @@ def _ingest(
     return state, new, n if config.size == "task" else config.size
 
 
-def offer(
-    config: Config,
-    state: State,
-    new: RowStore,
-    size: int,
-    candidate_share: float = CANDIDATE_SHARE,
-) -> State:
+def offer(config: Config, state: State, new: RowStore, size: int) -> State:
     """Return the state with candidates among the new rows, or after a draw if there are many.
 
     Whether a row is drawn at once, or sampled against the last threshold first, its probability
     is the same, because thresholds grow (`olss.memory.policies.VarOptPolicy`). As for `step`, what
     is known of the new rows beside themselves is in the state already.
     """
-    waiting, room = [*state.candidates, new], int(candidate_share * size)
+    waiting, room = [*state.candidates, new], int(CANDIDATE_SHARE * size)
     if _can_sample_candidates(config, state, new, size, room):
         rng = restore_generator(state.generator)
         some = _sample_candidates(config, state, new, size, rng)

@@ -86,7 +86,7 @@ class TableEncoder:
         """(width,) which numbers are 0 or 1 by construction."""
         return np.concatenate([np.zeros(0, bool), *(c.is_indicator for c in self.used)])
 
-    @property
+    @cached_property
     def dependent(self) -> int:
         """How many numbers depend on the others in any row: the indicators of a column sum to 1."""
         return sum(isinstance(column, Text) for column in self.used)

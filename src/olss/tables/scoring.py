@@ -348,24 +348,24 @@ def _leverage(
     V: Floats | None,
 ) -> tuple[Floats, Floats]:
     dtype = factor.work_dtype(np.dtype(encoder.dtype))
-    left = factor.right.T.astype(dtype)
+    right = factor.right if V is None else np.hstack([factor.right, V])
+    left, k = right.T.astype(dtype), factor.right.shape[1]
     # A factor is triangular: multiplied in bands, most of its zeros are skipped.
-    ends = np.linspace(0, len(left), 5 if isinstance(factor, Factor) else 2).astype(int)
+    ends = np.linspace(0, k, 5 if isinstance(factor, Factor) else 2).astype(int)
+    bands = [(low, high, high) for low, high in pairwise(ends)]
+    bands[-1] = (ends[-2], len(left), left.shape[1])  # and the products with V
     scores = np.empty(pieces[-1].stop if pieces else 0)
-    more = np.zeros((0, left.shape[1]), dtype=dtype) if V is None else V.T.astype(dtype)
-    products = np.empty((len(more), len(scores)))
+    products = np.empty((len(left) - k, len(scores)))
 
     def work(mine: Iterator[slice]) -> Iterator[None]:
         product = np.empty((len(left), 0), dtype=dtype)
         for part, Z in _fill_blocks(encoder, encoded, mine, dtype):
             if product.shape[1] != Z.shape[1]:
                 product = np.empty((len(left), Z.shape[1]), dtype=dtype)
-            for low, high in pairwise(ends):
-                known = high if len(ends) > 2 else len(Z)
+            for low, high, known in bands:
                 np.matmul(left[low:high, :known], Z[:known], out=product[low:high])
-            scores[part] = np.einsum("ij,ij->j", product, product)
-            if len(more):
-                products[:, part] = more @ Z
+            scores[part] = np.einsum("ij,ij->j", product[:k], product[:k])
+            products[:, part] = product[k:]
             yield
 
     ordered_map(pieces, work)
