@@ -277,6 +277,7 @@ def _average(by_seed: dict[int, Record]) -> str:
 def _frozen_words(label: str, by_seed: dict[int, Record]) -> str:
     config = next(iter(by_seed.values())).config
     words = f"`analytic`, {config['learner']['centres']:,} centres"
+    words += ", two layers" if config["learner"].get("layers", 1) == 2 else ""
     words += ", mirror images" if config["training"]["mirrored"] else ", no mirror images"
     return words + ("" if config["learner"]["classifier"] == "discriminant" else ", ridge")
 
