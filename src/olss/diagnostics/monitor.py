@@ -163,7 +163,7 @@ class Monitor:
     ...     if monitor.update(rng.standard_normal((100, 3)) + [0, 0.7, 0]):
     ...         break
     >>> print(monitor)
-    drift alarm at batch 51 by column 1: evidence 7.5e+04, alarms at 100; 5,100 rows
+    drift alarm at batch 51 by column 1: evidence 4.6e+04, alarms at 100; 5,100 rows
     """
 
     alpha: float
