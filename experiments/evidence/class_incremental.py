@@ -274,6 +274,10 @@ def _average(by_seed: dict[int, Record]) -> str:
     return _plain(interval([100 * float(r.average_accuracy[-1]) for r in by_seed.values()]))
 
 
+def _mean(by_seed: dict[int, Record]) -> float:
+    return float(np.mean([r.average_accuracy[-1] for r in by_seed.values()]))
+
+
 def _frozen_words(label: str, by_seed: dict[int, Record]) -> str:
     config = next(iter(by_seed.values())).config
     words = f"`analytic`, {config['learner']['centres']:,} centres"
@@ -373,7 +377,12 @@ def _frozen_line(frozen: dict[str, dict[int, Record]], found: Found) -> str:
     def words(runs: dict[int, Record]) -> str:
         return f"{_average(runs)} with {_bytes(runs) / 1e6:.1f} MB"
 
-    curve = [runs for label, runs in frozen.items() if not label.endswith("ridge")]
+    def is_best(runs: dict[int, Record]) -> bool:
+        """Whether no other keeps about as little or less and is more accurate."""
+        rivals = (other for other in frozen.values() if _bytes(other) <= 1.1 * _bytes(runs))
+        return all(_mean(other) <= _mean(runs) for other in rivals)
+
+    curve = [runs for runs in frozen.values() if is_best(runs)]
     replay = next((of for line, of in found.items() if line == ("olss-replay", ROWS, PASSES)), None)
     counts = sorted({len(runs) for runs in curve})
     seeds = f"{' to '.join(map(str, counts))} seeds each"
@@ -396,10 +405,15 @@ def _costs(frozen: dict[str, dict[int, Record]], found: Found) -> Figure:
     """Draw accuracy against all that is kept, and against processor time."""
     figure = Figure(figsize=(9, 3.8))
     left, right = figure.subplots(1, 2, sharey=True)
-    mirrored = [
-        runs for runs in frozen.values() if next(iter(runs.values())).config["training"]["mirrored"]
-    ]
-    curves = {"frozen features and moments": ("#D00000", mirrored)}
+    curves: dict[str, tuple[str, list[dict[int, Record]]]] = {}
+    for runs in frozen.values():
+        config = next(iter(runs.values())).config
+        if config["training"]["mirrored"]:
+            several = config["learner"].get("layers", 1) == 2
+            text = "frozen features and moments" + ", two layers" * several
+            colour = "#FF8A65" if several else "#D00000"
+            curves.setdefault(text, (colour, []))[1].append(runs)
+    analytic = set(curves)
     for line, by_seed in found.items():
         if line.passes <= PASSES:
             text, colour = SHOWN[line.method]
@@ -415,7 +429,7 @@ def _costs(frozen: dict[str, dict[int, Record]], found: Found) -> Figure:
                 x = [float(np.mean([seconds(r) for r in runs.values()])) / 60 for runs in several]
             order = np.argsort(x)
             # Replay takes as long whatever it keeps: a line would only go up and down.
-            joined = axis is left or several is mirrored
+            joined = axis is left or text in analytic
             axis.errorbar(
                 np.array(x)[order], np.array([e.mean for e in ends])[order],
                 np.array([_bar(e) for e in ends])[order], color=colour, marker="o", markersize=4,
