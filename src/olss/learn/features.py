@@ -75,7 +75,7 @@ class Patches(FeatureMap):
         Of the responses.
     layers : 1 or 2
         With 2, a second dictionary, of as many patches of the first one's responses: more accurate
-        at equal numbers of features, in twice the time.
+        at equal numbers of features, up to a few thousand.
 
     Notes
     -----
