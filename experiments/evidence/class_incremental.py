@@ -295,7 +295,7 @@ def _frozen_table(frozen: dict[str, dict[int, Record]], found: Found) -> str:
             kept = f"{line.rows:,} rows and the net"
             words = f"*{SHOWN[method][0]}, {kept}*"
             if method == "ensemble":
-                centres = next(iter(found[line].values())).config["learner"]["centres"]
+                centres = next(iter(found[line].values())).config["training"]["centres"]
                 words = f"`analytic`, {centres:,} centres, times OLSS replay, {kept}"
             lines[words] = found[line]
     shown = []
