@@ -25,7 +25,7 @@ PASSES = 10_000  # of a task, for all methods; some were run with more besides
 SHOWN = {  # method: words, colour
     "olss-replay": ("OLSS replay, recommended", "#009E73"),
     "olss-replay-transported": ("OLSS replay, transported", "#8BC34A"),
-    "ensemble": ("analytic and OLSS replay together", "#C2185B"),
+    "ensemble": ("frozen features and replay", "#C2185B"),
     "er": ("ER", "#8B4513"),
     "er-averaged": ("ER, mean weights", "#C49A6C"),
     "er-ace": ("ER-ACE", "#E69F00"),
@@ -410,7 +410,7 @@ def _costs(frozen: dict[str, dict[int, Record]], found: Found) -> Figure:
         config = next(iter(runs.values())).config
         if config["training"]["mirrored"]:
             several = config["learner"].get("layers", 1) == 2
-            text = "frozen features and moments" + ", two layers" * several
+            text = "frozen features" + (", two layers" if several else " and moments")
             colour = "#FF8A65" if several else "#D00000"
             curves.setdefault(text, (colour, []))[1].append(runs)
     analytic = set(curves)
@@ -449,5 +449,5 @@ def _costs(frozen: dict[str, dict[int, Record]], found: Found) -> Figure:
     for axis in (left, right):
         axis.minorticks_off()
     left.set_ylabel("accuracy over 100 classes at the end, %", fontsize=8)
-    legend(figure, ncols=5)
+    legend(figure, ncols=4)
     return figure
