@@ -159,6 +159,8 @@ class Patches(FeatureMap):
     def __call__(self, X: Tensor) -> Tensor:
         """Return float32 features (n, 2 x centres x cells^2 x layers) of images."""
         images = _images(X)
+        if len(self._filters) != self.size**2 * images.shape[3] + 1:
+            raise DataError(f"X must hold images as in the first task, found {tuple(X.shape[1:])}.")
         found = images.new_empty((len(images), self.layers, 2 * self.cells**2 * self.centres))
         for part, z in self._responses(images, self._filters):
             if self.layers == 2:
@@ -172,10 +174,6 @@ class Patches(FeatureMap):
         size, limit = self.size, self.threshold
         rows, columns = height - size + 1, width - size + 1
         filters = filters.to(images.device, self.precision)
-        if len(filters) != size * size * channels + 1:
-            raise DataError(
-                f"X must hold images as in the first task, found {tuple(images.shape)}."
-            )
         k = filters.shape[1]
         each = max(1, BUFFER_BYTES // (rows * columns * k * filters.element_size()))
         inputs = images.new_ones((each, rows, columns, size * size * channels + 1))
