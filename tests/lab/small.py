@@ -55,6 +55,6 @@ def small_spec(learner: str = "sketch", tasks: int = 3, seed: int = 0) -> RunSpe
     return experiment.run_spec(experiment.learner(learner), seed)
 
 
-def unfinished(pool: Any, rng: Any) -> None:
+def raise_error(pool: Any, rng: Any) -> None:
     """A policy that fails."""
     raise ValueError("not written yet")

@@ -95,8 +95,8 @@ def test_a_run_that_fails_says_why_and_stops_no_other(
     good = with_root(small_spec("sgd"), tmp_path)
     wrong = replace(good, label="wrong", settings={**good.settings, "lr": -1.0})
     wild = replace(good, label="wild", settings={**good.settings, "lr": 1e30})
-    unfinished = {**good.settings, "policy": "tests.lab.small:unfinished"}
-    broken = replace(good, label="broken", recipe="olss", settings=unfinished)
+    failing = {**good.settings, "policy": "tests.lab.small:raise_error"}
+    broken = replace(good, label="broken", recipe="olss", settings=failing)
     events = do(workers, wrong, wild, broken, good)
     said = {event.spec.label: event.text for event in events if event.kind == "failed"}
     assert said["wrong"] == "lr must be a number above 0, found -1.0."
